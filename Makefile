@@ -1,0 +1,63 @@
+# Two commands need nothing but Python 3.11 or newer, make and a package index: `make demo` and `make test`.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# The first Python on the path that is new enough (a version manager may list some that do not run).
+FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && exit; done; \
+	echo "pyoco-server needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1
+
+.PHONY: help demo up test lint unit bench lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/runtime.stamp ## Start everything, run a sample flow, show it live, stop
+	@$(BIN)/pyoco-server demo
+
+up: $(VENV)/runtime.stamp ## The same, and stay up
+	@$(BIN)/pyoco-server demo --stay
+
+test: lint ## Everything that must hold
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.stamp ## Formatting, rules, types, import directions
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo >/dev/null || $(BIN)/lint-imports --no-logo
+
+unit: $(VENV)/dev.stamp ## The tests that need no server
+	$(BIN)/python -m pytest tests/unit
+
+bench: $(VENV)/dev.stamp ## Measure, on this machine
+	$(BIN)/python bench/idle_latency.py
+
+lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
+	$(PIP) install uv
+	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml --group dev -o requirements-dev.lock
+
+# No index urls in the locks: they must work with whatever index a machine uses.
+LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --no-header
+
+clean: ## Remove what these commands made
+	rm -rf $(VENV) .pyoco .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/python.stamp:
+	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)
+	@touch $@
+
+$(VENV)/runtime.stamp: requirements.lock pyproject.toml $(VENV)/python.stamp
+	@echo "installing pyoco-server into $(VENV)"
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps -e .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.lock $(VENV)/runtime.stamp
+	@echo "installing what the tests need into $(VENV)"
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@

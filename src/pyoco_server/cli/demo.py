@@ -1,0 +1,111 @@
+"""`pyoco-server demo`: the whole product in ten seconds, in the terminal."""
+
+import asyncio
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.json import JSON
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from pyoco_server.cli.failures import FAILED, INTERRUPTED
+from pyoco_server.cli.ports import free_port
+from pyoco_server.cli.stack import describe_nats, nats_for, running_stack, stop_signal, worker_child
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.runs import TERMINAL, RunStatus, TaskState
+from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.logs import configure_logging
+
+HOST = "127.0.0.1"
+DATA = Path(".pyoco/demo")
+RESOLVER = "pyoco_server.engine.sample_flows:resolve"
+LOOK_SEC = 0.1
+PATIENCE_SEC = 60.0
+
+_MARKS = {
+    TaskState.PENDING: Text("·", "dim"),
+    TaskState.SUCCEEDED: Text("✔", "green"),
+    TaskState.FAILED: Text("✘", "red"),
+    TaskState.CANCELLED: Text("■", "yellow"),
+}
+
+
+async def run_demo(*, stay: bool, port: int | None) -> int:
+    console = Console()
+    with ExitStack() as files:
+        DATA.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing is running yet
+        log_path = DATA / "server.log"
+        configure_logging(service="pyoco-server:http", stream=files.enter_context(log_path.open("w")))
+        worker_log = files.enter_context((DATA / "worker.log").open("wb"))
+        config, nats = files.enter_context(
+            nats_for(NatsBackendConfig(), external=False, directory=DATA / "nats", durability="safe")
+        )
+        chosen = free_port(HOST, port if port is not None else 8000)
+        url = f"http://{HOST}:{chosen}"
+        console.print(f"[bold]NATS[/]       {describe_nats(config, nats)}")
+        worker = worker_child(config, RESOLVER, "demo-worker", worker_log)
+        async with running_stack(config, nats, HOST, chosen, worker) as serving:
+            console.print(f"[bold]Gateway[/]    {url}   (log: {log_path})")
+            run = await asyncio.to_thread(_show_a_run, console, url)
+            if stay:
+                _say_what_to_try(console, url)
+                received = await stop_signal(serving)
+                return INTERRUPTED if received is signal.SIGINT else 0
+    console.print("[dim]Everything is stopped again. `make up` does the same and stays.[/]")
+    return 0 if run["status"] == RunStatus.COMPLETED else FAILED
+
+
+def _show_a_run(console: Console, url: str) -> dict[str, Any]:
+    with PyocoHttpClient(url) as client:
+        run_id = client.submit_run("sample", {"rows": 5})["run_id"]
+        console.print(
+            f'[bold]POST[/] /runs  {{"flow_name": "sample", "params": {{"rows": 5}}}}  →  {run_id}\n'
+        )
+        run = _follow(console, client, run_id)
+    console.print(f"\n[bold]Status[/]     {run['status']}")
+    console.print("[bold]Result[/]    ", JSON.from_data(run["result"], indent=None), end="")
+    console.print(f"\n[bold]Dashboard[/]  {url}/")
+    return run
+
+
+def _follow(console: Console, client: PyocoHttpClient, run_id: str) -> dict[str, Any]:
+    """Redraws the run until it has ended."""
+    deadline = time.monotonic() + PATIENCE_SEC
+    spinner = Spinner("dots", style="cyan")
+    with Live(console=console, refresh_per_second=12) as live:
+        while True:
+            run = client.get_run_with_records(run_id)
+            live.update(_picture(run, spinner))
+            if run["status"] in TERMINAL or time.monotonic() > deadline:
+                return run
+            time.sleep(LOOK_SEC)
+
+
+def _picture(run: dict[str, Any], spinner: Spinner) -> Group:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    records = run["task_records"]
+    for name in sorted(run["tasks"], key=lambda task: records[task]["started_at"] or float("inf")):
+        state = TaskState(run["tasks"][name])
+        took = records[name]["duration_ms"]
+        table.add_row(
+            _MARKS.get(state, spinner), Text(name, "bold"), Text(state.lower(), "dim"),
+            "" if took is None else f"{took:.0f} ms",
+        )  # fmt: skip
+    worker = run["worker_id"] or "waiting for a worker"
+    return Group(Text.assemble("run ", (run["status"], "bold"), f" on {worker}"), table)
+
+
+def _say_what_to_try(console: Console, url: str) -> None:
+    console.print("\nTry it from another terminal:")
+    for line in (
+        f"curl {url}/runs -H 'content-type: application/json' -d '{{\"flow_name\": \"sample\"}}'",
+        f"pyoco-client submit --server {url} --flow-name sample --params '{{\"rows\": 9}}'",
+    ):
+        console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
+    console.print("Ctrl-C stops it.")

@@ -1,0 +1,170 @@
+"""Everything on one machine: the embedded NATS, the gateway in this process, a worker beside it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import uvicorn
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.http_api import create_app
+from pyoco_server.logs import get_logger
+from pyoco_server.processes import start_child, stop_child
+from pyoco_server.wiring import Durability, EmbeddedNats, without_credentials
+
+log = get_logger(__name__)
+
+WATCH_INTERVAL_SEC = 0.5
+MAX_RESTART_DELAY_SEC = 30.0
+DRAIN_SEC = 5
+
+
+@contextmanager
+def nats_for(
+    config: NatsBackendConfig, *, external: bool, directory: Path, durability: Durability
+) -> Iterator[tuple[NatsBackendConfig, EmbeddedNats | None]]:
+    """The settings with a url to use, and the server behind it if it is ours."""
+    if external:
+        yield config, None
+        return
+    with EmbeddedNats(directory, durability=durability) as nats:
+        yield replace(config, nats_url=nats.url), nats
+
+
+@dataclass
+class Child:
+    """A process that is started again when it ends: a fleet of one must survive its night alone."""
+
+    name: str
+    start: Callable[[], subprocess.Popen[bytes]]
+
+    async def supervise(self) -> None:
+        delay = 1.0
+        process = self.start()
+        try:
+            while True:
+                await asyncio.sleep(WATCH_INTERVAL_SEC)
+                if process.poll() is None:
+                    continue
+                log.error(
+                    "a process of ours has ended; starting it again",
+                    action="stack.restart",
+                    process=self.name,
+                    exit_code=process.returncode,
+                    delay_sec=delay,
+                )
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, MAX_RESTART_DELAY_SEC)
+                process = self.start()
+        finally:
+            stop_child(process)
+
+
+def worker_child(config: NatsBackendConfig, resolver: str, worker_id: str, output: IO[bytes] | None) -> Child:
+    command = [
+        *(sys.executable, "-m", "pyoco_server.cli.worker"),
+        *("--flow-resolver", resolver, "--worker-id", worker_id),
+    ]
+    env = {**os.environ, "PYOCO_NATS_URL": config.nats_url}
+    return Child("worker", lambda: start_child(command, env=env, stdout=output))
+
+
+async def _keep_nats(nats: EmbeddedNats) -> None:
+    while True:
+        await asyncio.sleep(WATCH_INTERVAL_SEC)
+        if not nats.is_running:
+            log.error("the embedded NATS has ended; starting it again", action="stack.nats_restart")
+            await asyncio.to_thread(nats.start)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are ours: the worker and NATS have to be stopped in order, too."""
+        yield
+
+
+@asynccontextmanager
+async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncIterator[asyncio.Future[None]]:
+    """The HTTP gateway, taking requests until the block ends; the future is done if it ends by itself."""
+    server = _Server(
+        uvicorn.Config(
+            create_app(config),
+            host=host,
+            port=port,
+            http="httptools",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_SEC,
+        )
+    )
+    serving = asyncio.ensure_future(server.serve())
+    try:
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        yield serving
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
+async def running_stack(
+    config: NatsBackendConfig, nats: EmbeddedNats | None, host: str, port: int, worker: Child | None
+) -> AsyncIterator[asyncio.Future[None]]:
+    """Gateway, worker and the watch over our own NATS.
+
+    First no new requests are taken, then the worker finishes; NATS, which both need, belongs to the caller.
+    """
+    keepers = [] if nats is None else [_keep_nats(nats)]
+    if worker is not None:
+        keepers.append(worker.supervise())
+    async with _supervised(keepers), gateway(config, host, port) as serving:
+        yield serving
+
+
+@asynccontextmanager
+async def _supervised(keepers: list[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(keeper) for keeper in keepers]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def stop_signal(serving: asyncio.Future[None]) -> signal.Signals | None:
+    """Which signal asked us to stop; None when the gateway ended by itself."""
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def ask(received: signal.Signals) -> None:
+        if not asked.done():
+            asked.set_result(received)
+
+    for wanted in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(wanted, ask, wanted)
+    waited: set[asyncio.Future[Any]] = {asked, serving}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    return asked.result() if asked.done() else None
+
+
+def describe_nats(config: NatsBackendConfig, nats: EmbeddedNats | None) -> str:
+    if nats is None:
+        return f"{without_credentials(config.nats_url)} (yours; none was started)"
+    return f"started here at {nats.url}, data in {nats.directory}, durability {nats.durability}"
+
+
+def say(line: str) -> None:
+    """For the person at the terminal. stdout belongs to the log."""
+    print(line, file=sys.stderr, flush=True)

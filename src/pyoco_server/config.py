@@ -1,0 +1,184 @@
+"""Settings: read once, from the environment, loudly.
+
+`NatsBackendConfig` has one field per environment variable. The variable's name is the field's name in
+capitals behind `PYOCO_`. A value that cannot be used stops the start and is named with its key.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_type_hints
+
+import msgspec
+from dotenv import dotenv_values
+from msgspec import Meta
+
+from pyoco_server.errors import ConfigError
+
+ENV_PREFIX = "PYOCO_"
+
+Seconds = Annotated[float, Meta(gt=0)]
+SecondsOrNever = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+Bytes = Annotated[int, Meta(ge=1)]
+Subject = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
+"""A subject prefix: tokens without wildcards, because messages are published under it."""
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
+"""A stream or bucket name: JetStream allows no dots, wildcards or blanks in it."""
+HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NatsBackendConfig:
+    """Every setting of the gateway and the worker, with the defaults of the contract."""
+
+    # NATS and the work queue
+    nats_url: Annotated[str, Meta(min_length=1)] = "nats://127.0.0.1:4222"
+    work_subject_prefix: Subject = "pyoco.work"
+    work_stream: Name = "PYOCO_WORK"
+    default_tag: Name = "default"
+    runs_kv_bucket: Name = "pyoco_runs"
+    workers_kv_bucket: Name = "pyoco_workers"
+    jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
+
+    # HTTP auth
+    http_auth_mode: Literal["none", "api_key"] = "none"
+    http_api_key_header: HeaderName = "X-API-Key"
+    auth_kv_bucket: Name = "pyoco_auth"
+    auth_pepper: str = ""
+
+    # Heartbeats and cancel
+    run_heartbeat_interval_sec: Seconds = 1.0
+    worker_heartbeat_interval_sec: Seconds = 5.0
+    workers_kv_ttl_sec: SecondsOrNever = 15.0
+    worker_disconnect_timeout_sec: Seconds = 20.0
+    cancel_grace_period_sec: SecondsOrNever = 30.0
+
+    # Consumers
+    consumer_ack_wait_sec: Seconds = 30.0
+    consumer_max_deliver: Count = 20
+    consumer_max_ack_pending: Count = 200
+    ack_progress_interval_sec: Seconds = 10.0
+
+    # Dead letters
+    dlq_stream: Name = "PYOCO_DLQ"
+    dlq_subject_prefix: Subject = "pyoco.dlq"
+    dlq_publish_execution_error: bool = True
+    dlq_max_age_sec: SecondsOrNever = 604_800.0
+    dlq_max_msgs: Count = 100_000
+    dlq_max_bytes: Bytes = 536_870_912
+
+    # Sizes
+    max_run_snapshot_bytes: Annotated[int, Meta(ge=1024)] = 262_144
+    workflow_yaml_max_bytes: Bytes = 262_144
+
+    # Wheels
+    wheel_object_store_bucket: Name = "pyoco_wheels"
+    wheel_max_bytes: Bytes = 536_870_912
+    wheel_sync_enabled: bool = False
+    wheel_sync_dir: str = ".pyoco/wheels"
+    wheel_sync_interval_sec: Seconds = 10.0
+    wheel_install_timeout_sec: Seconds = 180.0
+    wheel_history_kv_bucket: Name = "pyoco_wheel_history"
+    wheel_history_ttl_sec: SecondsOrNever = 7_776_000.0
+
+    # Dashboard and .env
+    dashboard_lang: Literal["auto", "ja", "en"] = "auto"
+    load_dotenv: bool = True
+    env_file: str = ".env"
+
+    # Logs
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+    log_format: Literal["json", "text"] = "json"
+    log_utc: bool = True
+    log_include_traceback: bool = True
+
+    def __post_init__(self) -> None:
+        problems = [*_bad_fields(self), *_contradictions(self)]
+        if problems:
+            raise ConfigError(problems)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
+        """The settings of this environment; `overrides` (say, of a command line) come last."""
+        values = _parse(cls, _texts(os.environ if environ is None else environ))
+        return cls(**{**values, **{k: v for k, v in overrides.items() if v is not None}})
+
+
+def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the environment (or the .env file) says anything about a setting."""
+    return bool(_texts(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
+
+
+def _texts(environ: Mapping[str, str]) -> dict[str, str]:
+    return {**_dotenv(environ), **environ}
+
+
+def _dotenv(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the .env file adds. Real environment variables win over it."""
+    switches = _parse(
+        NatsBackendConfig, {k: v for k, v in environ.items() if k in ("PYOCO_LOAD_DOTENV", "PYOCO_ENV_FILE")}
+    )
+    path = Path(switches.get("env_file", ".env"))
+    if not switches.get("load_dotenv", True) or not path.is_file():
+        return {}
+    return {key: value for key, value in dotenv_values(path).items() if value is not None}
+
+
+def env_name(field_name: str) -> str:
+    return ENV_PREFIX + field_name.upper()
+
+
+def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Field values from the texts of an environment. An empty text counts as unset."""
+    hints = get_type_hints(cls, include_extras=True)
+    values: dict[str, Any] = {}
+    problems = []
+    for field in fields(cls):
+        key = env_name(field.name)
+        text = environ.get(key, "").strip()
+        if not text:
+            continue
+        if field.name == "log_level":
+            text = text.upper()
+        try:
+            values[field.name] = msgspec.convert(text, hints[field.name], strict=False)
+        except msgspec.ValidationError as error:
+            problems.append(f"{key}={_shown(key, text)}: {error}")
+    if problems:
+        raise ConfigError(problems)
+    return values
+
+
+def _bad_fields(config: NatsBackendConfig) -> list[str]:
+    hints = get_type_hints(type(config), include_extras=True)
+    problems = []
+    for field in fields(config):
+        value = getattr(config, field.name)
+        try:
+            msgspec.convert(value, hints[field.name])
+        except msgspec.ValidationError as error:
+            problems.append(f"{env_name(field.name)}={_shown(field.name, value)}: {error}")
+    return problems
+
+
+def _contradictions(config: NatsBackendConfig) -> list[str]:
+    """Values that are fine alone and harmful together."""
+    problems = []
+    if config.ack_progress_interval_sec >= config.consumer_ack_wait_sec:
+        problems.append(
+            f"PYOCO_ACK_PROGRESS_INTERVAL_SEC={config.ack_progress_interval_sec}: must be less than "
+            f"PYOCO_CONSUMER_ACK_WAIT_SEC={config.consumer_ack_wait_sec}, "
+            "or every long run is delivered twice"
+        )
+    if config.work_subject_prefix == config.dlq_subject_prefix:
+        problems.append(
+            f"PYOCO_DLQ_SUBJECT_PREFIX={config.dlq_subject_prefix!r}: "
+            "must differ from PYOCO_WORK_SUBJECT_PREFIX"
+        )
+    return problems
+
+
+def _shown(key: str, value: object) -> str:
+    return "***" if "pepper" in key.lower() else repr(value)

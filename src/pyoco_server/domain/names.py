@@ -1,0 +1,36 @@
+"""Names that come from outside, checked before they become part of a subject, a key or a file name."""
+
+import re
+from uuid import UUID
+
+from pyoco_server.errors import InvalidRequest
+
+_TAG = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_WORKER_ID = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+MAX_TAGS = 32
+MAX_FLOW_NAME = 200
+MAX_WORKER_ID = 128
+
+
+def is_tag(text: str) -> bool:
+    """A tag is one token of a subject: no dots, no wildcards, no blanks."""
+    return _TAG.fullmatch(text) is not None
+
+
+def is_run_id(text: str) -> bool:
+    """A run id is a UUID in its usual form; anything else never reaches NATS."""
+    try:
+        return str(UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def is_worker_id(text: str) -> bool:
+    """Worker ids are keys of a bucket and often host names, so dots may stand between other characters."""
+    return len(text) <= MAX_WORKER_ID and _WORKER_ID.fullmatch(text) is not None
+
+
+def require_tag(text: str) -> str:
+    if not is_tag(text):
+        raise InvalidRequest(f"tag {text!r} must match [A-Za-z0-9_-]{{1,64}}")
+    return text

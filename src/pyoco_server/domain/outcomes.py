@@ -1,0 +1,36 @@
+"""How far a flow is, and how it ended: what whoever runs flows tells the worker."""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from pyoco_server.domain.dispositions import Ending
+from pyoco_server.domain.run_changes import Conclude
+from pyoco_server.domain.runs import Owner, RunStatus, TaskRecord, TaskState
+
+
+class FlowProgress(Struct, frozen=True):
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    task_records: dict[str, TaskRecord] = field(default_factory=dict)
+
+
+class FlowOutcome(Struct, frozen=True, kw_only=True):
+    ending: Ending
+    progress: FlowProgress = field(default_factory=FlowProgress)
+    result: Any = None
+    error: str | None = None
+
+
+def conclusion(owner: Owner, outcome: FlowOutcome) -> Conclude:
+    """What an outcome means for the run's snapshot."""
+    status: Any = {Ending.COMPLETED: RunStatus.COMPLETED, Ending.CANCELLED: RunStatus.CANCELLED}.get(
+        outcome.ending, RunStatus.FAILED
+    )
+    return Conclude(
+        owner=owner,
+        status=status,
+        tasks=outcome.progress.tasks,
+        task_records=outcome.progress.task_records,
+        result=outcome.result,
+        error=outcome.error,
+    )

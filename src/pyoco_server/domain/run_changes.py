@@ -1,0 +1,224 @@
+"""What may happen to a run: `decide(snapshot, change, now)` is the only place that says so.
+
+A change is a wish. The decision is the next snapshot, or a refusal that says why; the caller writes it with
+the revision it was decided on and decides again when somebody else was faster.
+
+Two laws hold here and nowhere else:
+
+* Cancel wins. From CANCELLING the only way out is CANCELLED, whatever the flow returned meanwhile.
+* Fencing. A running snapshot belongs to its owner; a later delivery may take it over, never give it back.
+"""
+
+from enum import StrEnum
+from typing import Any, Literal, assert_never
+
+from msgspec import Struct
+
+from pyoco_server.domain.runs import (
+    Owner,
+    RunSnapshot,
+    RunStatus,
+    TaskRecord,
+    TaskState,
+    replace,
+)
+
+
+class Claim(Struct, frozen=True):
+    """A worker received the job and wants to run it."""
+
+    owner: Owner
+
+
+class Report(Struct, frozen=True):
+    """The owner tells how far the flow is."""
+
+    owner: Owner
+    tasks: dict[str, TaskState]
+    task_records: dict[str, TaskRecord]
+
+
+class Beat(Struct, frozen=True):
+    """The owner is alive."""
+
+    owner: Owner
+
+
+class Conclude(Struct, frozen=True, kw_only=True):
+    """The owner's flow has ended."""
+
+    owner: Owner
+    status: Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
+    tasks: dict[str, TaskState] | None = None
+    task_records: dict[str, TaskRecord] | None = None
+    result: Any = None
+    error: str | None = None
+
+
+class RequestCancel(Struct, frozen=True, kw_only=True):
+    """Somebody wants the run to end."""
+
+    requested_by: str
+    reason: str | None = None
+
+
+class ConvergeCancel(Struct, frozen=True):
+    """No worker ever held the cancelled run, so nobody else will end it."""
+
+
+class GiveUp(Struct, frozen=True, kw_only=True):
+    """Nobody will carry the run on: it has no job, or its deliveries up to `last_attempt` are used up."""
+
+    error: str
+    last_attempt: int
+
+
+RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp
+
+
+class Refusal(StrEnum):
+    TERMINAL = "terminal"
+    """The run has ended; nothing changes it any more."""
+    FENCED = "fenced"
+    """Another delivery of the job owns the run."""
+
+
+def decide(  # noqa: PLR0911 - one return per kind of change
+    snapshot: RunSnapshot, change: RunChange, now: float
+) -> RunSnapshot | Refusal:
+    """The snapshot after `change`, or why not. It is `snapshot` itself when there is nothing to write."""
+    if isinstance(change, RequestCancel):  # repeating it is fine, also when the run has ended
+        return _request_cancel(snapshot, change, now)
+    if snapshot.status.is_terminal:
+        return Refusal.TERMINAL
+    match change:
+        case Claim():
+            return _claim(snapshot, change, now)
+        case Report():
+            return _report(snapshot, change, now)
+        case Beat():
+            return _beat(snapshot, change, now)
+        case Conclude():
+            return _conclude(snapshot, change, now)
+        case ConvergeCancel():
+            return _converge_cancel(snapshot, now)
+        case GiveUp():
+            return _give_up(snapshot, change, now)
+        case _:
+            assert_never(change)
+
+
+def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Refusal:
+    held = snapshot.owner
+    if held == change.owner:  # an earlier claim of ours was written after all
+        return snapshot
+    if held is not None and held.attempt >= change.owner.attempt:
+        return Refusal.FENCED
+    if snapshot.status is RunStatus.CANCELLING:
+        return _ended(snapshot, RunStatus.CANCELLED, now)
+    return replace(
+        snapshot,
+        status=RunStatus.RUNNING,
+        worker_id=change.owner.worker_id,
+        instance_id=change.owner.instance_id,
+        attempt=change.owner.attempt,
+        tasks={},
+        task_records={},
+        task_records_truncated=False,
+        start_time=now,
+        heartbeat_at=now,
+        updated_at=_later(snapshot, now),
+    )
+
+
+def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | Refusal:
+    if snapshot.owner != change.owner:
+        return Refusal.FENCED
+    return replace(
+        snapshot,
+        tasks=change.tasks,
+        task_records=change.task_records,
+        heartbeat_at=now,
+        updated_at=_later(snapshot, now),
+    )
+
+
+def _beat(snapshot: RunSnapshot, change: Beat, now: float) -> RunSnapshot | Refusal:
+    """A sign of life is no news: `updated_at` stays, so that lists do not reorder every second."""
+    if snapshot.owner != change.owner:
+        return Refusal.FENCED
+    return replace(snapshot, heartbeat_at=now)
+
+
+def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapshot | Refusal:
+    if snapshot.owner != change.owner:
+        return Refusal.FENCED
+    known = replace(
+        snapshot,
+        tasks=snapshot.tasks if change.tasks is None else change.tasks,
+        task_records=snapshot.task_records if change.task_records is None else change.task_records,
+    )
+    if snapshot.status is RunStatus.CANCELLING:
+        return _ended(known, RunStatus.CANCELLED, now)
+    return _ended(known, change.status, now, error=change.error, result=change.result)
+
+
+def _request_cancel(snapshot: RunSnapshot, change: RequestCancel, now: float) -> RunSnapshot:
+    if snapshot.status.is_terminal or snapshot.status is RunStatus.CANCELLING:
+        return snapshot
+    return replace(
+        snapshot,
+        status=RunStatus.CANCELLING,
+        cancel_requested_at=now,
+        cancel_requested_by=change.requested_by,
+        cancel_reason=change.reason,
+        updated_at=_later(snapshot, now),
+    )
+
+
+def _converge_cancel(snapshot: RunSnapshot, now: float) -> RunSnapshot:
+    if snapshot.status is RunStatus.CANCELLING and snapshot.owner is None:
+        return _ended(snapshot, RunStatus.CANCELLED, now)
+    return snapshot
+
+
+def _give_up(snapshot: RunSnapshot, change: GiveUp, now: float) -> RunSnapshot | Refusal:
+    if snapshot.owner is not None and snapshot.owner.attempt > change.last_attempt:
+        return Refusal.FENCED
+    if snapshot.status is RunStatus.CANCELLING:
+        return _ended(snapshot, RunStatus.CANCELLED, now)
+    return _ended(snapshot, RunStatus.FAILED, now, error=change.error)
+
+
+def _ended(
+    snapshot: RunSnapshot, status: RunStatus, now: float, *, error: str | None = None, result: Any = None
+) -> RunSnapshot:
+    return replace(
+        snapshot,
+        status=status,
+        tasks=_settled(snapshot.tasks, status),
+        error=error,
+        result=result,
+        end_time=now,
+        heartbeat_at=now,
+        updated_at=_later(snapshot, now),
+    )
+
+
+def _settled(tasks: dict[str, TaskState], status: RunStatus) -> dict[str, TaskState]:
+    """No task is left running in a run that has ended.
+
+    One that was never reached stays PENDING, unless the run was cancelled, which cancels it too.
+    """
+    if status is RunStatus.CANCELLED:
+        turned = {TaskState.PENDING: TaskState.CANCELLED, TaskState.RUNNING: TaskState.CANCELLED}
+    elif status is RunStatus.FAILED:
+        turned = {TaskState.RUNNING: TaskState.FAILED}
+    else:
+        return tasks
+    return {name: turned.get(state, state) for name, state in tasks.items()}
+
+
+def _later(snapshot: RunSnapshot, now: float) -> float:
+    """`updated_at` never goes back, even when the clocks of two hosts differ."""
+    return max(now, snapshot.updated_at)

@@ -1,0 +1,67 @@
+"""The JSON of the contract: the one place where bytes become types and types become bytes.
+
+Unknown fields are ignored, so that older and newer versions, and workers and gateways of another make, can
+read each other.
+"""
+
+from typing import Any
+
+import msgspec
+
+from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.jobs import Job, check
+from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.workers import WorkerRecord
+from pyoco_server.errors import InvalidJob
+
+_encoder = msgspec.json.Encoder()
+_job_decoder = msgspec.json.Decoder(Job)
+_run_decoder = msgspec.json.Decoder(RunSnapshot)
+_worker_decoder = msgspec.json.Decoder(WorkerRecord)
+
+
+class Unreadable(Exception):
+    """Stored bytes that are not what the contract says: written by somebody else, or damaged."""
+
+
+def encode(value: RunSnapshot | Job | WorkerRecord | DeadLetter) -> bytes:
+    return _encoder.encode(value)
+
+
+def decode_run(data: bytes) -> RunSnapshot:
+    try:
+        return _run_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unreadable(f"run snapshot: {error}") from error
+
+
+def decode_worker(data: bytes) -> WorkerRecord:
+    try:
+        return _worker_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unreadable(f"worker record: {error}") from error
+
+
+def decode_job(data: bytes) -> Job:
+    try:
+        return check(_job_decoder.decode(data))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidJob(str(error)) from error
+
+
+class _RunIdOnly(msgspec.Struct):
+    run_id: Any = None
+
+
+def run_id_in(data: bytes) -> str | None:
+    """The run id of a job that is otherwise unreadable, if it can be made out."""
+    try:
+        found = msgspec.json.decode(data, type=_RunIdOnly).run_id
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def payload_excerpt(data: bytes, limit: int = 4_096) -> str:
+    """The start of unreadable bytes as text, for a person who looks for the cause."""
+    return data[:limit].decode("utf-8", errors="replace")

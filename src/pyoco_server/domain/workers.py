@@ -1,0 +1,86 @@
+"""A worker, as the registry shows it."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pyoco_server.domain.runs import RunStatus
+
+
+class WorkerState(StrEnum):
+    RUNNING = "RUNNING"
+    IDLE = "IDLE"
+    STOPPED_GRACEFUL = "STOPPED_GRACEFUL"
+    DISCONNECTED = "DISCONNECTED"
+
+
+ALIVE = frozenset({WorkerState.RUNNING, WorkerState.IDLE})
+
+
+class WorkerRecord(Struct, frozen=True, kw_only=True):
+    worker_id: str
+    instance_id: str
+    state: WorkerState
+    tags: tuple[str, ...]
+    last_seen_at: float
+    last_heartbeat_at: float
+    heartbeat_at: float
+    updated_at: float
+    hidden: bool = False
+    current_run_id: str | None = None
+    last_run_id: str | None = None
+    last_run_status: RunStatus | None = None
+    last_run_started_at: float | None = None
+    last_run_finished_at: float | None = None
+    stopped_at: float | None = None
+    stop_reason: str | None = None
+
+
+class WorkerActivity(Struct, frozen=True, kw_only=True):
+    """What a worker knows of itself. The rest of its record (`hidden`) belongs to others."""
+
+    worker_id: str
+    instance_id: str
+    tags: tuple[str, ...]
+    state: WorkerState
+    current_run_id: str | None = None
+    last_run_id: str | None = None
+    last_run_status: RunStatus | None = None
+    last_run_started_at: float | None = None
+    last_run_finished_at: float | None = None
+    stopped_at: float | None = None
+    stop_reason: str | None = None
+
+
+def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
+    """The record after a sign of life: what others decided about the worker is kept."""
+    return WorkerRecord(
+        worker_id=activity.worker_id,
+        instance_id=activity.instance_id,
+        state=activity.state,
+        tags=activity.tags,
+        hidden=known.hidden if known else False,
+        last_seen_at=now,
+        last_heartbeat_at=now,
+        heartbeat_at=now,
+        updated_at=now,
+        current_run_id=activity.current_run_id,
+        last_run_id=activity.last_run_id or (known.last_run_id if known else None),
+        last_run_status=activity.last_run_status or (known.last_run_status if known else None),
+        last_run_started_at=activity.last_run_started_at or (known.last_run_started_at if known else None),
+        last_run_finished_at=activity.last_run_finished_at or (known.last_run_finished_at if known else None),
+        stopped_at=activity.stopped_at,
+        stop_reason=activity.stop_reason,
+    )
+
+
+def observed_state(record: WorkerRecord, now: float, disconnect_timeout: float) -> WorkerState:
+    """A worker that has been silent for too long is disconnected; a stopped one stays stopped."""
+    if record.state in ALIVE and now - record.last_seen_at > disconnect_timeout:
+        return WorkerState.DISCONNECTED
+    return record.state
+
+
+def with_observed_state(record: WorkerRecord, now: float, disconnect_timeout: float) -> WorkerRecord:
+    return replace(record, state=observed_state(record, now, disconnect_timeout))

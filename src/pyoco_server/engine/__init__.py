@@ -1,0 +1,1 @@
+"""pyoco behind our types. Nothing outside this package imports pyoco."""

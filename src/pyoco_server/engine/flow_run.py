@@ -1,0 +1,132 @@
+"""One flow in pyoco's engine, with its progress told as it happens."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyoco.core.engine import Engine
+from pyoco.core.models import Flow, RunContext
+from pyoco.core.models import RunStatus as EngineStatus
+from pyoco.trace.backend import TraceBackend
+
+from pyoco_server.domain.dispositions import Ending
+from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.runs import TaskRecord, TaskState, replace
+from pyoco_server.engine.values import json_safe
+
+OnProgress = Callable[[FlowProgress], None]
+
+
+class FlowRun:
+    """Runs once, in the calling thread; `cancel` may be called from any other."""
+
+    def __init__(self, flow: Flow, run_id: str, params: dict[str, Any], on_progress: OnProgress) -> None:
+        self._flow = flow
+        self._params = params
+        self._context = RunContext(run_id=run_id)
+        self._trace = _Trace(self._context, on_progress)
+        self._engine = Engine(trace_backend=self._trace)
+
+    def run(self) -> FlowOutcome:
+        try:
+            context = self._engine.run(self._flow, self._params, run_context=self._context)
+        except BaseException as error:  # noqa: BLE001 - whatever a task raises ends its run, SystemExit too
+            return FlowOutcome(
+                ending=Ending.EXECUTION_ERROR,
+                progress=self._trace.complete(),
+                error=f"{type(error).__name__}: {error}",
+            )
+        if self._context.status is EngineStatus.CANCELLED:
+            return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
+        return FlowOutcome(
+            ending=Ending.COMPLETED,
+            progress=self._trace.complete(),
+            result=_result(self._flow, self._context, context.results),
+        )
+
+    def cancel(self) -> None:
+        """Ask the engine to stop at the next task; tasks can look at `ctx.is_cancelled` before that."""
+        self._engine.cancel(self._context.run_id)
+        if self._context.status is EngineStatus.RUNNING:
+            # The engine has not registered the run yet (or any more): mark it, so that no task starts.
+            self._context.status = EngineStatus.CANCELLING
+
+
+class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
+    """Turns the engine's callbacks into progress. Only the task that changed is converted again.
+
+    The engine calls back *before* it sets a task's new state, so the state comes from the callback.
+    """
+
+    def __init__(self, context: RunContext, on_progress: OnProgress) -> None:
+        self._context = context
+        self._on_progress = on_progress
+        self._tasks: dict[str, TaskState] = {}
+        self._records: dict[str, TaskRecord] = {}
+
+    def on_flow_start(self, flow_name: str, run_id: str | None = None) -> None:  # noqa: ARG002
+        self.complete()
+        self._tell()
+
+    def on_flow_end(self, flow_name: str) -> None:
+        pass
+
+    def on_node_start(self, node_name: str) -> None:
+        self._changed(node_name, TaskState.RUNNING)
+
+    def on_node_end(self, node_name: str, duration_ms: float) -> None:
+        record = self._record(node_name)
+        ended_at = None if record.started_at is None else record.started_at + duration_ms / 1000
+        self._records[node_name] = replace(
+            record, state=TaskState.SUCCEEDED, ended_at=ended_at, duration_ms=duration_ms
+        )
+        self._tasks[node_name] = TaskState.SUCCEEDED
+        self._tell()
+
+    def on_node_error(self, node_name: str, error: Exception) -> None:  # noqa: ARG002
+        self._changed(node_name, TaskState.FAILED)
+
+    def complete(self) -> FlowProgress:
+        """The state of all tasks, read anew."""
+        for name, state in self._context.tasks.items():
+            self._tasks[name] = TaskState(state.value)
+            self._records[name] = self._record(name)
+        return self._progress()
+
+    def _changed(self, name: str, state: TaskState) -> None:
+        self._tasks[name] = state
+        self._records[name] = replace(self._record(name), state=state)
+        self._tell()
+
+    def _record(self, name: str) -> TaskRecord:
+        record = self._context.ensure_task_record(name)
+        return TaskRecord(
+            state=TaskState(record.state.value),
+            started_at=record.started_at,
+            ended_at=record.ended_at,
+            duration_ms=record.duration_ms,
+            error=record.error,
+            traceback=record.traceback,
+            inputs=json_safe(record.inputs),
+            output=json_safe(record.output),
+            artifacts=json_safe(record.artifacts),
+        )
+
+    def _progress(self) -> FlowProgress:
+        return FlowProgress(dict(self._tasks), dict(self._records))
+
+    def _tell(self) -> None:
+        self._on_progress(self._progress())
+
+
+def _result(flow: Flow, context: RunContext, results: dict[str, Any]) -> dict[str, Any]:
+    """The outputs of the flow's last tasks, by name."""
+    return {name: json_safe(results.get(name)) for name in sorted(_last_tasks(flow, context))}
+
+
+def _last_tasks(flow: Flow, context: RunContext) -> set[str]:
+    if flow.has_control_flow():
+        # Loops and switches have no static last task: it is the one that ended last.
+        ended = {n: r.ended_at for n, r in context.task_records.items() if r.ended_at is not None}
+        return {max(ended, key=lambda name: ended[name])} if ended else set()
+    # A task object may be part of several flows: only dependents inside this one count.
+    return {task.name for task in flow.tasks if not task.dependents & flow.tasks}

@@ -1,0 +1,28 @@
+"""The flow of `pyoco-server demo`: three tasks long enough to be watched."""
+
+import time
+
+from pyoco import Flow, task
+
+
+@task
+def fetch(rows: int = 3) -> list[int]:
+    print(f"fetching {rows} rows")  # noqa: T201 - what a flow prints is part of the show
+    time.sleep(0.4)
+    return list(range(1, rows + 1))
+
+
+@task
+def square(fetch: list[int]) -> list[int]:
+    time.sleep(0.6)
+    return [number * number for number in fetch]
+
+
+@task
+def report(square: list[int]) -> dict[str, int]:
+    time.sleep(0.3)
+    return {"rows": len(square), "sum": sum(square)}
+
+
+def resolve(flow_name: str) -> Flow:
+    return {"sample": Flow(name="sample") >> fetch >> square >> report}[flow_name]

@@ -1,0 +1,256 @@
+"""Everything that can go wrong, under the ids of the contract.
+
+One catalogue holds what users and operators see of an error (ids, HTTP status, texts); one exception
+class per row carries what happened. Routes raise, workers log, and both take the texts from here.
+"""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEntry:
+    number: int
+    detail: str
+    ja: str
+    en: str
+    status: HTTPStatus | None = None
+    """What HTTP answers; None for errors that only logs and the command line show."""
+
+    @property
+    def err_id(self) -> str:
+        return f"ERR-PYOCO-{self.number:04d}"
+
+    @property
+    def msg_id(self) -> str:
+        return f"MSG-PYOCO-{self.number:04d}"
+
+    def message(self, language: str) -> str:
+        return self.ja if language == "ja" else self.en
+
+
+class PyocoServerError(Exception):
+    """Base of all errors of this package that have an id."""
+
+    entry: ClassVar[ErrorEntry]
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail or self.entry.detail)
+
+    @property
+    def detail(self) -> str:
+        return str(self)
+
+    @property
+    def status(self) -> HTTPStatus:
+        return self.entry.status or HTTPStatus.INTERNAL_SERVER_ERROR
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The two ids as log fields."""
+        return {"err_id": self.entry.err_id, "msg_id": self.entry.msg_id}
+
+
+class GatewayUnreachable(PyocoServerError):
+    entry = ErrorEntry(1, "gateway unreachable", "稼働確認に失敗しました", "The gateway could not be reached")
+
+
+class InvalidRequest(PyocoServerError):
+    entry = ErrorEntry(
+        2,
+        "invalid request",
+        "リクエストが不正です",
+        "The request is not valid",
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    )
+
+
+class RequestTooLarge(InvalidRequest):
+    """The same id as an invalid request, answered with 413."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class NatsUnavailable(PyocoServerError):
+    entry = ErrorEntry(
+        3,
+        "nats unavailable",
+        "NATSが利用できません",
+        "NATS is not available",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    )
+
+
+class OrphanRunSuspected(PyocoServerError):
+    entry = ErrorEntry(
+        4,
+        "an orphan run may be left behind",
+        "孤児runが残っている可能性があります（best-effort cleanup失敗）",
+        "An orphan run may be left behind (best-effort cleanup failed)",
+    )
+
+
+class RunNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        5, "run not found", "runが見つかりません", "The run was not found", HTTPStatus.NOT_FOUND
+    )
+
+
+class FlowNotFound(PyocoServerError):
+    entry = ErrorEntry(6, "flow not found", "flowが見つかりません", "The flow was not found")
+
+
+class ExecutionFailed(PyocoServerError):
+    entry = ErrorEntry(7, "execution failed", "実行に失敗しました", "The execution failed")
+
+
+class TerminalNotRecorded(PyocoServerError):
+    entry = ErrorEntry(
+        8,
+        "terminal state not recorded",
+        "terminal状態の記録に失敗しました",
+        "The terminal state could not be recorded",
+    )
+
+
+class ProgressNotSent(PyocoServerError):
+    entry = ErrorEntry(
+        9,
+        "in_progress ack not sent",
+        "in_progress ACK の送信に失敗しました",
+        "The in_progress ack could not be sent",
+    )
+
+
+class SnapshotTooLarge(PyocoServerError):
+    entry = ErrorEntry(
+        10, "snapshot too large", "スナップショットが大きすぎます", "The run's snapshot is too large"
+    )
+
+
+class DlqPublishFailed(PyocoServerError):
+    entry = ErrorEntry(
+        11,
+        "dlq publish failed",
+        "DLQへのpublishに失敗しました（best-effort）",
+        "Publishing to the DLQ failed (best effort)",
+    )
+
+
+class InvalidJob(PyocoServerError):
+    entry = ErrorEntry(12, "invalid job", "不正なジョブを受信しました", "An invalid job was received")
+
+
+class LoggingFailed(PyocoServerError):
+    entry = ErrorEntry(
+        13,
+        "logging failed",
+        "ログ出力に失敗しました（best-effort）",
+        "Writing the log failed (best effort)",
+    )
+
+
+class ApiKeyRequired(PyocoServerError):
+    entry = ErrorEntry(
+        14, "api key required", "API key が必要です", "An API key is required", HTTPStatus.UNAUTHORIZED
+    )
+
+
+class InvalidApiKey(PyocoServerError):
+    entry = ErrorEntry(
+        15, "invalid api key", "API key が無効です", "The API key is not valid", HTTPStatus.FORBIDDEN
+    )
+
+
+class WorkflowTooLarge(PyocoServerError):
+    entry = ErrorEntry(
+        16,
+        "workflow file too large",
+        "ワークフローファイルが大きすぎます",
+        "The workflow file is too large",
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    )
+
+
+class InvalidListQuery(PyocoServerError):
+    entry = ErrorEntry(
+        17,
+        "invalid list query",
+        "一覧クエリが不正です",
+        "The list query is not valid",
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    )
+
+
+class InvalidCliInput(PyocoServerError):
+    entry = ErrorEntry(
+        18,
+        "invalid arguments",
+        "CLI引数が不正です（入力形式を確認してください）",
+        "The arguments are not valid (check the input's form)",
+    )
+
+
+class InvalidWorkersRequest(PyocoServerError):
+    entry = ErrorEntry(
+        19,
+        "invalid workers request",
+        "workersリクエストが不正です",
+        "The workers request is not valid",
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    )
+
+
+class WorkerNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        20, "worker not found", "workerが見つかりません", "The worker was not found", HTTPStatus.NOT_FOUND
+    )
+
+
+class CancelTimedOut(PyocoServerError):
+    entry = ErrorEntry(
+        21,
+        "cancel timed out",
+        "cancel要求がタイムアウトしました（best-effort）",
+        "The cancel request timed out (best effort)",
+    )
+
+
+class WheelVersionConflict(PyocoServerError):
+    entry = ErrorEntry(
+        22,
+        "wheel version conflict",
+        "wheelバージョンが不正です（同一/過去バージョンは不可）",
+        "The wheel's version is not valid (the same or an older version is refused)",
+        HTTPStatus.CONFLICT,
+    )
+
+
+class WheelNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        23, "wheel not found", "wheelが見つかりません", "The wheel was not found", HTTPStatus.NOT_FOUND
+    )
+
+
+class WheelSyncFailed(PyocoServerError):
+    entry = ErrorEntry(
+        24,
+        "wheel sync failed",
+        "wheel同期に失敗しました（best-effort）",
+        "Syncing wheels failed (best effort)",
+    )
+
+
+class ConfigError(Exception):
+    """A setting cannot be used. The text names each key and value; nothing starts with it."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class IncompatibleNats(Exception):
+    """A NATS server or a stream with which the product cannot work, whatever one waits for."""

@@ -1,0 +1,35 @@
+"""`create_app`: the gateway as an ASGI application."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from fastapi import FastAPI
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.http_api import error_table
+from pyoco_server.http_api.gateway import Gateway, OpenBackend
+from pyoco_server.http_api.routes import health, runs
+from pyoco_server.wiring import open_backend as open_jetstream
+
+
+def create_app(
+    config: NatsBackendConfig | None = None, *, open_backend: OpenBackend | None = None
+) -> FastAPI:
+    """The gateway. Without arguments it is configured by the environment; tests bring their own backend."""
+    settings = config or NatsBackendConfig.from_env()
+    opener = open_backend or partial(open_jetstream, settings, name="pyoco-server", patiently=True)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        gateway = Gateway(settings, opener)
+        app.state.gateway = gateway
+        await gateway.start()
+        yield
+        await gateway.stop()
+
+    app = FastAPI(title="pyoco-server", lifespan=lifespan)
+    error_table.install(app)
+    app.include_router(health.router)
+    app.include_router(runs.router)
+    return app

@@ -1,0 +1,91 @@
+"""The one table from errors to answers: status, body and language."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from pyoco_server.domain.wire import Unreadable
+from pyoco_server.errors import ErrorEntry, InvalidRequest, NatsUnavailable, PyocoServerError
+from pyoco_server.logs import get_logger
+
+log = get_logger(__name__)
+
+RETRY_AFTER_SEC = "1"
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(PyocoServerError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(Unreadable, _answer_unreadable)
+
+
+async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, PyocoServerError)  # noqa: S101 - what the handler is registered for
+    _say(request, error, error.status, error.entry)
+    return _body(request, error.status, error.entry, error.detail)
+
+
+async def _answer_invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - see above
+    problems = [
+        {k: v for k, v in problem.items() if k in ("type", "loc", "msg")} for problem in error.errors()
+    ]
+    _say(request, error, HTTPStatus.UNPROCESSABLE_ENTITY, InvalidRequest.entry)
+    return _body(request, HTTPStatus.UNPROCESSABLE_ENTITY, InvalidRequest.entry, jsonable_encoder(problems))
+
+
+async def _answer_unreadable(request: Request, error: Exception) -> JSONResponse:
+    """Stored bytes that somebody else damaged: not the client's fault, and not a crash of ours."""
+    _say(request, error, HTTPStatus.SERVICE_UNAVAILABLE, NatsUnavailable.entry)
+    return _body(
+        request, HTTPStatus.SERVICE_UNAVAILABLE, NatsUnavailable.entry, f"stored data is unreadable: {error}"
+    )
+
+
+def _body(request: Request, status: HTTPStatus, entry: ErrorEntry, detail: Any) -> JSONResponse:
+    headers = {"Retry-After": RETRY_AFTER_SEC} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    content = {
+        "detail": detail,
+        "err_id": entry.err_id,
+        "msg_id": entry.msg_id,
+        "message": entry.message(preferred_language(request.headers.get("accept-language", ""))),
+    }
+    return JSONResponse(content, status_code=status, headers=headers)
+
+
+def _say(request: Request, error: Exception, status: HTTPStatus, entry: ErrorEntry) -> None:
+    """Every refused request leaves a line with its cause; only our own failures are errors to an operator."""
+    level = log.error if status >= HTTPStatus.INTERNAL_SERVER_ERROR else log.info
+    level(
+        "request refused",
+        action="http.refused",
+        method=request.method,
+        path=request.url.path,
+        status=int(status),
+        err_id=entry.err_id,
+        msg_id=entry.msg_id,
+        exc_info=error,
+    )
+
+
+def preferred_language(accept_language: str) -> str:
+    """`ja` or `en`, whichever the client prefers; `en` when it says nothing of either."""
+    best, best_quality = "en", 0.0
+    for part in accept_language.split(","):
+        name, _, weight = part.strip().partition(";")
+        language = name.strip().lower()[:2]
+        quality = _quality(weight)
+        if language in ("ja", "en") and quality > best_quality:
+            best, best_quality = language, quality
+    return best
+
+
+def _quality(weight: str) -> float:
+    try:
+        return float(weight.strip().removeprefix("q=") or 1)
+    except ValueError:
+        return 0.0

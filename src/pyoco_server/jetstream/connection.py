@@ -1,0 +1,196 @@
+"""One connection to NATS: it reconnects for ever, and its errors are translated here and nowhere else."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.ports import WrongRevision
+
+log = get_logger(__name__)
+
+REQUEST_TIMEOUT_SEC = 2.0
+"""A healthy server answers in milliseconds; a client that waits for us is told 503 soon."""
+CONNECT_TIMEOUT_SEC = 2.0
+RECONNECT_WAIT_SEC = 0.5
+MIN_SERVER_VERSION = (2, 11)
+
+_WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+"""A refused expectation: the second code is what replicated streams answer."""
+_USERINFO = re.compile(r"//[^@/]*@")
+
+
+class ApiError(NatsUnavailable):
+    """JetStream answered with an error of its own."""
+
+    def __init__(self, err_code: int, description: str) -> None:
+        super().__init__(f"jetstream: {description} (err_code {err_code})")
+        self.err_code = err_code
+        self.description = description
+
+
+class PayloadTooLarge(Exception):
+    """The server does not take messages of this size (max_payload)."""
+
+
+class ErrorInReply(msgspec.Struct):
+    code: int = 500
+    err_code: int = 0
+    description: str = ""
+
+
+class PubAck(msgspec.Struct):
+    seq: int = 0
+    duplicate: bool = False
+    error: ErrorInReply | None = None
+
+
+_pub_ack = msgspec.json.Decoder(PubAck)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of the client library, as ours."""
+    try:
+        yield
+    except nats.errors.MaxPayloadError as error:
+        raise PayloadTooLarge("message exceeds the server's max_payload") from error
+    except (TimeoutError, nats.errors.Error, OSError) as error:
+        raise NatsUnavailable(f"nats unavailable: {type(error).__name__}") from error
+
+
+def raise_api_error(error: ErrorInReply) -> None:
+    if error.err_code in _WRONG_LAST_SEQUENCE:
+        raise WrongRevision(error.description)
+    raise ApiError(error.err_code, error.description)
+
+
+def without_credentials(url: str) -> str:
+    """For logs: what somebody put before the @ is a secret."""
+    return _USERINFO.sub("//***@", url)
+
+
+class NatsConnection:
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._name = name
+        self._client = Client()
+        self._on_reconnect: list[Callable[[], None]] = []
+
+    async def open(self, *, patiently: bool = False) -> None:
+        """Connect. `patiently` waits for a server that is not there yet; otherwise NatsUnavailable."""
+        connecting = asyncio.ensure_future(self._connect())
+        done, _ = await asyncio.wait({connecting}, timeout=None if patiently else CONNECT_TIMEOUT_SEC * 2)
+        if not done:
+            connecting.cancel()
+            raise NatsUnavailable(f"no NATS server answers at {without_credentials(self._url)}")
+        with translated():
+            connecting.result()
+        self._check_version()
+        log.info("connected to NATS", action="nats.connected", url=without_credentials(self._url))
+
+    async def _connect(self) -> None:
+        await self._client.connect(
+            servers=[part.strip() for part in self._url.split(",")],
+            name=self._name,
+            connect_timeout=CONNECT_TIMEOUT_SEC,  # type: ignore[arg-type]  # fractions work
+            allow_reconnect=True,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=RECONNECT_WAIT_SEC,  # type: ignore[arg-type]
+            ping_interval=10,
+            max_outstanding_pings=2,
+            # Nothing is buffered while disconnected: what was answered with 503 must not happen later.
+            pending_size=0,
+            error_cb=self._say_error,
+            disconnected_cb=self._say_disconnected,
+            reconnected_cb=self._say_reconnected,
+        )
+
+    async def close(self) -> None:
+        with translated():
+            await self._client.close()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        return self._client.max_payload
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        self._on_reconnect.append(callback)
+
+    async def request(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
+        if not self._client.is_connected:
+            raise NatsUnavailable("nats unavailable: not connected")
+        with translated():
+            return await self._client.request(
+                subject, payload, timeout=REQUEST_TIMEOUT_SEC, headers=dict(headers) if headers else None
+            )
+
+    async def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
+        if not self._client.is_connected:
+            raise NatsUnavailable("nats unavailable: not connected")
+        with translated():
+            await self._client.publish(subject, payload, reply=reply)
+
+    async def publish_acked(self, subject: str, payload: bytes, headers: dict[str, str]) -> PubAck:
+        """Publish to a stream and wait for its word. Raises WrongRevision for a refused expectation."""
+        reply = await self.request(subject, payload, headers)
+        ack = _pub_ack.decode(reply.data)
+        if ack.error is not None:
+            raise_api_error(ack.error)
+        return ack
+
+    async def api(self, verb: str, body: Any = None) -> dict[str, Any]:
+        """A call of the JetStream management API."""
+        reply = await self.request(f"$JS.API.{verb}", b"" if body is None else msgspec.json.encode(body))
+        answer: dict[str, Any] = msgspec.json.decode(reply.data)
+        if "error" in answer:
+            raise_api_error(msgspec.convert(answer["error"], ErrorInReply))
+        return answer
+
+    def new_inbox(self) -> str:
+        return self._client.new_inbox()
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        with translated():
+            return await self._client.subscribe(subject, cb=callback)
+
+    def _check_version(self) -> None:
+        version = self._client.connected_server_version
+        if (version.major, version.minor) < MIN_SERVER_VERSION:
+            wanted = ".".join(map(str, MIN_SERVER_VERSION))
+            raise IncompatibleNats(
+                f"the NATS server at {without_credentials(self._url)} is version {version}; "
+                f"pyoco-server needs {wanted} or newer"
+            )
+
+    async def _say_error(self, error: Exception) -> None:
+        if isinstance(error, (OSError, asyncio.TimeoutError, nats.errors.NoServersError)):
+            log.debug("NATS is not reachable yet", action="nats.unreachable", exc_info=error)
+        else:
+            log.warning("NATS reported an error", action="nats.error", exc_info=error)
+
+    async def _say_disconnected(self) -> None:
+        if not self._client.is_closed:
+            log.warning(
+                "lost the connection to NATS, reconnecting until it is back",
+                action="nats.disconnected",
+                **NatsUnavailable().ids,
+            )
+
+    async def _say_reconnected(self) -> None:
+        log.info("connected to NATS again", action="nats.reconnected")
+        for callback in self._on_reconnect:
+            callback()

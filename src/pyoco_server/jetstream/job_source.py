@@ -1,0 +1,196 @@
+"""The jobs of a worker's tags, from one durable consumer per tag."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from nats.aio.msg import Msg
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import wire
+from pyoco_server.domain.jobs import Job
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, translated
+from pyoco_server.jetstream.pull import PullConsumer
+from pyoco_server.jetstream.streams import CONSUMER_EXISTS, CONSUMER_NOT_FOUND, NANOSECONDS
+from pyoco_server.jetstream.work_queue import REVISION_HEADER
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.ports import Revision
+
+log = get_logger(__name__)
+
+MAX_HOLD_SEC = 5.0
+
+
+class JetStreamDelivery:
+    def __init__(self, message: Msg) -> None:
+        self._message = message
+
+    @property
+    def payload(self) -> bytes:
+        return self._message.data
+
+    @property
+    def subject(self) -> str:
+        return self._message.subject
+
+    @property
+    def num_delivered(self) -> int:
+        return self._message.metadata.num_delivered or 1
+
+    @property
+    def revision(self) -> Revision | None:
+        text = (self._message.headers or {}).get(REVISION_HEADER, "")
+        return Revision(int(text)) if text.isdigit() else None
+
+    def job(self) -> Job:
+        return wire.decode_job(self._message.data)
+
+    async def ack(self) -> None:
+        with translated():
+            await self._message.ack()
+
+    async def nak(self, delay: float) -> None:
+        with translated():
+            await self._message.nak(delay=delay or None)
+
+    async def term(self) -> None:
+        with translated():
+            await self._message.term()
+
+    async def in_progress(self) -> None:
+        with translated():
+            await self._message.in_progress()
+
+
+class JetStreamJobSource:
+    """Asks every tag at once.
+
+    What arrives while the worker is busy waits here, oldest first, for a short time; then it goes back to the
+    queue, where another worker may take it.
+    """
+
+    def __init__(self, connection: NatsConnection, config: NatsBackendConfig, tags: Sequence[str]) -> None:
+        self._connection = connection
+        self._config = config
+        self._hold = min(MAX_HOLD_SEC, config.consumer_ack_wait_sec / 3)
+        self._waiting: deque[JetStreamDelivery] = deque()
+        self._something_happened = asyncio.Event()
+        self._give_backs: set[asyncio.Task[None]] = set()
+        self._consumers = {
+            tag: PullConsumer(
+                connection, config.work_stream, _durable(tag), self._arrived, self._something_happened.set
+            )
+            for tag in tags
+        }
+
+    async def open(self) -> None:
+        for tag, consumer in self._consumers.items():
+            await ensure_consumer(self._connection, self._config, tag)
+            await consumer.open()
+
+    async def next(self, timeout: float) -> JetStreamDelivery | None:  # noqa: ASYNC109
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while not self._waiting:
+            self._something_happened.clear()
+            await self._ask()
+            left = deadline - loop.time()
+            if left <= 0:
+                return None
+            await self._wait(min([left, *self._pauses()]))
+        return self._waiting.popleft()
+
+    async def close(self) -> None:
+        for consumer in self._consumers.values():
+            await consumer.close()
+        while self._waiting:
+            await self._give_back(self._waiting.popleft())
+        if self._give_backs:
+            await asyncio.wait(self._give_backs)
+
+    async def _ask(self) -> None:
+        for tag, consumer in self._consumers.items():
+            if consumer.refusal is not None:
+                await self._restore(tag, consumer)
+            await consumer.ask(1)
+
+    async def _restore(self, tag: str, consumer: PullConsumer) -> None:
+        """Somebody deleted the consumer, or the server has a new leader: make sure that it is there."""
+        with best_effort(log, "consumer.restore", NatsUnavailable, tag=tag):
+            await ensure_consumer(self._connection, self._config, tag)
+            consumer.refusal = None
+
+    def _pauses(self) -> list[float]:
+        return [pause for c in self._consumers.values() if (pause := c.wait_before_asking) > 0]
+
+    async def _wait(self, seconds: float) -> None:
+        """Until something happens. Not `wait_for`: before Python 3.12 that can lose a cancellation."""
+        waiter = asyncio.ensure_future(self._something_happened.wait())
+        try:
+            await asyncio.wait({waiter}, timeout=seconds)
+        finally:
+            waiter.cancel()
+
+    def _arrived(self, message: Msg) -> None:
+        delivery = JetStreamDelivery(message)
+        self._waiting.append(delivery)
+        self._something_happened.set()
+        asyncio.get_running_loop().call_later(self._hold, self._held_too_long, delivery)
+
+    def _held_too_long(self, delivery: JetStreamDelivery) -> None:
+        if delivery not in self._waiting:
+            return
+        self._waiting.remove(delivery)
+        task = asyncio.ensure_future(self._give_back(delivery))
+        self._give_backs.add(task)
+        task.add_done_callback(self._give_backs.discard)
+
+    async def _give_back(self, delivery: JetStreamDelivery) -> None:
+        with best_effort(log, "job.give_back", NatsUnavailable, subject=delivery.subject):
+            await delivery.nak(0)
+
+
+def _durable(tag: str) -> str:
+    return f"pyoco_workers_{tag}"
+
+
+async def ensure_consumer(connection: NatsConnection, config: NatsBackendConfig, tag: str) -> None:
+    """Look first, create only what is absent: an operator's tuned values are kept."""
+    name, subject = _durable(tag), f"{config.work_subject_prefix}.{tag}"
+    try:
+        await connection.api(f"CONSUMER.INFO.{config.work_stream}.{name}")
+    except ApiError as error:
+        if error.err_code != CONSUMER_NOT_FOUND:
+            raise
+    else:
+        return
+    consumer = {
+        "durable_name": name,
+        "name": name,
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "ack_wait": int(config.consumer_ack_wait_sec * NANOSECONDS),
+        "max_deliver": config.consumer_max_deliver,
+        "max_ack_pending": config.consumer_max_ack_pending,
+        "filter_subject": subject,
+    }
+    try:
+        await connection.api(
+            f"CONSUMER.CREATE.{config.work_stream}.{name}.{subject}",
+            {"stream_name": config.work_stream, "config": consumer, "action": "create"},
+        )
+    except ApiError as error:
+        if error.err_code not in CONSUMER_EXISTS:
+            raise
+
+
+class JetStreamJobSources:
+    def __init__(self, connection: NatsConnection, config: NatsBackendConfig) -> None:
+        self._connection = connection
+        self._config = config
+
+    async def open(self, tags: Sequence[str]) -> JetStreamJobSource:
+        source = JetStreamJobSource(self._connection, self._config, tags)
+        await source.open()
+        return source

@@ -1,0 +1,113 @@
+"""Typed values in a key-value bucket, written by compare-and-set only."""
+
+import base64
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from nats.aio.msg import Msg
+
+from pyoco_server.errors import SnapshotTooLarge
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.usecases.ports import Revision, Versioned, WrongRevision
+
+T = TypeVar("T")
+
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_NO_MESSAGE = 10037
+_REMOVED_MARKER_TTL = "1m"
+
+
+class _Entry:
+    """The last message of a key: a value, or the mark of its removal."""
+
+    def __init__(self, data: bytes, revision: int, headers: dict[str, str]) -> None:
+        self.data = data
+        self.revision = Revision(revision)
+        self.is_removed = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+
+
+class KvStore(Generic[T]):
+    def __init__(
+        self,
+        connection: NatsConnection,
+        bucket: str,
+        stream_config: dict[str, Any],
+        encode: Callable[[T], bytes],
+        decode: Callable[[bytes], T],
+    ) -> None:
+        self._connection = connection
+        self._stream = f"KV_{bucket}"
+        self._prefix = f"$KV.{bucket}."
+        self._encode = encode
+        self._decode = decode
+        # A direct get may be answered by a replica that is behind: then the leader is asked instead.
+        self._direct = bool(stream_config.get("allow_direct")) and stream_config.get("num_replicas", 1) == 1
+        self._message_ttl = bool(stream_config.get("allow_msg_ttl"))
+
+    async def create(self, key: str, value: T) -> Revision:
+        data = self._encode(value)
+        try:
+            return await self._write(key, data, Revision(0))
+        except WrongRevision:
+            entry = await self._last(key)
+            if entry is None or not entry.is_removed:
+                raise
+            return await self._write(key, data, entry.revision)
+
+    async def get(self, key: str) -> Versioned[T] | None:
+        entry = await self._last(key)
+        if entry is None or entry.is_removed:
+            return None
+        return Versioned(self._decode(entry.data), entry.revision)
+
+    async def update(self, key: str, value: T, expected: Revision) -> Revision:
+        return await self._write(key, self._encode(value), expected)
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+        if expected is not None:
+            headers[_EXPECTED] = str(expected)
+        if self._message_ttl:
+            headers["Nats-TTL"] = _REMOVED_MARKER_TTL
+        await self._connection.publish_acked(self._prefix + key, b"", headers)
+
+    async def _write(self, key: str, data: bytes, expected: Revision) -> Revision:
+        try:
+            ack = await self._connection.publish_acked(self._prefix + key, data, {_EXPECTED: str(expected)})
+        except PayloadTooLarge as error:
+            raise SnapshotTooLarge(f"{self._prefix}{key}: {len(data)} bytes, {error}") from error
+        return Revision(ack.seq)
+
+    async def _last(self, key: str) -> _Entry | None:
+        return await (self._last_direct(key) if self._direct else self._last_of_leader(key))
+
+    async def _last_direct(self, key: str) -> _Entry | None:
+        reply = await self._connection.request(f"$JS.API.DIRECT.GET.{self._stream}.{self._prefix}{key}", b"")
+        headers = reply.headers or {}
+        if headers.get("Status") == "404":
+            return None
+        return _Entry(reply.data, int(headers["Nats-Sequence"]), headers)
+
+    async def _last_of_leader(self, key: str) -> _Entry | None:
+        try:
+            answer = await self._connection.api(
+                f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self._prefix + key}
+            )
+        except ApiError as error:
+            if error.err_code == _NO_MESSAGE:
+                return None
+            raise
+        message = answer["message"]
+        headers = _parse_headers(base64.b64decode(message.get("hdrs", "")))
+        return _Entry(base64.b64decode(message.get("data", "")), message["seq"], headers)
+
+
+def _parse_headers(raw: bytes) -> dict[str, str]:
+    lines = raw.decode("utf-8", errors="replace").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines if line)
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def sequence_of(message: Msg) -> int:
+    """The stream sequence of a delivered message, which for a bucket is the revision."""
+    return message.metadata.sequence.stream

@@ -1,0 +1,126 @@
+"""Streams as JetStream's API describes them: the few parts of a configuration that we set or rely on."""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from pyoco_server.errors import IncompatibleNats
+from pyoco_server.jetstream.connection import ApiError, NatsConnection
+
+NOT_FOUND = 10059
+NAME_IN_USE = 10058
+CONSUMER_NOT_FOUND = 10014
+CONSUMER_EXISTS = frozenset({10013, 10148, 10105})
+
+NANOSECONDS = 1_000_000_000
+
+
+class StreamSpec(Struct, frozen=True, kw_only=True):
+    """A stream that must exist. `must_match` are the settings without which the product would not work."""
+
+    name: str
+    purpose: str
+    config: dict[str, Any]
+    must_match: dict[str, Any] = field(default_factory=dict)
+
+
+def work_stream(name: str, subject_prefix: str) -> StreamSpec:
+    config = {"subjects": [f"{subject_prefix}.>"], "retention": "workqueue", "storage": "file"}
+    return StreamSpec(
+        name=name,
+        purpose="work queue",
+        config=config,
+        must_match={"subjects": config["subjects"], "retention": "workqueue"},
+    )
+
+
+def limits_stream(
+    name: str, purpose: str, subject_prefix: str, *, max_age_sec: float, max_msgs: int, max_bytes: int
+) -> StreamSpec:
+    """A log that forgets its oldest records."""
+    config = {
+        "subjects": [f"{subject_prefix}.>"],
+        "retention": "limits",
+        "discard": "old",
+        "storage": "file",
+        "max_age": int(max_age_sec * NANOSECONDS),
+        "max_msgs": max_msgs,
+        "max_bytes": max_bytes,
+    }
+    return StreamSpec(name=name, purpose=purpose, config=config, must_match={"subjects": config["subjects"]})
+
+
+def kv_bucket(bucket: str, purpose: str, *, ttl_sec: float = 0) -> StreamSpec:
+    """A key-value bucket with one value per key, as every NATS client knows them."""
+    config = {
+        "subjects": [f"$KV.{bucket}.>"],
+        "max_msgs_per_subject": 1,
+        "max_age": int(ttl_sec * NANOSECONDS),
+        "discard": "new",
+        "storage": "file",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+    }
+    return StreamSpec(
+        name=f"KV_{bucket}",
+        purpose=purpose,
+        config=config,
+        must_match={"subjects": config["subjects"], "max_msgs_per_subject": 1},
+    )
+
+
+def object_store(bucket: str, purpose: str) -> StreamSpec:
+    """An object store, as every NATS client knows them: chunks and metadata in one stream."""
+    config = {
+        "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+        "discard": "new",
+        "storage": "file",
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+    }
+    return StreamSpec(
+        name=f"OBJ_{bucket}", purpose=purpose, config=config, must_match={"subjects": config["subjects"]}
+    )
+
+
+async def stream_config(connection: NatsConnection, name: str) -> dict[str, Any] | None:
+    try:
+        answer = await connection.api(f"STREAM.INFO.{name}")
+    except ApiError as error:
+        if error.err_code == NOT_FOUND:
+            return None
+        raise
+    config: dict[str, Any] = answer["config"]
+    return config
+
+
+async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: int) -> dict[str, Any]:
+    """The configuration that is in force. An existing one is kept, if the product can work with it."""
+    found = await stream_config(connection, spec.name)
+    if found is None:
+        found = await _create(connection, spec, replicas)
+    for key, wanted in spec.must_match.items():
+        if found.get(key) != wanted:
+            raise IncompatibleNats(
+                f"the {spec.purpose} stream {spec.name} exists with {key}={found.get(key)!r}, "
+                f"but {wanted!r} is needed: rename it in the settings or change the stream"
+            )
+    return found
+
+
+async def _create(connection: NatsConnection, spec: StreamSpec, replicas: int) -> dict[str, Any]:
+    body = {"name": spec.name, "num_replicas": replicas, **spec.config}
+    try:
+        answer = await connection.api(f"STREAM.CREATE.{spec.name}", body)
+    except ApiError as error:
+        if error.err_code != NAME_IN_USE:
+            raise
+        # Another gateway or worker created it at the same moment.
+        found = await stream_config(connection, spec.name)
+        if found is None:
+            raise
+        return found
+    config: dict[str, Any] = answer["config"]
+    return config

@@ -1,0 +1,44 @@
+"""Everything that must exist in JetStream before the product works: one list."""
+
+from typing import Any
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.streams import (
+    StreamSpec,
+    ensure_stream,
+    kv_bucket,
+    limits_stream,
+    object_store,
+    work_stream,
+)
+
+
+def resources(config: NatsBackendConfig) -> list[StreamSpec]:
+    return [
+        work_stream(config.work_stream, config.work_subject_prefix),
+        limits_stream(
+            config.dlq_stream,
+            "dead letter",
+            config.dlq_subject_prefix,
+            max_age_sec=config.dlq_max_age_sec,
+            max_msgs=config.dlq_max_msgs,
+            max_bytes=config.dlq_max_bytes,
+        ),
+        kv_bucket(config.runs_kv_bucket, "run snapshot"),
+        # No TTL: a worker that fell silent is shown as disconnected, it does not vanish.
+        kv_bucket(config.workers_kv_bucket, "worker registry"),
+        kv_bucket(config.auth_kv_bucket, "API key"),
+        kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
+        object_store(config.wheel_object_store_bucket, "wheel"),
+    ]
+
+
+async def ensure_resources(
+    connection: NatsConnection, config: NatsBackendConfig
+) -> dict[str, dict[str, Any]]:
+    """Create what is missing, keep what is there. Answers with the configuration in force, by stream name."""
+    return {
+        spec.name: await ensure_stream(connection, spec, config.jetstream_replicas)
+        for spec in resources(config)
+    }

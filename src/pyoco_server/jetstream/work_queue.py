@@ -1,0 +1,43 @@
+"""The work queue: one subject per tag, one message per run."""
+
+from pyoco_server.domain import wire
+from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.jobs import Job
+from pyoco_server.errors import NatsUnavailable, RequestTooLarge
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.usecases.ports import Revision
+
+REVISION_HEADER = "Pyoco-Run-Revision"
+PUBLISH_TRIES = 2
+
+
+class WorkQueue:
+    def __init__(self, connection: NatsConnection, subject_prefix: str) -> None:
+        self._connection = connection
+        self._prefix = subject_prefix
+
+    async def publish(self, job: Job, revision: Revision) -> None:
+        """An unanswered publish is unknown, not failed. The message id makes repeating it harmless."""
+        data = wire.encode(job)
+        headers = {"Nats-Msg-Id": job.run_id, REVISION_HEADER: str(revision)}
+        for attempt in range(1, PUBLISH_TRIES + 1):
+            try:
+                await self._connection.publish_acked(f"{self._prefix}.{job.tag}", data, headers)
+            except PayloadTooLarge as error:
+                raise RequestTooLarge(f"the job has {len(data)} bytes: {error}") from error
+            except ApiError:
+                raise
+            except NatsUnavailable:
+                if attempt == PUBLISH_TRIES:
+                    raise
+            else:
+                return
+
+
+class DlqStream:
+    def __init__(self, connection: NatsConnection, subject_prefix: str) -> None:
+        self._connection = connection
+        self._prefix = subject_prefix
+
+    async def publish(self, letter: DeadLetter, tag: str) -> None:
+        await self._connection.publish_acked(f"{self._prefix}.{tag}", wire.encode(letter), {})

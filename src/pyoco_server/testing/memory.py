@@ -1,0 +1,195 @@
+"""The ports in memory: the same answers as JetStream's, in one process and without its durability."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import wire
+from pyoco_server.domain.compaction import fit
+from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.workers import WorkerRecord
+from pyoco_server.usecases.ports import Revision, Versioned, WrongRevision
+
+T = TypeVar("T")
+
+
+class MemoryStore(Generic[T]):
+    """Values are kept as bytes: what JSON would lose is lost here too."""
+
+    def __init__(self, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
+        self._encode = encode
+        self._decode = decode
+        self._values: dict[str, tuple[bytes, Revision]] = {}
+        self._sequence = 0
+
+    async def create(self, key: str, value: T) -> Revision:
+        if key in self._values:
+            raise WrongRevision(key)
+        return self._put(key, value)
+
+    async def get(self, key: str) -> Versioned[T] | None:
+        found = self._values.get(key)
+        return None if found is None else Versioned(self._decode(found[0]), found[1])
+
+    async def update(self, key: str, value: T, expected: Revision) -> Revision:
+        self._expect(key, expected)
+        return self._put(key, value)
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        if expected is not None:
+            self._expect(key, expected)
+        self._values.pop(key, None)
+
+    def _expect(self, key: str, expected: Revision) -> None:
+        found = self._values.get(key)
+        if found is None or found[1] != expected:
+            raise WrongRevision(key)
+
+    def _put(self, key: str, value: T) -> Revision:
+        self._sequence += 1
+        self._values[key] = (self._encode(value), Revision(self._sequence))
+        return Revision(self._sequence)
+
+
+@dataclass(eq=False)
+class _Message:
+    payload: bytes
+    subject: str
+    revision: Revision | None
+    num_delivered: int = 0
+    redeliver_at: float | None = None
+    """When a delivered message comes back; None: it waits in the queue."""
+
+
+class MemoryDelivery:
+    def __init__(self, queue: "MemoryQueue", message: _Message) -> None:
+        self._queue = queue
+        self._message = message
+        self.num_delivered = message.num_delivered
+
+    @property
+    def payload(self) -> bytes:
+        return self._message.payload
+
+    @property
+    def subject(self) -> str:
+        return self._message.subject
+
+    @property
+    def revision(self) -> Revision | None:
+        return self._message.revision
+
+    def job(self) -> Job:
+        return wire.decode_job(self.payload)
+
+    async def ack(self) -> None:
+        self._queue.forget(self._message)
+
+    async def nak(self, delay: float) -> None:
+        self._queue.postpone(self._message, delay)
+
+    async def term(self) -> None:
+        self._queue.forget(self._message)
+
+    async def in_progress(self) -> None:
+        self._queue.postpone(self._message, self._queue.ack_wait)
+
+
+class MemoryQueue:
+    """A work queue: a message is held by one taker at a time and comes back if it is not acknowledged."""
+
+    def __init__(self, config: NatsBackendConfig) -> None:
+        self.ack_wait = config.consumer_ack_wait_sec
+        self._max_deliver = config.consumer_max_deliver
+        self._prefix = config.work_subject_prefix
+        self._messages: deque[_Message] = deque()
+        self._seen: set[str] = set()
+
+    async def publish(self, job: Job, revision: Revision) -> None:
+        if job.run_id not in self._seen:
+            self._seen.add(job.run_id)
+            await self.put(f"{self._prefix}.{job.tag}", wire.encode(job), revision)
+
+    async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
+        """A message as it is, readable or not."""
+        self._messages.append(_Message(payload, subject, revision))
+
+    def forget(self, message: _Message) -> None:
+        if message in self._messages:
+            self._messages.remove(message)
+
+    def postpone(self, message: _Message, seconds: float) -> None:
+        message.redeliver_at = _now() + seconds
+
+    def take(self, subjects: Sequence[str]) -> MemoryDelivery | None:
+        for message in self._messages:
+            due = message.redeliver_at is None or message.redeliver_at <= _now()
+            if due and message.subject in subjects and message.num_delivered < self._max_deliver:
+                message.num_delivered += 1
+                message.redeliver_at = _now() + self.ack_wait
+                return MemoryDelivery(self, message)
+        return None
+
+    async def open(self, tags: Sequence[str]) -> "MemoryJobSource":
+        return MemoryJobSource(self, [f"{self._prefix}.{tag}" for tag in tags])
+
+
+class MemoryJobSource:
+    _LOOK_SEC = 0.01
+    """How often a waiting taker looks whether a delay has passed."""
+
+    def __init__(self, queue: MemoryQueue, subjects: Sequence[str]) -> None:
+        self._queue = queue
+        self._subjects = subjects
+
+    async def next(self, timeout: float) -> MemoryDelivery | None:  # noqa: ASYNC109
+        deadline = _now() + timeout
+        while (  # noqa: ASYNC110 - delays pass without an event
+            taken := self._queue.take(self._subjects)
+        ) is None and _now() < deadline:
+            await asyncio.sleep(min(self._LOOK_SEC, max(0.0, deadline - _now())))
+        return taken
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryDeadLetters:
+    def __init__(self) -> None:
+        self.letters: list[tuple[str, DeadLetter]] = []
+
+    async def publish(self, letter: DeadLetter, tag: str) -> None:
+        self.letters.append((tag, letter))
+
+
+@dataclass(frozen=True)
+class MemoryBackend:
+    runs: MemoryStore[RunSnapshot]
+    workers: MemoryStore[WorkerRecord]
+    queue: MemoryQueue
+    sources: MemoryQueue
+    dead_letters: MemoryDeadLetters = field(default_factory=MemoryDeadLetters)
+    is_available: bool = True
+
+
+@asynccontextmanager
+async def open_memory_backend(config: NatsBackendConfig | None = None) -> AsyncIterator[MemoryBackend]:
+    settings = config or NatsBackendConfig()
+    limit = settings.max_run_snapshot_bytes
+    queue = MemoryQueue(settings)
+    yield MemoryBackend(
+        runs=MemoryStore(lambda run: fit(run, limit, wire.encode).data, wire.decode_run),
+        workers=MemoryStore(wire.encode, wire.decode_worker),
+        queue=queue,
+        sources=queue,
+    )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""What the product does, in terms of ports. No broker and no framework is known here."""

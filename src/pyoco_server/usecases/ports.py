@@ -1,0 +1,125 @@
+"""What the use cases need from the world. `jetstream` and `testing` both provide it; one suite checks both.
+
+Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
+"""
+
+from collections.abc import Sequence
+from typing import Generic, NewType, Protocol, TypeVar
+
+from msgspec import Struct
+
+from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.workers import WorkerRecord
+
+Revision = NewType("Revision", int)
+
+
+class WrongRevision(Exception):
+    """Somebody else wrote first: read again and decide again."""
+
+
+T = TypeVar("T")
+
+
+class Versioned(Struct, Generic[T], frozen=True):
+    """A stored value and the revision that the next write has to name."""
+
+    value: T
+    revision: Revision
+
+
+class Store(Protocol[T]):
+    """Values by key. Every write says what it expects to replace; nobody ever puts blindly."""
+
+    async def create(self, key: str, value: T) -> Revision:
+        """Raises WrongRevision when the key has a value."""
+        ...
+
+    async def get(self, key: str) -> Versioned[T] | None: ...
+
+    async def update(self, key: str, value: T, expected: Revision) -> Revision:
+        """Raises WrongRevision when the value is not at `expected` any more."""
+        ...
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        """Raises WrongRevision when the value is not at `expected`; None removes whatever is there."""
+        ...
+
+
+RunStore = Store[RunSnapshot]
+WorkerStore = Store[WorkerRecord]
+
+
+class JobQueue(Protocol):
+    async def publish(self, job: Job, revision: Revision) -> None:
+        """Returns when the queue has the job; publishing the same run again adds nothing."""
+        ...
+
+
+class Delivery(Protocol):
+    """One job handed to this worker, until it is acknowledged or AckWait passes."""
+
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def num_delivered(self) -> int: ...
+    @property
+    def revision(self) -> Revision | None:
+        """Of the PENDING snapshot, if the sender told it."""
+        ...
+
+    def job(self) -> Job:
+        """The job in it; raises InvalidJob."""
+        ...
+
+    async def ack(self) -> None: ...
+    async def nak(self, delay: float) -> None: ...
+    async def term(self) -> None: ...
+    async def in_progress(self) -> None: ...
+
+
+class JobSource(Protocol):
+    """The jobs of some tags."""
+
+    async def next(self, timeout: float) -> Delivery | None:  # noqa: ASYNC109 - how long to wait is the question
+        """The next job of any tag, or None when there was none for `timeout` seconds."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class JobSources(Protocol):
+    async def open(self, tags: Sequence[str]) -> JobSource: ...
+
+
+class DeadLetters(Protocol):
+    async def publish(self, letter: DeadLetter, tag: str) -> None: ...
+
+
+class Backend(Protocol):
+    """All of the above, opened together."""
+
+    @property
+    def runs(self) -> RunStore: ...
+    @property
+    def workers(self) -> WorkerStore: ...
+    @property
+    def queue(self) -> JobQueue: ...
+    @property
+    def sources(self) -> JobSources: ...
+    @property
+    def dead_letters(self) -> DeadLetters: ...
+    @property
+    def is_available(self) -> bool:
+        """Whether a call now has a chance to be answered."""
+        ...
+
+
+class Clock(Protocol):
+    def __call__(self) -> float:
+        """Unix seconds."""
+        ...

@@ -1,0 +1,230 @@
+"""The way of one delivery: received, decoded, claimed, run, concluded, recorded, acknowledged."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import wire
+from pyoco_server.domain.dispositions import (
+    NAK_DELAY_SEC,
+    DeadLetter,
+    DlqReason,
+    Ending,
+    QueueAction,
+    disposition,
+)
+from pyoco_server.domain.jobs import Job, pending
+from pyoco_server.domain.names import is_run_id, is_tag
+from pyoco_server.domain.outcomes import FlowOutcome, conclusion
+from pyoco_server.domain.run_changes import Claim, GiveUp, Refusal
+from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus
+from pyoco_server.errors import (
+    DlqPublishFailed,
+    ExecutionFailed,
+    FlowNotFound,
+    InvalidJob,
+    NatsUnavailable,
+)
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.change_run import change_run
+from pyoco_server.usecases.ports import Backend, Clock, Delivery, Versioned, WrongRevision
+from pyoco_server.worker.executors import FlowExecutor
+from pyoco_server.worker.keep_alive import keep_beating, keep_delivery
+from pyoco_server.worker.recorder import RunRecorder
+
+log = get_logger(__name__)
+
+
+class Handled(Struct, frozen=True):
+    """What became of a delivery."""
+
+    ending: Ending
+    run_id: str | None = None
+    status: RunStatus | None = None
+    error: str | None = None
+
+
+class Pipeline:
+    def __init__(
+        self,
+        backend: Backend,
+        executor: FlowExecutor,
+        config: NatsBackendConfig,
+        clock: Clock,
+        worker_id: str,
+        instance_id: str,
+    ) -> None:
+        self._backend = backend
+        self._executor = executor
+        self._config = config
+        self._clock = clock
+        self._worker_id = worker_id
+        self._instance_id = instance_id
+
+    async def handle(self, delivery: Delivery) -> Handled:
+        job: Job | None = None
+        try:
+            async with _while(keep_delivery(delivery, self._config.ack_progress_interval_sec)):
+                job = delivery.job()
+                with structlog.contextvars.bound_contextvars(
+                    run_id=job.run_id, flow_name=job.flow_name, tag=job.tag, worker_id=self._worker_id
+                ):
+                    handled = await self._carry_out(job, delivery)
+        except InvalidJob as error:
+            handled = await self._refuse(delivery, error)
+        except NatsUnavailable as error:
+            log.warning(
+                "NATS failed during a run; the job will be delivered again",
+                exc_info=error,
+                action="job.nats_failed",
+            )
+            handled = Handled(Ending.NATS_UNAVAILABLE, job.run_id if job else None)
+        await self._settle(delivery, job, handled)
+        return handled
+
+    async def _carry_out(self, job: Job, delivery: Delivery) -> Handled:
+        owner = Owner(self._worker_id, self._instance_id, delivery.num_delivered)
+        claimed = await self._claim(job, delivery, owner)
+        if isinstance(claimed, Handled):
+            return claimed
+        log.info("run started", action="run.started", attempt=owner.attempt)
+        recorder = RunRecorder(self._backend.runs, self._clock, owner, claimed, self._executor.cancel)
+        outcome = await self._run(job, recorder)
+        _say_failure(outcome)
+        return _handled(job, outcome, await recorder.conclude(conclusion(owner, outcome)))
+
+    async def _claim(self, job: Job, delivery: Delivery, owner: Owner) -> Versioned[RunSnapshot] | Handled:
+        known = None if delivery.revision is None else Versioned(pending(job), delivery.revision)
+        answer = await change_run(self._backend.runs, job.run_id, Claim(owner), self._clock, known=known)
+        if answer is None:
+            if delivery.revision is not None:
+                return Handled(Ending.WITHDRAWN, job.run_id)
+            answer = await self._claim_without_snapshot(job, owner)
+        if answer is Refusal.TERMINAL:
+            return Handled(Ending.ALREADY_TERMINAL, job.run_id)
+        if isinstance(answer, Refusal) or answer is None:
+            return Handled(Ending.FENCED, job.run_id)
+        if answer.value.status is RunStatus.CANCELLED:
+            return Handled(Ending.CANCELLED, job.run_id, RunStatus.CANCELLED)
+        return answer
+
+    async def _claim_without_snapshot(
+        self, job: Job, owner: Owner
+    ) -> Versioned[RunSnapshot] | Refusal | None:
+        """A producer that put a job on the queue and wrote no snapshot: write the one it should have."""
+        with suppress(WrongRevision):  # another delivery did the same a moment ago
+            await self._backend.runs.create(job.run_id, pending(job))
+        return await change_run(self._backend.runs, job.run_id, Claim(owner), self._clock)
+
+    async def _run(self, job: Job, recorder: RunRecorder) -> FlowOutcome:
+        writing = asyncio.ensure_future(recorder.run())
+        try:
+            async with _while(keep_beating(recorder, self._config.run_heartbeat_interval_sec)):
+                return await self._executor.run(job, recorder.progressed)
+        finally:
+            recorder.stop()
+            await writing
+
+    async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Handled:
+        """It will never be readable; its run, if it names one, must not stay PENDING."""
+        log.error("invalid job", action="job.invalid", subject=delivery.subject, exc_info=error)
+        run_id = wire.run_id_in(delivery.payload)
+        if run_id is None or not is_run_id(run_id):
+            return Handled(Ending.INVALID_JOB, error=error.detail)
+        try:
+            await change_run(
+                self._backend.runs,
+                run_id,
+                GiveUp(error=f"invalid job: {error.detail}", last_attempt=delivery.num_delivered),
+                self._clock,
+            )
+        except NatsUnavailable:
+            return Handled(Ending.NATS_UNAVAILABLE, run_id)
+        return Handled(Ending.INVALID_JOB, run_id, RunStatus.FAILED, error.detail)
+
+    async def _settle(self, delivery: Delivery, job: Job | None, handled: Handled) -> None:
+        """Dead letter first, then the queue: after a crash between the two the record exists."""
+        wanted = disposition(handled.ending, publish_execution_error=self._config.dlq_publish_execution_error)
+        if wanted.dlq is not None:
+            with best_effort(log, "dlq.publish", DlqPublishFailed, run_id=handled.run_id):
+                await self._backend.dead_letters.publish(
+                    self._letter(delivery, job, handled, wanted.dlq), _tag_of(delivery, job)
+                )
+        with best_effort(log, "job.settle", NatsUnavailable, run_id=handled.run_id, queue=wanted.action):
+            match wanted.action:
+                case QueueAction.ACK:
+                    await delivery.ack()
+                case QueueAction.NAK:
+                    await delivery.nak(NAK_DELAY_SEC)
+                case QueueAction.TERM:
+                    await delivery.term()
+                case QueueAction.LEAVE:
+                    log.info("another delivery owns the run", action="job.left", run_id=handled.run_id)
+
+    def _letter(self, delivery: Delivery, job: Job | None, handled: Handled, reason: DlqReason) -> DeadLetter:
+        return DeadLetter(
+            timestamp=self._clock(),
+            reason=reason,
+            error=handled.error,
+            run_id=handled.run_id,
+            flow_name=job.flow_name if job else None,
+            tag=job.tag if job else None,
+            tags=job.tags if job else None,
+            worker_id=self._worker_id,
+            num_delivered=delivery.num_delivered,
+            subject=delivery.subject,
+            payload=wire.payload_excerpt(delivery.payload) if job is None else None,
+        )
+
+
+def _handled(job: Job, outcome: FlowOutcome, recorded: Versioned[RunSnapshot] | Refusal) -> Handled:
+    if isinstance(recorded, Refusal):
+        ending = Ending.FENCED if recorded is Refusal.FENCED else Ending.ALREADY_TERMINAL
+        log.warning("the run went on without us; our result is dropped", action="run.lost", reason=recorded)
+        return Handled(ending, job.run_id)
+    status = recorded.value.status
+    log.info("run ended", action="run.ended", status=status)
+    ending = Ending.CANCELLED if status is RunStatus.CANCELLED else outcome.ending
+    return Handled(ending, job.run_id, status, outcome.error)
+
+
+def _say_failure(outcome: FlowOutcome) -> None:
+    kind = {Ending.FLOW_NOT_FOUND: FlowNotFound, Ending.EXECUTION_ERROR: ExecutionFailed}.get(outcome.ending)
+    if kind is not None:
+        error = kind(outcome.error)
+        log.error(
+            kind.entry.en,
+            action=f"run.{outcome.ending}",
+            reason=outcome.ending,
+            error=outcome.error,
+            exc_traceback=_first_traceback(outcome),
+            **error.ids,
+        )
+
+
+def _first_traceback(outcome: FlowOutcome) -> str | None:
+    return next((r.traceback for r in outcome.progress.task_records.values() if r.traceback), None)
+
+
+def _tag_of(delivery: Delivery, job: Job | None) -> str:
+    """The dead letter's tag: of the job, or what the queue's subject says."""
+    tag = job.tag if job else delivery.subject.rpartition(".")[2]
+    return tag if is_tag(tag) else "unknown"
+
+
+@asynccontextmanager
+async def _while(side_task: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs `side_task` beside the body. It ends with the body; its own failure is raised there."""
+    task = asyncio.ensure_future(side_task)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()

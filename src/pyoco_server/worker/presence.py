@@ -1,0 +1,89 @@
+"""The worker's own record in the registry: who it is, what it does, that it is alive."""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.workers import WorkerActivity, WorkerState
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.ports import Clock
+from pyoco_server.usecases.register_worker import RegisterWorker
+
+log = get_logger(__name__)
+
+MIN_INTERVAL_SEC = 0.25
+"""Changes closer together than this become one write: a worker may start hundreds of runs a second."""
+
+
+class Presence:
+    def __init__(
+        self, register: RegisterWorker, clock: Clock, interval: float, activity: WorkerActivity
+    ) -> None:
+        self._register = register
+        self._clock = clock
+        self._interval = interval
+        self._activity = activity
+        self._changed = asyncio.Event()
+        self._stopping = False
+
+    async def announce(self) -> None:
+        """The first record. Raises, because a worker that nobody can see should not start."""
+        await self._register(self._activity)
+
+    async def run(self) -> None:
+        while not self._stopping:
+            await self._wait()
+            self._changed.clear()
+            with best_effort(log, "worker.heartbeat", NatsUnavailable):
+                await self._register(self._activity)
+            if not self._stopping:
+                await asyncio.sleep(min(MIN_INTERVAL_SEC, self._interval))
+
+    async def _wait(self) -> None:
+        waiter = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait({waiter}, timeout=self._interval)
+        finally:
+            waiter.cancel()
+
+    def started(self, run_id: str | None) -> None:
+        self._set(
+            replace(
+                self._activity,
+                state=WorkerState.RUNNING,
+                current_run_id=run_id,
+                last_run_started_at=self._clock(),
+            )
+        )
+
+    def ended(self, run_id: str | None, status: RunStatus | None) -> None:
+        self._set(
+            replace(
+                self._activity,
+                state=WorkerState.IDLE,
+                current_run_id=None,
+                last_run_id=run_id,
+                last_run_status=status,
+                last_run_finished_at=self._clock(),
+            )
+        )
+
+    async def stopped(self, reason: str) -> None:
+        """The last record: STOPPED_GRACEFUL is not the same as a silence."""
+        self._stopping = True
+        self._changed.set()
+        self._activity = replace(
+            self._activity,
+            state=WorkerState.STOPPED_GRACEFUL,
+            current_run_id=None,
+            stopped_at=self._clock(),
+            stop_reason=reason,
+        )
+        with best_effort(log, "worker.stopped", NatsUnavailable):
+            await self._register(self._activity)
+
+    def _set(self, activity: WorkerActivity) -> None:
+        self._activity = activity
+        self._changed.set()
