@@ -42,6 +42,13 @@ class NatsBackendConfig:
     workers_kv_bucket: Name = "pyoco_workers"
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
 
+    # Lists, watchers and history
+    read_model_path: str = ""
+    """A file for the index of runs, so that a restart need not read all of them again; empty: memory."""
+    max_watchers: Count = 1000
+    runs_retention_sec: SecondsOrNever = 0.0
+    """How long the snapshot of a run that has ended is kept; 0: for ever."""
+
     # HTTP auth
     http_auth_mode: Literal["none", "api_key"] = "none"
     http_api_key_header: HeaderName = "X-API-Key"

@@ -84,6 +84,13 @@ class NatsUnavailable(PyocoServerError):
     )
 
 
+class TooManyWatchers(NatsUnavailable):
+    """The gateway has as many watchers as it was allowed; the same id and status as any overload."""
+
+    def __init__(self) -> None:
+        super().__init__("too many watchers")
+
+
 class OrphanRunSuspected(PyocoServerError):
     entry = ErrorEntry(
         4,

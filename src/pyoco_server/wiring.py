@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from uuid_utils import uuid7
@@ -16,12 +17,14 @@ from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.engine.thread_executor import ThreadExecutor
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import topology
+from pyoco_server.jetstream.bucket_feed import BucketFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.work_queue import DlqStream, WorkQueue
 from pyoco_server.logs import get_logger
+from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 
 __all__ = [
     "Durability",
@@ -31,6 +34,7 @@ __all__ = [
     "new_run_id",
     "new_thread_executor",
     "open_backend",
+    "open_gateway_backend",
     "without_credentials",
 ]
 
@@ -51,15 +55,55 @@ class JetStreamBackend:
         return self.connection.is_connected
 
 
+@dataclass(frozen=True)
+class JetStreamGatewayBackend(JetStreamBackend):
+    run_feed: BucketFeed[RunSnapshot]
+    worker_feed: BucketFeed[WorkerRecord]
+    run_index: SqliteRunIndex
+
+
 @asynccontextmanager
-async def open_backend(
-    config: NatsBackendConfig, name: str, *, patiently: bool = False
-) -> AsyncIterator[JetStreamBackend]:
-    """Everything on one connection. `patiently` waits for a NATS that is not there yet."""
+async def open_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamBackend]:
+    """What a worker or a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    async with _connected(config, name, patiently=False) as connection:
+        yield await _backend(connection, config)
+
+
+@asynccontextmanager
+async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetStreamGatewayBackend]:
+    """What a gateway needs; it waits for a NATS that is not there yet.
+
+    The feeds have a connection of their own, so that reading a long history never delays a request's answer.
+    """
+    async with (
+        _connected(config, "pyoco-server", patiently=True) as connection,
+        _connected(config, "pyoco-server feeds", patiently=True) as feeds,
+    ):
+        backend = await _backend(connection, config)
+        restore = partial(topology.ensure_resources, feeds, config)
+        index = SqliteRunIndex(
+            Path(config.read_model_path) if config.read_model_path else None,
+            tenants=config.http_auth_mode != "none",
+        )
+        try:
+            yield JetStreamGatewayBackend(
+                **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
+                worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
+                run_index=index,
+            )
+        finally:
+            index.close()
+
+
+@asynccontextmanager
+async def _connected(
+    config: NatsBackendConfig, name: str, *, patiently: bool
+) -> AsyncIterator[NatsConnection]:
     connection = NatsConnection(config.nats_url, name)
     await connection.open(patiently=patiently)
     try:
-        yield await _backend(connection, config)
+        yield connection
     finally:
         await connection.close()
 
@@ -84,7 +128,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
         ),
         queue=WorkQueue(connection, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
-        dead_letters=DlqStream(connection, config.dlq_subject_prefix),
+        dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
     )
 
 

@@ -94,9 +94,10 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncIterator[asyncio.Future[None]]:
     """The HTTP gateway, taking requests until the block ends; the future is done if it ends by itself."""
+    app = create_app(config)
     server = _Server(
         uvicorn.Config(
-            create_app(config),
+            app,
             host=host,
             port=port,
             http="httptools",
@@ -113,6 +114,8 @@ async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncItera
             await asyncio.sleep(0.01)
         yield serving
     finally:
+        if server.started:
+            app.state.gateway.begin_stop()
         server.should_exit = True
         await serving
 

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import error_table
 from pyoco_server.http_api.gateway import Gateway, OpenBackend
-from pyoco_server.http_api.routes import health, runs
-from pyoco_server.wiring import open_backend as open_jetstream
+from pyoco_server.http_api.routes import health, runs, workers
+from pyoco_server.wiring import open_gateway_backend
 
 
 def create_app(
@@ -18,7 +18,7 @@ def create_app(
 ) -> FastAPI:
     """The gateway. Without arguments it is configured by the environment; tests bring their own backend."""
     settings = config or NatsBackendConfig.from_env()
-    opener = open_backend or partial(open_jetstream, settings, name="pyoco-server", patiently=True)
+    opener = open_backend or partial(open_gateway_backend, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -31,5 +31,7 @@ def create_app(
     app = FastAPI(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
     app.include_router(health.router)
+    app.include_router(runs.lists)
     app.include_router(runs.router)
+    app.include_router(workers.router)
     return app

@@ -44,11 +44,11 @@ def _invalid_json(reason: str) -> RequestValidationError:
     return RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": f"JSON: {reason}"}])
 
 
-def json_body_docs(model: type[BaseModel]) -> dict[str, Any]:
+def json_body_docs(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """For OpenAPI: what `parse_json` accepts."""
     return {
         "requestBody": {
-            "required": True,
+            "required": required,
             "content": {"application/json": {"schema": model.model_json_schema()}},
         }
     }

@@ -1,8 +1,8 @@
-"""What a running gateway holds: its connection to NATS, and the use cases on top of it."""
+"""What a running gateway holds: its connection to NATS, its picture of the runs, and the use cases on top."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 
 from fastapi import Request
@@ -10,14 +10,22 @@ from fastapi import Request
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.ports import Backend
+from pyoco_server.usecases.cancel_run import CancelRun
+from pyoco_server.usecases.follow_runs import FollowRuns
+from pyoco_server.usecases.follow_workers import FollowWorkers
+from pyoco_server.usecases.list_runs import ListRuns
+from pyoco_server.usecases.list_workers import HideWorker, ListWorkers
+from pyoco_server.usecases.own_writes import OwnWrites
+from pyoco_server.usecases.ports import GatewayBackend
 from pyoco_server.usecases.read_run import ReadRun
 from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.watch_hub import WatchHub
+from pyoco_server.usecases.watch_run import WatchRun
 from pyoco_server.wiring import new_run_id
 
 log = get_logger(__name__)
 
-OpenBackend = Callable[[], AbstractAsyncContextManager[Backend]]
+OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
 
 START_PATIENCE_SEC = 5.0
 """How long a start waits for NATS; after that the gateway answers 503 until NATS is there."""
@@ -25,31 +33,66 @@ RETRY_SEC = 1.0
 
 
 class UseCases:
-    def __init__(self, backend: Backend, config: NatsBackendConfig) -> None:
-        self.submit_run = SubmitRun(backend.runs, backend.queue, time.time, new_run_id)
-        self.read_run = ReadRun(
-            backend.runs, backend.workers, time.time, config.worker_disconnect_timeout_sec
-        )
+    """Everything a route can call, made once per connection."""
+
+    def __init__(self, backend: GatewayBackend, config: NatsBackendConfig, hub: WatchHub) -> None:
+        clock, timeout = time.time, config.worker_disconnect_timeout_sec
+        self.index = backend.run_index
+        self.dead_letters = backend.dead_letters
+        self.follow_runs = FollowRuns(backend.run_feed, backend.run_index, hub, clock)
+        self.follow_workers = FollowWorkers(backend.worker_feed)
+        own_writes = OwnWrites(self.follow_runs)
+        self.submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id, own_writes.wrote)
+        self.read_run = ReadRun(backend.runs, self.follow_workers, clock, timeout)
+        self.list_runs = ListRuns(backend.runs, backend.run_index, own_writes)
+        self.watch_run = WatchRun(backend.runs, hub, clock)
+        self.cancel_run = CancelRun(backend.runs, own_writes, clock)
+        self.list_workers = ListWorkers(self.follow_workers, clock, timeout)
+        self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self.follow_runs.is_caught_up and self.follow_workers.is_caught_up
+
+    def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What goes on beside the requests, by name."""
+        return {
+            "follow-runs": self.follow_runs.run,
+            "expire-runs": self.follow_runs.keep_expiring,
+            "follow-workers": self.follow_workers.run,
+        }
 
 
 class Gateway:
     def __init__(self, config: NatsBackendConfig, open_backend: OpenBackend) -> None:
         self.config = config
+        self.hub = WatchHub(config.max_watchers)
         self._open_backend = open_backend
-        self._backend: Backend | None = None
+        self._backend: GatewayBackend | None = None
         self._use_cases: UseCases | None = None
         self._opened = asyncio.Event()
         self._stopping = asyncio.Event()
 
     @property
-    def is_ready(self) -> bool:
+    def is_connected(self) -> bool:
         return self._backend is not None and self._backend.is_available
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self._use_cases is not None and self._use_cases.is_caught_up
 
     @property
     def use_cases(self) -> UseCases:
         if self._use_cases is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
         return self._use_cases
+
+    @property
+    def read_model(self) -> UseCases:
+        """The use cases that need the picture of all runs: an honest 503 while it is incomplete."""
+        if not self.use_cases.is_caught_up:
+            raise NatsUnavailable("the gateway is still reading the list of runs; try again in a moment")
+        return self.use_cases
 
     async def start(self) -> None:
         """Returns when NATS is there, or when waiting longer would keep a client from hearing 503.
@@ -71,7 +114,12 @@ class Gateway:
                 **NatsUnavailable().ids,
             )
 
+    def begin_stop(self) -> None:
+        """Send the watchers home, so that their connections do not hold up the stop."""
+        self.hub.close()
+
     async def stop(self) -> None:
+        self.begin_stop()
         self._stopping.set()
         done, _ = await asyncio.wait({self._holding}, timeout=START_PATIENCE_SEC)
         if not done:
@@ -83,16 +131,39 @@ class Gateway:
         while not self._stopping.is_set():
             try:
                 async with self._open_backend() as backend:
-                    self._backend = backend
-                    self._use_cases = UseCases(backend, self.config)
-                    self._opened.set()
-                    log.info("gateway ready", action="gateway.ready")
-                    await self._stopping.wait()
+                    await self._serve(backend)
             except IncompatibleNats:
                 raise
             except NatsUnavailable as error:
                 log.warning("NATS is not usable yet", action="gateway.nats_failed", exc_info=error)
                 await asyncio.sleep(RETRY_SEC)
+
+    async def _serve(self, backend: GatewayBackend) -> None:
+        self._backend = backend
+        self._use_cases = UseCases(backend, self.config, self.hub)
+        work = [
+            asyncio.ensure_future(self._keep(name, start))
+            for name, start in self._use_cases.background().items()
+        ]
+        self._opened.set()
+        log.info("gateway ready", action="gateway.ready")
+        try:
+            await self._stopping.wait()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.wait(work, timeout=START_PATIENCE_SEC)
+
+    async def _keep(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
+        """A gateway whose background work has died would lie by omission: say it and start it again."""
+        while not self._stopping.is_set():
+            try:
+                await start()
+            except Exception:
+                log.exception(
+                    "background work failed; starting it again", action="gateway.background", task=name
+                )
+            await asyncio.sleep(RETRY_SEC)
 
 
 def gateway_of(request: Request) -> Gateway:

@@ -1,19 +1,38 @@
 """How things of ours look over HTTP."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 from fastapi import Response
 
 from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.usecases.list_runs import RunPage
 from pyoco_server.usecases.read_run import RunView
 
 _WITH_RECORDS = frozenset({"records", "full", "all"})
 
 
 def json_response(content: Any) -> Response:
-    return Response(msgspec.json.encode(content), media_type="application/json")
+    return _json(msgspec.json.encode(content))
+
+
+def _json(data: bytes) -> Response:
+    return Response(data, media_type="application/json")
+
+
+def json_array(items: Sequence[bytes | RunSnapshot]) -> Response:
+    return _json(_array(items))
+
+
+def page_view(page: RunPage) -> Response:
+    cursor = msgspec.json.encode(page.next_cursor)
+    return _json(b'{"items":' + _array(page.items) + b',"next_cursor":' + cursor + b"}")
+
+
+def _array(items: Sequence[bytes | RunSnapshot]) -> bytes:
+    """Summaries come as JSON from the index: a page is put together, not encoded."""
+    return b"[" + b",".join(i if isinstance(i, bytes) else msgspec.json.encode(i) for i in items) + b"]"
 
 
 def run_view(view: RunView, include: Collection[str]) -> dict[str, Any]:
@@ -31,3 +50,8 @@ def snapshot_view(snapshot: RunSnapshot, include: Collection[str]) -> dict[str, 
     if _WITH_RECORDS.isdisjoint(include):
         del fields["task_records"]
     return fields
+
+
+def tasks_view(snapshot: RunSnapshot) -> dict[str, Any]:
+    shown = ("run_id", "flow_name", "status", "tasks", "task_records", "task_records_truncated")
+    return {name: getattr(snapshot, name) for name in shown}

@@ -130,6 +130,9 @@ class NatsConnection:
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         self._on_reconnect.append(callback)
 
+    def forget_callback(self, callback: Callable[[], None]) -> None:
+        self._on_reconnect.remove(callback)
+
     async def request(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
         if not self._client.is_connected:
             raise NatsUnavailable("nats unavailable: not connected")
@@ -192,5 +195,5 @@ class NatsConnection:
 
     async def _say_reconnected(self) -> None:
         log.info("connected to NATS again", action="nats.reconnected")
-        for callback in self._on_reconnect:
+        for callback in list(self._on_reconnect):
             callback()

@@ -55,7 +55,10 @@ class PullConsumer:
         self._connection.on_reconnect(self.forget)
 
     async def close(self) -> None:
-        if self._subscription is not None and self._connection.is_connected:
+        if self._subscription is None:
+            return
+        self._connection.forget_callback(self.forget)
+        if self._connection.is_connected:
             await self._subscription.unsubscribe()
         self._subscription = None
 
@@ -90,17 +93,30 @@ class PullConsumer:
         except NatsUnavailable:
             self._end(RETRY_SEC)
 
+    async def wait(self, event: asyncio.Event) -> None:
+        """Until `event`, or until it is time to ask (again). Clears the event.
+
+        Not `wait_for`: before Python 3.12 that can lose a cancellation.
+        """
+        if not event.is_set():
+            patience = self.wait_before_asking or max(0.0, self._last_sign + SILENCE_SEC - _now())
+            waiter = asyncio.ensure_future(event.wait())
+            try:
+                await asyncio.wait({waiter}, timeout=patience)
+            finally:
+                waiter.cancel()
+        event.clear()
+
     async def _received(self, message: Msg) -> None:
+        """A message keeps the subject it was stored under; only a status comes on the request's own inbox."""
         status = (message.headers or {}).get("Status")
-        current = message.subject.endswith(f".{self._request}")
         if status is None:
             self._last_sign = _now()
-            if current:
-                self._missing -= 1
+            self._missing = max(0, self._missing - 1)
             self._on_message(message)
         elif status == _IDLE_HEARTBEAT:
             self._last_sign = _now()
-        elif current:
+        elif message.subject.endswith(f".{self._request}"):
             self._ended(status, (message.headers or {}).get("Description", ""))
 
     def _ended(self, status: str, description: str) -> None:

@@ -35,9 +35,15 @@ class WorkQueue:
 
 
 class DlqStream:
-    def __init__(self, connection: NatsConnection, subject_prefix: str) -> None:
+    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
         self._connection = connection
+        self._stream = stream
         self._prefix = subject_prefix
 
     async def publish(self, letter: DeadLetter, tag: str) -> None:
         await self._connection.publish_acked(f"{self._prefix}.{tag}", wire.encode(letter), {})
+
+    async def count(self) -> int:
+        info = await self._connection.api(f"STREAM.INFO.{self._stream}")
+        count: int = info["state"]["messages"]
+        return count

@@ -1,5 +1,10 @@
 """All ports in memory, for tests without a server. One suite proves that they behave as JetStream does."""
 
-from pyoco_server.testing.memory import MemoryBackend, open_memory_backend
+from pyoco_server.testing.memory import (
+    MemoryBackend,
+    MemoryGatewayBackend,
+    open_memory_backend,
+    open_memory_gateway_backend,
+)
 
-__all__ = ["MemoryBackend", "open_memory_backend"]
+__all__ = ["MemoryBackend", "MemoryGatewayBackend", "open_memory_backend", "open_memory_gateway_backend"]

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
@@ -14,7 +14,8 @@ from pyoco_server.domain.dispositions import DeadLetter
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
-from pyoco_server.usecases.ports import Revision, Versioned, WrongRevision
+from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision, Versioned, WrongRevision
 
 T = TypeVar("T")
 
@@ -27,6 +28,8 @@ class MemoryStore(Generic[T]):
         self._decode = decode
         self._values: dict[str, tuple[bytes, Revision]] = {}
         self._sequence = 0
+        self._history: list[tuple[str, bytes | None, Revision]] = []
+        self._written = asyncio.Event()
 
     async def create(self, key: str, value: T) -> Revision:
         if key in self._values:
@@ -45,6 +48,8 @@ class MemoryStore(Generic[T]):
         if expected is not None:
             self._expect(key, expected)
         self._values.pop(key, None)
+        self._sequence += 1
+        self._remember(key, None)
 
     def _expect(self, key: str, expected: Revision) -> None:
         found = self._values.get(key)
@@ -53,8 +58,31 @@ class MemoryStore(Generic[T]):
 
     def _put(self, key: str, value: T) -> Revision:
         self._sequence += 1
-        self._values[key] = (self._encode(value), Revision(self._sequence))
+        data = self._encode(value)
+        self._values[key] = (data, Revision(self._sequence))
+        self._remember(key, data)
         return Revision(self._sequence)
+
+    def _remember(self, key: str, data: bytes | None) -> None:
+        self._history.append((key, data, Revision(self._sequence)))
+        self._written.set()
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+        """The feed of this store."""
+        seen = 0 if position is None else position.last_revision
+        yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self._history)
+        while True:
+            self._written.clear()
+            news = [entry for entry in self._history if entry[2] > seen]
+            if news:
+                seen = news[-1][2]
+                yield FeedBatch(
+                    [self._change(*entry) for entry in news], FeedPosition("memory", seen), False, True
+                )
+            await self._written.wait()
+
+    def _change(self, key: str, data: bytes | None, revision: Revision) -> Change[T]:
+        return Change(key, revision, None if data is None else self._decode(data), None)
 
 
 @dataclass(eq=False)
@@ -167,6 +195,9 @@ class MemoryDeadLetters:
     async def publish(self, letter: DeadLetter, tag: str) -> None:
         self.letters.append((tag, letter))
 
+    async def count(self) -> int:
+        return len(self.letters)
+
 
 @dataclass(frozen=True)
 class MemoryBackend:
@@ -178,17 +209,45 @@ class MemoryBackend:
     is_available: bool = True
 
 
-@asynccontextmanager
-async def open_memory_backend(config: NatsBackendConfig | None = None) -> AsyncIterator[MemoryBackend]:
-    settings = config or NatsBackendConfig()
+@dataclass(frozen=True, kw_only=True)
+class MemoryGatewayBackend(MemoryBackend):
+    run_index: SqliteRunIndex
+
+    @property
+    def run_feed(self) -> MemoryStore[RunSnapshot]:
+        return self.runs
+
+    @property
+    def worker_feed(self) -> MemoryStore[WorkerRecord]:
+        return self.workers
+
+
+def _parts(settings: NatsBackendConfig) -> dict[str, Any]:
     limit = settings.max_run_snapshot_bytes
     queue = MemoryQueue(settings)
-    yield MemoryBackend(
-        runs=MemoryStore(lambda run: fit(run, limit, wire.encode).data, wire.decode_run),
-        workers=MemoryStore(wire.encode, wire.decode_worker),
-        queue=queue,
-        sources=queue,
-    )
+    return {
+        "runs": MemoryStore(lambda run: fit(run, limit, wire.encode).data, wire.decode_run),
+        "workers": MemoryStore(wire.encode, wire.decode_worker),
+        "queue": queue,
+        "sources": queue,
+    }
+
+
+@asynccontextmanager
+async def open_memory_backend(config: NatsBackendConfig | None = None) -> AsyncIterator[MemoryBackend]:
+    """What a worker needs."""
+    yield MemoryBackend(**_parts(config or NatsBackendConfig()))
+
+
+@asynccontextmanager
+async def open_memory_gateway_backend(
+    config: NatsBackendConfig | None = None,
+) -> AsyncIterator[MemoryGatewayBackend]:
+    """What a gateway needs: `create_app(open_backend=open_memory_gateway_backend)`."""
+    settings = config or NatsBackendConfig()
+    index = SqliteRunIndex(None, tenants=settings.http_auth_mode != "none")
+    yield MemoryGatewayBackend(**_parts(settings), run_index=index)
+    index.close()
 
 
 def _now() -> float:

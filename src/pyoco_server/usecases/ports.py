@@ -3,14 +3,15 @@
 Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Generic, NewType, Protocol, TypeVar
 
 from msgspec import Struct
 
 from pyoco_server.domain.dispositions import DeadLetter
 from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.listing import Place, RunFilter
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.domain.workers import WorkerRecord
 
 Revision = NewType("Revision", int)
@@ -48,8 +49,62 @@ class Store(Protocol[T]):
         ...
 
 
+class FeedPosition(Struct, frozen=True):
+    """How far a feed was read: the last revision, and which incarnation of the stream it was of."""
+
+    stream_created: str
+    last_revision: Revision
+
+    def at(self, revision: Revision) -> "FeedPosition":
+        return FeedPosition(self.stream_created, revision)
+
+
+class Change(Struct, Generic[T], frozen=True):
+    key: str
+    revision: Revision
+    value: T | None
+    """None: the value was removed."""
+    expires_at: float | None
+
+
+class FeedBatch(Struct, Generic[T], frozen=True):
+    changes: list[Change[T]]
+    position: FeedPosition
+    is_reset: bool
+    """Everything known before is void: the stream is another one than before."""
+    is_caught_up: bool
+    """Nothing else was stored when this batch was made."""
+
+
+class Feed(Protocol[T]):
+    def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+        """Changes after `position`, or of everything, for ever. It waits out failures of the store."""
+        ...
+
+
 RunStore = Store[RunSnapshot]
 WorkerStore = Store[WorkerRecord]
+
+
+class IndexedPage(Struct, frozen=True):
+    summaries: list[bytes]
+    """Each run's summary as JSON, ready to be sent."""
+    run_ids: list[str]
+    more_after: Place | None
+    """Where the next page starts; None when this was the last."""
+
+
+class RunIndex(Protocol):
+    """A cache of the run store that answers lists and counts. Losing it loses nothing."""
+
+    @property
+    def position(self) -> FeedPosition | None: ...
+    def clear(self) -> None: ...
+    def apply(self, changes: Sequence[Change[RunSnapshot]], position: FeedPosition) -> None: ...
+    def expire(self, now: float) -> int: ...
+    def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage: ...
+    def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
+    def close(self) -> None: ...
 
 
 class JobQueue(Protocol):
@@ -99,6 +154,10 @@ class JobSources(Protocol):
 class DeadLetters(Protocol):
     async def publish(self, letter: DeadLetter, tag: str) -> None: ...
 
+    async def count(self) -> int:
+        """How many records are kept now."""
+        ...
+
 
 class Backend(Protocol):
     """All of the above, opened together."""
@@ -117,6 +176,17 @@ class Backend(Protocol):
     def is_available(self) -> bool:
         """Whether a call now has a chance to be answered."""
         ...
+
+
+class GatewayBackend(Backend, Protocol):
+    """What a gateway needs beyond that: to be told of every change."""
+
+    @property
+    def run_feed(self) -> Feed[RunSnapshot]: ...
+    @property
+    def worker_feed(self) -> Feed[WorkerRecord]: ...
+    @property
+    def run_index(self) -> RunIndex: ...
 
 
 class Clock(Protocol):

@@ -6,7 +6,9 @@ from pyoco_server.domain.names import is_run_id
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.domain.workers import ALIVE, WorkerRecord, observed_state
 from pyoco_server.errors import RunNotFound
-from pyoco_server.usecases.ports import Clock, RunStore, WorkerStore
+from pyoco_server.usecases.callers import Caller, may_see
+from pyoco_server.usecases.follow_workers import FollowWorkers
+from pyoco_server.usecases.ports import Clock, RunStore
 
 _HELD = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
 
@@ -19,17 +21,19 @@ class RunView(Struct, frozen=True, kw_only=True):
 
 
 class ReadRun:
-    def __init__(self, runs: RunStore, workers: WorkerStore, clock: Clock, disconnect_timeout: float) -> None:
+    def __init__(
+        self, runs: RunStore, workers: FollowWorkers, clock: Clock, disconnect_timeout: float
+    ) -> None:
         self._runs = runs
         self._workers = workers
         self._clock = clock
         self._disconnect_timeout = disconnect_timeout
 
-    async def __call__(self, run_id: str) -> RunView:
+    async def __call__(self, run_id: str, caller: Caller) -> RunView:
         stored = await self._runs.get(run_id) if is_run_id(run_id) else None
-        if stored is None:
+        if stored is None or not may_see(caller, stored.value):
             raise RunNotFound
-        worker = await self._worker_of(stored.value)
+        worker = self._worker_of(stored.value)
         if worker is None:
             return RunView(snapshot=stored.value)
         state = observed_state(worker, self._clock(), self._disconnect_timeout)
@@ -40,9 +44,8 @@ class ReadRun:
             worker_tags=worker.tags,
         )
 
-    async def _worker_of(self, snapshot: RunSnapshot) -> WorkerRecord | None:
+    def _worker_of(self, snapshot: RunSnapshot) -> WorkerRecord | None:
         """Only a held run has a worker whose life matters."""
         if snapshot.worker_id is None or snapshot.status not in _HELD:
             return None
-        stored = await self._workers.get(snapshot.worker_id)
-        return stored.value if stored else None
+        return self._workers.records.get(snapshot.worker_id)

@@ -12,11 +12,19 @@ log = get_logger(__name__)
 
 
 class SubmitRun:
-    def __init__(self, runs: RunStore, queue: JobQueue, clock: Clock, new_run_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        runs: RunStore,
+        queue: JobQueue,
+        clock: Clock,
+        new_run_id: Callable[[], str],
+        on_written: Callable[[Revision], None] = lambda _: None,
+    ) -> None:
         self._runs = runs
         self._queue = queue
         self._clock = clock
         self._new_run_id = new_run_id
+        self._on_written = on_written
 
     async def __call__(self, submission: Submission) -> RunSnapshot:
         """Raises NatsUnavailable when the run was not accepted; then nothing of it is left behind."""
@@ -25,6 +33,7 @@ class SubmitRun:
         revision: Revision | None = None
         try:
             revision = await self._runs.create(snapshot.run_id, snapshot)
+            self._on_written(revision)
             await self._queue.publish(job, revision)
         except NatsUnavailable:
             if not await self._withdraw(snapshot.run_id, revision):

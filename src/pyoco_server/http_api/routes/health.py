@@ -13,13 +13,17 @@ router = APIRouter(tags=["health"])
 @router.get("/health", summary="The process is alive")
 async def health(request: Request) -> JSONResponse:
     """Always 200: restarting the gateway does not bring NATS back, so a missing NATS is only told."""
-    return JSONResponse({"status": "ok", "nats": "ok" if gateway_of(request).is_ready else "unavailable"})
+    return JSONResponse({"status": "ok", "nats": "ok" if gateway_of(request).is_connected else "unavailable"})
 
 
 @router.get("/ready", summary="The gateway can take work")
 async def ready(request: Request) -> JSONResponse:
-    if gateway_of(request).is_ready:
-        return JSONResponse({"status": "ready"})
-    return JSONResponse(
-        {"status": "unavailable", "nats": "unavailable"}, status_code=HTTPStatus.SERVICE_UNAVAILABLE
-    )
+    """503 while NATS is away, and after a start until the list of runs has been read."""
+    gateway = gateway_of(request)
+    facts = {
+        "nats": "ok" if gateway.is_connected else "unavailable",
+        "read_model": "ok" if gateway.is_caught_up else "catching up",
+    }
+    if set(facts.values()) == {"ok"}:
+        return JSONResponse({"status": "ready", **facts})
+    return JSONResponse({"status": "unavailable", **facts}, status_code=HTTPStatus.SERVICE_UNAVAILABLE)

@@ -1,48 +1,77 @@
-"""Runs: submit and read."""
+"""Runs: submit, read, list, watch, cancel."""
 
-from typing import Annotated, Any
+import time
+from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from pyoco_server.domain.jobs import Submission
-from pyoco_server.errors import RequestTooLarge
+from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
+from pyoco_server.domain.runs import RunStatus
+from pyoco_server.errors import InvalidListQuery, RequestTooLarge
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.gateway import gateway_of
-from pyoco_server.http_api.views import json_response, run_view
+from pyoco_server.http_api.refusals import refusing_with
+from pyoco_server.http_api.sse import event_stream, run_events
+from pyoco_server.http_api.views import (
+    json_array,
+    json_response,
+    page_view,
+    run_view,
+    snapshot_view,
+    tasks_view,
+)
+from pyoco_server.usecases.callers import Caller
+from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.watch_run import WatchRequest
 
 router = APIRouter(tags=["runs"])
+lists = APIRouter(tags=["runs"], route_class=refusing_with(InvalidListQuery))
 
 MAX_PARAMS_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
 """The params and everything around them."""
 
-Include = Annotated[list[str], Query(description="`records`, `full` or `all`: with task_records")]
+Include = Annotated[
+    list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
+]
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+UnixSeconds = Annotated[float | None, Query(allow_inf_nan=False, description="unix seconds")]
 
 
 class RunSubmitRequest(BaseModel):
     flow_name: str = Field(min_length=1, max_length=200)
     params: dict[str, Any] = Field(default_factory=dict)
-    tag: str | None = Field(None, pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    tags: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]] | None = Field(None, max_length=32)
+    tag: Tag | None = None
+    tags: list[Tag] | None = Field(None, max_length=32)
+
+
+class CancelRequest(BaseModel):
+    reason: str | None = Field(None, max_length=2000)
 
 
 @router.post("/runs", summary="Submit a run", openapi_extra=json_body_docs(RunSubmitRequest))
 async def submit_run(request: Request) -> Response:
+    gateway, caller = gateway_of(request), caller_of(request)
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = parse_json(body, RunSubmitRequest)
     _check_params(wanted.params, len(body))
-    gateway = gateway_of(request)
-    snapshot = await gateway.use_cases.submit_run(
-        Submission(
-            flow_name=wanted.flow_name,
-            params=wanted.params,
-            tag=wanted.tag or gateway.config.default_tag,
-            tags=None if wanted.tags is None else tuple(wanted.tags),
-        )
-    )
+    snapshot = await gateway.use_cases.submit_run(_submission(wanted, caller, gateway.config.default_tag))
     return json_response({"run_id": snapshot.run_id, "status": snapshot.status})
+
+
+def _submission(wanted: RunSubmitRequest, caller: Caller, default_tag: str) -> Submission:
+    return Submission(
+        flow_name=wanted.flow_name,
+        params=wanted.params,
+        tag=wanted.tag or default_tag,
+        tags=None if wanted.tags is None else tuple(wanted.tags),
+        tenant_id=caller.tenant_id,
+        api_key_id=caller.api_key_id,
+    )
 
 
 def _check_params(params: dict[str, Any], body_size: int) -> None:
@@ -50,7 +79,81 @@ def _check_params(params: dict[str, Any], body_size: int) -> None:
         raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
 
 
+@lists.get("/runs", summary="Runs, newest first")
+async def list_runs(  # noqa: PLR0913 - the filters of the contract
+    request: Request,
+    *,
+    status: RunStatus | None = None,
+    flow: str | None = None,
+    tag: str | None = None,
+    updated_after: UnixSeconds = None,
+    cursor: str | None = None,
+    workflow_yaml_sha256: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    include: Annotated[list[Literal["full", "all"]], Query()] = [],  # noqa: B006 - FastAPI's form of a default
+) -> Response:
+    """An array; with `updated_after`, `cursor` or `workflow_yaml_sha256` an object with `next_cursor`."""
+    wanted = RunFilter(
+        tenant_id=caller_of(request).tenant_id,
+        status=status,
+        flow=flow,
+        tag=tag,
+        updated_after=updated_after,
+        workflow_yaml_sha256=workflow_yaml_sha256,
+    )
+    page = await gateway_of(request).read_model.list_runs(wanted, cursor, limit, full=bool(include))
+    if (updated_after, cursor, workflow_yaml_sha256) == (None, None, None):
+        return json_array(page.items)
+    return page_view(page)
+
+
 @router.get("/runs/{run_id}", summary="The latest state of a run")
 async def get_run(request: Request, run_id: str, include: Include = []) -> Response:  # noqa: B006
-    view = await gateway_of(request).use_cases.read_run(run_id)
+    view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(run_view(view, include))
+
+
+@router.get("/runs/{run_id}/tasks", summary="The tasks of a run and their records")
+async def get_tasks(request: Request, run_id: str) -> Response:
+    view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
+    return json_response(tasks_view(view.snapshot))
+
+
+@router.get(
+    "/runs/{run_id}/watch",
+    summary="Follow a run (server-sent events)",
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def watch_run(
+    request: Request,
+    run_id: str,
+    *,
+    include: Include = [],  # noqa: B006
+    since: UnixSeconds = None,
+    timeout_sec: Annotated[float | None, Query(ge=1, le=600)] = None,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """`snapshot` events with the revision as id, `heartbeat` in between; ends when the run has ended."""
+    watch = gateway_of(request).use_cases.watch_run
+    await watch.check(run_id, caller_of(request))
+    known = last_event_id or ""
+    wanted = WatchRequest(
+        run_id=run_id,
+        since=since,
+        timeout=timeout_sec,
+        last_revision=Revision(int(known)) if known.isascii() and known.isdigit() else None,
+    )
+    return event_stream(run_events(run_id, watch(wanted), include, time.time))
+
+
+@router.post(
+    "/runs/{run_id}/cancel",
+    summary="Cancel a run",
+    openapi_extra=json_body_docs(CancelRequest, required=False),
+)
+async def cancel_run(request: Request, run_id: str) -> Response:
+    """Answers CANCELLING, and then the run ends CANCELLED; a run that has ended is answered as it is."""
+    body = await read_body(request, MAX_BODY_BYTES)
+    wanted = parse_json(body, CancelRequest) if body.strip() else CancelRequest()
+    snapshot = await gateway_of(request).use_cases.cancel_run(run_id, caller_of(request), wanted.reason)
+    return json_response(snapshot_view(snapshot, ()))

@@ -1,0 +1,48 @@
+"""Workers: look at the fleet, hide what one does not want to see."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, StrictBool
+
+from pyoco_server.domain.workers import WorkerState
+from pyoco_server.errors import InvalidWorkersRequest
+from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.refusals import refusing_with
+from pyoco_server.http_api.views import json_response
+from pyoco_server.usecases.list_workers import WorkerFilter
+
+router = APIRouter(tags=["workers"], route_class=refusing_with(InvalidWorkersRequest))
+
+MAX_BODY_BYTES = 4096
+
+
+class PatchWorkerRequest(BaseModel):
+    hidden: StrictBool
+
+
+@router.get("/workers", summary="The fleet")
+async def list_workers(
+    request: Request,
+    *,
+    scope: Literal["active", "all"] = "active",
+    state: WorkerState | None = None,
+    include_hidden: bool = False,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    wanted = WorkerFilter(
+        active_only=scope == "active", state=state, include_hidden=include_hidden, limit=limit
+    )
+    return json_response(gateway_of(request).read_model.list_workers(wanted))
+
+
+@router.patch(
+    "/workers/{worker_id}", summary="Hide or show a worker", openapi_extra=json_body_docs(PatchWorkerRequest)
+)
+async def patch_worker(request: Request, worker_id: str) -> Response:
+    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
+    record = await gateway_of(request).use_cases.hide_worker(worker_id, hidden=wanted.hidden)
+    return json_response(
+        {"worker_id": record.worker_id, "hidden": record.hidden, "updated_at": record.updated_at}
+    )

@@ -1,0 +1,73 @@
+"""Keep a gateway's picture of all runs up to date: one feed, into the index and to the watchers."""
+
+import asyncio
+from collections.abc import Sequence
+
+from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.usecases.ports import Change, Clock, Feed, FeedBatch, Revision, RunIndex
+from pyoco_server.usecases.watch_hub import WatchHub
+
+CHUNK = 100
+"""Changes that are indexed before requests get their turn again."""
+EXPIRE_INTERVAL_SEC = 5.0
+
+
+class FollowRuns:
+    def __init__(self, feed: Feed[RunSnapshot], index: RunIndex, hub: WatchHub, clock: Clock) -> None:
+        self._feed = feed
+        self._index = index
+        self._hub = hub
+        self._clock = clock
+        self._seen = Revision(0)
+        self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
+        self.is_caught_up = False
+        """Whether everything that was stored when we started has been read."""
+
+    async def run(self) -> None:
+        async for batch in self._feed.follow(self._index.position):
+            await self._take(batch)
+
+    async def keep_expiring(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_INTERVAL_SEC)
+            self._index.expire(self._clock())
+
+    async def reached(self, revision: Revision, patience: float) -> None:
+        """Until the picture includes `revision`, or `patience` is over: people want to see what they did."""
+        if self._seen >= revision:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, waiter))
+        await asyncio.wait({waiter}, timeout=patience)
+        waiter.cancel()
+
+    async def _take(self, batch: FeedBatch[RunSnapshot]) -> None:
+        if batch.is_reset:
+            self._index.clear()
+            self._seen = Revision(0)
+        self._hub.tell(batch.changes)
+        await self._put_in_index(batch)
+        self._seen = batch.position.last_revision
+        self._waiting = [
+            (wanted, waiter) for wanted, waiter in self._waiting if not self._wake(wanted, waiter)
+        ]
+        self.is_caught_up = self.is_caught_up or batch.is_caught_up
+
+    async def _put_in_index(self, batch: FeedBatch[RunSnapshot]) -> None:
+        changes: Sequence[Change[RunSnapshot]] = batch.changes
+        for start in range(0, len(changes), CHUNK):
+            chunk = changes[start : start + CHUNK]
+            is_last = start + CHUNK >= len(changes)
+            # In between, the position says no more than what is in: after a crash the rest is read again.
+            reached = chunk[-1].revision
+            position = batch.position if is_last else batch.position.at(reached)
+            self._index.apply(chunk, position)
+            if not is_last:
+                await asyncio.sleep(0)
+
+    def _wake(self, wanted: Revision, waiter: asyncio.Future[None]) -> bool:
+        if self._seen < wanted and not waiter.done():
+            return False
+        if not waiter.done():
+            waiter.set_result(None)
+        return True

@@ -1,0 +1,73 @@
+"""One feed, many watchers: each is told of the newest snapshot of its run, and never has to catch up."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.errors import TooManyWatchers
+from pyoco_server.usecases.ports import Change, Versioned
+
+
+class Watcher:
+    """The newest news of one run. A slow reader misses steps in between, never the last one."""
+
+    def __init__(self) -> None:
+        self._news: Versioned[RunSnapshot] | None = None
+        self._arrived = asyncio.Event()
+
+    def tell(self, news: Versioned[RunSnapshot]) -> None:
+        self._news = news
+        self._arrived.set()
+
+    def wake(self) -> None:
+        self._arrived.set()
+
+    async def next(self, timeout: float) -> Versioned[RunSnapshot] | None:  # noqa: ASYNC109
+        """What is new, or None when nothing happened for `timeout` seconds."""
+        if not self._arrived.is_set():
+            waiter = asyncio.ensure_future(self._arrived.wait())
+            try:
+                await asyncio.wait({waiter}, timeout=timeout)
+            finally:
+                waiter.cancel()
+        self._arrived.clear()
+        news, self._news = self._news, None
+        return news
+
+
+class WatchHub:
+    def __init__(self, max_watchers: int) -> None:
+        self._max_watchers = max_watchers
+        self.is_closed = False
+        self._watchers: dict[str, set[Watcher]] = defaultdict(set)
+        self.count = 0
+
+    @contextmanager
+    def watching(self, run_id: str) -> Iterator[Watcher]:
+        if self.count >= self._max_watchers:
+            raise TooManyWatchers
+        watcher = Watcher()
+        self._watchers[run_id].add(watcher)
+        self.count += 1
+        try:
+            yield watcher
+        finally:
+            self.count -= 1
+            self._watchers[run_id].discard(watcher)
+            if not self._watchers[run_id]:
+                del self._watchers[run_id]
+
+    def close(self) -> None:
+        """Wake everybody: the gateway is going away, and their clients should look for another."""
+        self.is_closed = True
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.wake()
+
+    def tell(self, changes: Iterable[Change[RunSnapshot]]) -> None:
+        for change in changes:
+            if change.value is not None:
+                for watcher in self._watchers.get(change.key, ()):
+                    watcher.tell(Versioned(change.value, change.revision))

@@ -1,0 +1,78 @@
+"""Follow one run: what it is now, then every change, until it has ended."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from msgspec import Struct
+
+from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.errors import RunNotFound
+from pyoco_server.usecases.callers import Caller, may_see
+from pyoco_server.usecases.ports import Clock, Revision, RunStore, Versioned
+from pyoco_server.usecases.watch_hub import Watcher, WatchHub
+
+HEARTBEAT_SEC = 1.5
+"""Clients give up after some seconds of silence; two seconds is what they were promised."""
+
+
+class Heartbeat(Struct, frozen=True):
+    at: float
+
+
+class WatchRequest(Struct, frozen=True, kw_only=True):
+    run_id: str
+    since: float | None = None
+    """Do not repeat what was not updated after this."""
+    last_revision: Revision | None = None
+    """The last the client has seen."""
+    timeout: float | None = None
+
+
+class WatchRun:
+    def __init__(self, runs: RunStore, hub: WatchHub, clock: Clock) -> None:
+        self._runs = runs
+        self._hub = hub
+        self._clock = clock
+
+    async def check(self, run_id: str, caller: Caller) -> None:
+        """Raises RunNotFound: a stream that has begun can only end, not answer 404."""
+        current = await self._runs.get(run_id) if is_run_id(run_id) else None
+        if current is None or not may_see(caller, current.value):
+            raise RunNotFound
+
+    async def __call__(self, wanted: WatchRequest) -> AsyncIterator[Versioned[RunSnapshot] | Heartbeat]:
+        with self._hub.watching(wanted.run_id) as watcher:
+            current = await self._runs.get(wanted.run_id)
+            if current is None:
+                return
+            if _is_news(current, wanted):
+                yield current
+            if current.value.status.is_terminal:
+                return
+            async for event in self._changes(watcher, current.revision, wanted.timeout):
+                yield event
+
+    async def _changes(
+        self, watcher: Watcher, seen: Revision, patience: float | None
+    ) -> AsyncIterator[Versioned[RunSnapshot] | Heartbeat]:
+        loop = asyncio.get_running_loop()
+        deadline = None if patience is None else loop.time() + patience
+        while not self._hub.is_closed:
+            left = HEARTBEAT_SEC if deadline is None else min(HEARTBEAT_SEC, deadline - loop.time())
+            if left <= 0:
+                return
+            news = await watcher.next(left)
+            if news is None:
+                yield Heartbeat(self._clock())
+            elif news.revision > seen:
+                seen = news.revision
+                yield news
+                if news.value.status.is_terminal:
+                    return
+
+
+def _is_news(current: Versioned[RunSnapshot], wanted: WatchRequest) -> bool:
+    if wanted.last_revision is not None:
+        return current.revision > wanted.last_revision
+    return wanted.since is None or current.value.updated_at > wanted.since
