@@ -48,6 +48,8 @@ class NatsBackendConfig:
     max_watchers: Count = 1000
     runs_retention_sec: SecondsOrNever = 0.0
     """How long the snapshot of a run that has ended is kept; 0: for ever."""
+    idempotency_kv_bucket: Name = "pyoco_idempotency"
+    idempotency_ttl_sec: Seconds = 86_400.0
 
     # HTTP auth
     http_auth_mode: Literal["none", "api_key"] = "none"

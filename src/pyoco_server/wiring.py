@@ -12,6 +12,7 @@ from uuid_utils import uuid7
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.compaction import fit
+from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.engine.thread_executor import ThreadExecutor
@@ -22,6 +23,7 @@ from pyoco_server.jetstream.connection import NatsConnection, without_credential
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv_store import KvStore
+from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.work_queue import DlqStream, WorkQueue
 from pyoco_server.logs import get_logger
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
@@ -57,6 +59,7 @@ class JetStreamBackend:
 
 @dataclass(frozen=True)
 class JetStreamGatewayBackend(JetStreamBackend):
+    claims: KvStore[Claim]
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     run_index: SqliteRunIndex
@@ -80,6 +83,13 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         _connected(config, "pyoco-server feeds", patiently=True) as feeds,
     ):
         backend = await _backend(connection, config)
+        claims = KvStore(
+            connection,
+            config.idempotency_kv_bucket,
+            await stream_config(connection, f"KV_{config.idempotency_kv_bucket}") or {},
+            wire.encode,
+            wire.decode_claim,
+        )
         restore = partial(topology.ensure_resources, feeds, config)
         index = SqliteRunIndex(
             Path(config.read_model_path) if config.read_model_path else None,
@@ -88,6 +98,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         try:
             yield JetStreamGatewayBackend(
                 **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                claims=claims,
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
                 run_index=index,
@@ -118,6 +129,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             streams[f"KV_{config.runs_kv_bucket}"],
             partial(encode_within, config.max_run_snapshot_bytes),
             wire.decode_run,
+            partial(_retention, config.runs_retention_sec),
         ),
         workers=KvStore(
             connection,
@@ -130,6 +142,11 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
     )
+
+
+def _retention(keep_sec: float, snapshot: RunSnapshot) -> float | None:
+    """Only what has ended may expire."""
+    return keep_sec if keep_sec > 0 and snapshot.status.is_terminal else None
 
 
 def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:

@@ -8,7 +8,6 @@ from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadT
 from pyoco_server.usecases.ports import Revision
 
 REVISION_HEADER = "Pyoco-Run-Revision"
-PUBLISH_TRIES = 2
 
 
 class WorkQueue:
@@ -16,22 +15,24 @@ class WorkQueue:
         self._connection = connection
         self._prefix = subject_prefix
 
-    async def publish(self, job: Job, revision: Revision) -> None:
-        """An unanswered publish is unknown, not failed. The message id makes repeating it harmless."""
+    async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
         data = wire.encode(job)
-        headers = {"Nats-Msg-Id": job.run_id, REVISION_HEADER: str(revision)}
-        for attempt in range(1, PUBLISH_TRIES + 1):
-            try:
-                await self._connection.publish_acked(f"{self._prefix}.{job.tag}", data, headers)
-            except PayloadTooLarge as error:
-                raise RequestTooLarge(f"the job has {len(data)} bytes: {error}") from error
-            except ApiError:
-                raise
-            except NatsUnavailable:
-                if attempt == PUBLISH_TRIES:
-                    raise
-            else:
-                return
+        headers = {"Nats-Msg-Id": message_id, REVISION_HEADER: str(revision)}
+        try:
+            return await self._publish(f"{self._prefix}.{job.tag}", data, headers)
+        except PayloadTooLarge as error:
+            raise RequestTooLarge(f"the job has {len(data)} bytes: {error}") from error
+
+    async def _publish(self, subject: str, data: bytes, headers: dict[str, str]) -> bool:
+        """Unanswered is unknown, not failed: it is repeated, and the message id makes that harmless."""
+        try:
+            ack = await self._connection.publish_acked(subject, data, headers)
+        except ApiError:
+            raise
+        except NatsUnavailable:
+            await self._connection.publish_acked(subject, data, headers)
+            return True
+        return not ack.duplicate
 
 
 class DlqStream:

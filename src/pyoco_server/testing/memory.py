@@ -11,6 +11,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.compaction import fit
 from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
@@ -139,10 +140,13 @@ class MemoryQueue:
         self._messages: deque[_Message] = deque()
         self._seen: set[str] = set()
 
-    async def publish(self, job: Job, revision: Revision) -> None:
-        if job.run_id not in self._seen:
-            self._seen.add(job.run_id)
+    async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
+        is_new = message_id not in self._seen
+        if is_new:
+            self._seen.add(message_id)
             await self.put(f"{self._prefix}.{job.tag}", wire.encode(job), revision)
+
+        return is_new
 
     async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
         """A message as it is, readable or not."""
@@ -211,6 +215,7 @@ class MemoryBackend:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryGatewayBackend(MemoryBackend):
+    claims: MemoryStore[Claim]
     run_index: SqliteRunIndex
 
     @property
@@ -246,7 +251,9 @@ async def open_memory_gateway_backend(
     """What a gateway needs: `create_app(open_backend=open_memory_gateway_backend)`."""
     settings = config or NatsBackendConfig()
     index = SqliteRunIndex(None, tenants=settings.http_auth_mode != "none")
-    yield MemoryGatewayBackend(**_parts(settings), run_index=index)
+    yield MemoryGatewayBackend(
+        **_parts(settings), run_index=index, claims=MemoryStore(wire.encode, wire.decode_claim)
+    )
     index.close()
 
 

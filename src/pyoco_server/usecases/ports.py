@@ -9,6 +9,7 @@ from typing import Generic, NewType, Protocol, TypeVar
 from msgspec import Struct
 
 from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
@@ -84,6 +85,7 @@ class Feed(Protocol[T]):
 
 RunStore = Store[RunSnapshot]
 WorkerStore = Store[WorkerRecord]
+ClaimStore = Store[Claim]
 
 
 class IndexedPage(Struct, frozen=True):
@@ -108,8 +110,8 @@ class RunIndex(Protocol):
 
 
 class JobQueue(Protocol):
-    async def publish(self, job: Job, revision: Revision) -> None:
-        """Returns when the queue has the job; publishing the same run again adds nothing."""
+    async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
+        """Returns when the queue has the job. False: it had a message of that id already, none is added."""
         ...
 
 
@@ -185,6 +187,8 @@ class GatewayBackend(Backend, Protocol):
     def run_feed(self) -> Feed[RunSnapshot]: ...
     @property
     def worker_feed(self) -> Feed[WorkerRecord]: ...
+    @property
+    def claims(self) -> ClaimStore: ...
     @property
     def run_index(self) -> RunIndex: ...
 
