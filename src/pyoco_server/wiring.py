@@ -138,7 +138,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             wire.encode,
             wire.decode_worker,
         ),
-        queue=WorkQueue(connection, config.work_subject_prefix),
+        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
     )

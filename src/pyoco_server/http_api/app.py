@@ -36,6 +36,7 @@ def create_app(
     error_table.install(app)
     app.add_middleware(MeasureRequests, metrics=metrics)
     app.include_router(health.router)
+    app.router.routes.extend(runs.hot_routes)
     app.include_router(runs.lists)
     app.include_router(runs.router)
     app.include_router(workers.router)

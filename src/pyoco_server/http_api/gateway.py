@@ -23,6 +23,7 @@ from pyoco_server.usecases.read_run import ReadRun
 from pyoco_server.usecases.submit_batch import SubmitBatch
 from pyoco_server.usecases.submit_once import SubmitOnce
 from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.sweep_runs import SweepRuns
 from pyoco_server.usecases.watch_hub import WatchHub
 from pyoco_server.usecases.watch_run import WatchRun
 from pyoco_server.wiring import new_run_id
@@ -55,6 +56,7 @@ class UseCases:
         self.list_runs = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch_run = WatchRun(backend.runs, hub, clock)
         self.cancel_run = CancelRun(backend.runs, own_writes, clock)
+        self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
         self.list_workers = ListWorkers(self.follow_workers, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
 
@@ -67,6 +69,7 @@ class UseCases:
         return {
             "follow-runs": self.follow_runs.run,
             "expire-runs": self.follow_runs.keep_expiring,
+            "sweep-runs": self.sweep_runs.run,
             "follow-workers": self.follow_workers.run,
         }
 

@@ -5,14 +5,16 @@ from pyoco_server.domain.dispositions import DeadLetter
 from pyoco_server.domain.jobs import Job
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.scan import scan
 from pyoco_server.usecases.ports import Revision
 
 REVISION_HEADER = "Pyoco-Run-Revision"
 
 
 class WorkQueue:
-    def __init__(self, connection: NatsConnection, subject_prefix: str) -> None:
+    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
         self._connection = connection
+        self._stream = stream
         self._prefix = subject_prefix
 
     async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
@@ -33,6 +35,11 @@ class WorkQueue:
             await self._connection.publish_acked(subject, data, headers)
             return True
         return not ack.duplicate
+
+    async def run_ids(self) -> set[str]:
+        messages = scan(self._connection, self._stream, f"{self._prefix}.>")
+        found = [wire.run_id_in(message.data) async for message in messages]
+        return {run_id for run_id in found if run_id is not None}
 
 
 class DlqStream:

@@ -152,6 +152,10 @@ class MemoryQueue:
         """A message as it is, readable or not."""
         self._messages.append(_Message(payload, subject, revision))
 
+    async def run_ids(self) -> set[str]:
+        found = {wire.run_id_in(message.payload) for message in self._messages}
+        return {run_id for run_id in found if run_id is not None}
+
     def forget(self, message: _Message) -> None:
         if message in self._messages:
             self._messages.remove(message)

@@ -3,7 +3,7 @@
 Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Generic, NewType, Protocol, TypeVar
 
 from msgspec import Struct
@@ -106,12 +106,20 @@ class RunIndex(Protocol):
     def expire(self, now: float) -> int: ...
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage: ...
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
+    def unfinished(self) -> Iterable[tuple[str, Revision]]:
+        """Every run that has not ended, of all tenants, with the revision it was seen at."""
+        ...
+
     def close(self) -> None: ...
 
 
 class JobQueue(Protocol):
     async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
         """Returns when the queue has the job. False: it had a message of that id already, none is added."""
+        ...
+
+    async def run_ids(self) -> set[str]:
+        """Of all jobs that are on the queue now, taken by a worker or not."""
         ...
 
 
