@@ -16,8 +16,8 @@ from pyoco_server.engine.values import MAX_INT
 from pyoco_server.errors import InvalidRequest
 
 MAX_DEPTH = 50
-MAX_NODES = 10_000
-"""Keys and values together: more than a flow needs, and read within tens of milliseconds."""
+MAX_NODES = 5_000
+"""Keys and values together: more than a flow needs, and read in some 20 ms."""
 MAX_ALIASES = 10
 MARKED_DEPTH = 3
 """Places are kept for keys down to `tasks.<name>.<key>`: deeper ones are the user's own data."""
