@@ -170,8 +170,10 @@ async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
         pass
 
 
-def new_thread_executor(flow_resolver: Callable[[str], Any]) -> ThreadExecutor:
-    return ThreadExecutor(flow_resolver)
+def new_thread_executor(
+    flow_resolver: Callable[[str], Any], allowed_modules: tuple[str, ...] = ()
+) -> ThreadExecutor:
+    return ThreadExecutor(flow_resolver, allowed_modules)
 
 
 def new_run_id() -> str:
