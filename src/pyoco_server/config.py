@@ -80,6 +80,12 @@ class NatsBackendConfig:
     dlq_max_msgs: Count = 100_000
     dlq_max_bytes: Bytes = 536_870_912
 
+    # What flows print
+    logs_stream: Name = "PYOCO_LOGS"
+    logs_subject_prefix: Subject = "pyoco.logs"
+    logs_max_age_sec: SecondsOrNever = 604_800.0
+    logs_max_bytes: Bytes = 1_073_741_824
+
     # Sizes
     max_run_snapshot_bytes: Annotated[int, Meta(ge=1024)] = 262_144
     workflow_yaml_max_bytes: Bytes = 262_144

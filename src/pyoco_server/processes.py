@@ -17,6 +17,7 @@ def start_child(
     *,
     env: Mapping[str, str] | None = None,
     stdout: IO[bytes] | int | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start `command` in its own process group, so that Ctrl-C reaches us alone and we stop it in order."""
     return subprocess.Popen(  # noqa: S603 - the commands are ours
@@ -26,6 +27,7 @@ def start_child(
         stdout=stdout,
         stderr=subprocess.STDOUT if stdout is not None else None,
         start_new_session=True,
+        pass_fds=pass_fds,
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
     )
 

@@ -15,7 +15,9 @@ from pyoco_server.domain.compaction import fit
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
-from pyoco_server.engine.thread_executor import ThreadExecutor
+from pyoco_server.engine.executor_messages import ExecutorSpec
+from pyoco_server.engine.process_executors import Limits, ProcessExecutors
+from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.bucket_feed import BucketFeed
@@ -23,7 +25,9 @@ from pyoco_server.jetstream.connection import NatsConnection, without_credential
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv_store import KvStore
+from pyoco_server.jetstream.run_signals import BucketSignals
 from pyoco_server.jetstream.streams import stream_config
+from pyoco_server.jetstream.task_logs import LogStream
 from pyoco_server.jetstream.work_queue import DlqStream, WorkQueue
 from pyoco_server.logs import get_logger
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
@@ -32,11 +36,13 @@ __all__ = [
     "Durability",
     "EmbeddedNats",
     "JetStreamBackend",
+    "Limits",
     "ensure_resources",
     "new_run_id",
-    "new_thread_executor",
+    "new_thread_executors",
     "open_backend",
     "open_gateway_backend",
+    "open_process_executors",
     "without_credentials",
 ]
 
@@ -51,6 +57,8 @@ class JetStreamBackend:
     queue: WorkQueue
     sources: JetStreamJobSources
     dead_letters: DlqStream
+    task_logs: LogStream
+    run_signals: BucketSignals
 
     @property
     def is_available(self) -> bool:
@@ -141,6 +149,8 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
         queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
+        task_logs=LogStream(connection, config.logs_stream, config.logs_subject_prefix),
+        run_signals=BucketSignals(connection, config.runs_kv_bucket),
     )
 
 
@@ -170,10 +180,24 @@ async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
         pass
 
 
-def new_thread_executor(
+def new_thread_executors(
     flow_resolver: Callable[[str], Any], allowed_modules: tuple[str, ...] = ()
-) -> ThreadExecutor:
-    return ThreadExecutor(flow_resolver, allowed_modules)
+) -> ThreadExecutors:
+    return ThreadExecutors(flow_resolver, allowed_modules)
+
+
+@asynccontextmanager
+async def open_process_executors(
+    flow_resolver: str, allowed_modules: tuple[str, ...], concurrency: int, limits: Limits
+) -> AsyncIterator[ProcessExecutors]:
+    """Raises InvalidCliInput when the flows cannot be loaded."""
+    spec = ExecutorSpec(flow_resolver=flow_resolver, allowed_modules=allowed_modules)
+    executors = ProcessExecutors(spec, concurrency, limits)
+    await executors.open()
+    try:
+        yield executors
+    finally:
+        await executors.close()
 
 
 def new_run_id() -> str:

@@ -1,21 +1,25 @@
 """`pyoco-worker`: take jobs of some tags and run their flows."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 import cyclopts
 from cyclopts import Parameter
+from msgspec import Struct
 
-from pyoco_server.cli.failures import INTERRUPTED, told_to_the_user
+from pyoco_server.cli.failures import FAILED, INTERRUPTED, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
-from pyoco_server.errors import NatsUnavailable
+from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
-from pyoco_server.worker import PyocoNatsWorker
+from pyoco_server.usecases.ports import Backend
+from pyoco_server.wiring import Limits, open_backend, open_process_executors
+from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
 
 log = get_logger(__name__)
 app = cyclopts.App(name="pyoco-worker", help="Run flows that were submitted to a pyoco-server.")
@@ -23,13 +27,28 @@ app = cyclopts.App(name="pyoco-worker", help="Run flows that were submitted to a
 CONNECT_RETRY_SEC = 1.0
 
 
+class Options(Struct, frozen=True, kw_only=True):
+    worker_id: str
+    tags: tuple[str, ...]
+    flow_resolver: str
+    concurrency: int
+    limits: Limits
+    drain_timeout: float
+    poll_timeout: float
+    run_once: bool
+
+
 @app.default
-def worker(
+def worker(  # noqa: PLR0913 - the options of the contract
     *,
     flow_resolver: str,
     nats_url: str | None = None,
     tags: str | None = None,
     worker_id: str | None = None,
+    concurrency: int | None = None,
+    max_runs_per_process: int = 0,
+    max_memory_mb: int = 0,
+    drain_timeout: float = 60.0,
     poll_timeout: float = 1.0,
     run_once: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -45,6 +64,14 @@ def worker(
         Take jobs of these tags, e.g. cpu,linux. Default: PYOCO_DEFAULT_TAG.
     worker_id
         How the worker is called in lists; the host's name by default. One per running worker.
+    concurrency
+        How many flows run at once, each in a process of its own. Default: the number of CPUs.
+    max_runs_per_process
+        Replace a process after so many runs; 0: never.
+    max_memory_mb
+        Replace a process that has grown beyond this after a run; 0: never.
+    drain_timeout
+        After SIGTERM: how many seconds running flows may take to end before they are given back.
     poll_timeout
         With --run-once: how many seconds to wait for a job.
     run_once
@@ -59,22 +86,70 @@ def worker(
             utc=config.log_utc,
             include_traceback=config.log_include_traceback,
         )
-        resolver = load_resolver(flow_resolver)
-        wanted = tuple(tag.strip() for tag in (tags or config.default_tag).split(",") if tag.strip())
-        name = worker_id or socket.gethostname()
-        sys.exit(run(_work(config, resolver, name, wanted, poll_timeout, once=run_once)))
+        options = Options(
+            worker_id=worker_id or socket.gethostname(),
+            tags=tuple(tag.strip() for tag in (tags or config.default_tag).split(",") if tag.strip()),
+            flow_resolver=flow_resolver,
+            concurrency=_concurrency(concurrency, run_once=run_once),
+            limits=Limits(max_runs=max_runs_per_process, max_rss_bytes=max_memory_mb * 1024 * 1024),
+            drain_timeout=drain_timeout,
+            poll_timeout=poll_timeout,
+            run_once=run_once,
+        )
+        _check(options)
+        sys.exit(run(_work(config, options)))
 
 
-async def _work(
-    config: NatsBackendConfig,
-    resolver: FlowResolver,
-    worker_id: str,
-    tags: tuple[str, ...],
-    poll_timeout: float,
-    *,
-    once: bool,
-) -> int:
-    instance = await _connected(config, resolver, worker_id, tags)
+def _concurrency(asked: int | None, *, run_once: bool) -> int:
+    if run_once:
+        return 1
+    return (os.cpu_count() or 1) if asked is None else asked
+
+
+def _check(options: Options) -> None:
+    if options.concurrency < 1:
+        raise InvalidCliInput(
+            f"--concurrency {options.concurrency}: must be at least 1, e.g. --concurrency 4"
+        )
+    try:
+        check_names(options.worker_id, options.tags)
+    except ValueError as error:
+        raise InvalidCliInput(f"{error}; example: --worker-id node-1 --tags cpu,linux") from error
+
+
+async def _work(config: NatsBackendConfig, options: Options) -> int:
+    async with AsyncExitStack() as stack:
+        executors = await stack.enter_async_context(
+            open_process_executors(
+                options.flow_resolver, config.allowed_modules, options.concurrency, options.limits
+            )
+        )
+        backend = await _connected(stack, config, options.worker_id)
+        instance = Worker(config, backend, executors, options.worker_id, options.tags)
+        await instance.open()
+        received = _stop_on_signals(instance)
+        try:
+            await _serve(instance, options)
+        except SideWorkEnded:
+            log.exception("the worker stops", action="worker.failed")
+            return FAILED
+        finally:
+            await instance.close()
+    return INTERRUPTED if signal.SIGINT in received else 0
+
+
+async def _serve(instance: Worker, options: Options) -> None:
+    if options.run_once:
+        await instance.handle_one(options.poll_timeout)
+        return
+    await instance.run()
+    left = await instance.drain(options.drain_timeout)
+    if left:
+        log.warning("runs that did not end in time are given back", action="worker.gave_back", runs=left)
+
+
+def _stop_on_signals(instance: Worker) -> list[signal.Signals]:
+    """Stops politely at the first signal. Answers with a list that tells which it was."""
     received: list[signal.Signals] = []
 
     def stop(by: signal.Signals) -> None:
@@ -84,25 +159,14 @@ async def _work(
     loop = asyncio.get_running_loop()
     for wanted in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(wanted, stop, wanted)
-    try:
-        if once:
-            await instance.run_once(poll_timeout)
-        else:
-            await instance.run()
-    finally:
-        await instance.close()
-    return INTERRUPTED if signal.SIGINT in received else 0
+    return received
 
 
-async def _connected(
-    config: NatsBackendConfig, resolver: FlowResolver, worker_id: str, tags: tuple[str, ...]
-) -> PyocoNatsWorker:
+async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str) -> Backend:
     """Workers and NATS may be started in any order: wait for it, and say so."""
     while True:
         try:
-            return await PyocoNatsWorker.connect(
-                config=config, flow_resolver=resolver, worker_id=worker_id, tags=tags
-            )
+            return await stack.enter_async_context(open_backend(config, name=f"pyoco-worker {worker_id}"))
         except NatsUnavailable as error:
             log.warning("NATS is not there yet; trying again", action="worker.waiting", exc_info=error)
             await asyncio.sleep(CONNECT_RETRY_SEC)

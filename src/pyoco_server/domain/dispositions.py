@@ -35,6 +35,8 @@ class Ending(StrEnum):
     FLOW_NOT_FOUND = "flow_not_found"
     INVALID_JOB = "invalid_job"
     NATS_UNAVAILABLE = "nats_unavailable"
+    NOT_STARTED = "not_started"
+    """No executor became free soon enough: another worker may have one."""
     ALREADY_TERMINAL = "already_terminal"
     WITHDRAWN = "withdrawn"
     """Its sender took the snapshot back, because it could not be sure that the job had arrived."""
@@ -44,6 +46,8 @@ class Ending(StrEnum):
 class Disposition(Struct, frozen=True):
     action: QueueAction
     dlq: DlqReason | None = None
+    delay: float = 0.0
+    """Of a NAK: how many seconds until the next delivery."""
 
 
 _TABLE = {
@@ -52,7 +56,8 @@ _TABLE = {
     Ending.EXECUTION_ERROR: Disposition(QueueAction.ACK, DlqReason.EXECUTION_ERROR),
     Ending.FLOW_NOT_FOUND: Disposition(QueueAction.ACK, DlqReason.FLOW_NOT_FOUND),
     Ending.INVALID_JOB: Disposition(QueueAction.TERM, DlqReason.INVALID_JOB),
-    Ending.NATS_UNAVAILABLE: Disposition(QueueAction.NAK),
+    Ending.NATS_UNAVAILABLE: Disposition(QueueAction.NAK, delay=NAK_DELAY_SEC),
+    Ending.NOT_STARTED: Disposition(QueueAction.NAK),
     Ending.ALREADY_TERMINAL: Disposition(QueueAction.ACK),
     Ending.WITHDRAWN: Disposition(QueueAction.ACK),
     Ending.FENCED: Disposition(QueueAction.LEAVE),

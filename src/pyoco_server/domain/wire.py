@@ -4,7 +4,7 @@ Unknown fields are ignored, so that older and newer versions, and workers and ga
 read each other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,19 +12,20 @@ import msgspec
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job, check
 from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.errors import InvalidJob
 
 _encoder = msgspec.json.Encoder()
 _job_decoder = msgspec.json.Decoder(Job)
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 
 
 class Unreadable(Exception):
     """Stored bytes that are not what the contract says: written by somebody else, or damaged."""
 
 
-def encode(value: msgspec.Struct) -> bytes:
+def encode(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
     return _encoder.encode(value)
 
 
@@ -35,7 +36,7 @@ def _decoding(of: type[S]) -> Callable[[bytes], S]:
         try:
             return decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise Unreadable(f"{of.__name__}: {error}") from error
+            raise Unreadable(f"{getattr(of, '__name__', of)}: {error}") from error
 
     return decode
 
@@ -43,6 +44,7 @@ def _decoding(of: type[S]) -> Callable[[bytes], S]:
 decode_run = _decoding(RunSnapshot)
 decode_worker = _decoding(WorkerRecord)
 decode_claim = _decoding(Claim)
+decode_log_lines = _decoding(list[LogLine])
 
 
 def decode_job(data: bytes) -> Job:

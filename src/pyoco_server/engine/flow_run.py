@@ -1,5 +1,6 @@
 """One flow in pyoco's engine, with its progress told as it happens."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,24 +12,36 @@ from pyoco.trace.backend import TraceBackend
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
+from pyoco_server.engine.chain import without_thread_pool
 from pyoco_server.engine.values import json_safe
 
 OnProgress = Callable[[FlowProgress], None]
+OnTask = Callable[[str | None], None]
+"""Told which task the calling thread is in from now on; None: in none."""
 
 
 class FlowRun:
-    """Runs once, in the calling thread; `cancel` may be called from any other."""
+    """Runs once, in the calling thread; `cancel` and `go_live` may be called from any other."""
 
-    def __init__(self, flow: Flow, run_id: str, params: dict[str, Any], on_progress: OnProgress) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        run_id: str,
+        params: dict[str, Any],
+        on_progress: OnProgress,
+        on_task: OnTask = lambda _: None,
+    ) -> None:
         self._flow = flow
         self._params = params
         self._context = RunContext(run_id=run_id)
-        self._trace = _Trace(self._context, on_progress)
+        self._trace = _Trace(self._context, on_progress, on_task)
         self._engine = Engine(trace_backend=self._trace)
 
     def run(self) -> FlowOutcome:
         try:
-            context = self._engine.run(self._flow, self._params, run_context=self._context)
+            context = self._engine.run(
+                without_thread_pool(self._flow), self._params, run_context=self._context
+            )
         except BaseException as error:  # noqa: BLE001 - whatever a task raises ends its run, SystemExit too
             return FlowOutcome(
                 ending=Ending.EXECUTION_ERROR,
@@ -50,72 +63,88 @@ class FlowRun:
             # The engine has not registered the run yet (or any more): mark it, so that no task starts.
             self._context.status = EngineStatus.CANCELLING
 
+    def go_live(self) -> None:
+        """Tell the progress now, and from now on every step. Most runs are over before anybody asks."""
+        self._trace.go_live()
+
 
 class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
-    """Turns the engine's callbacks into progress. Only the task that changed is converted again.
+    """Turns the engine's callbacks into progress, once somebody wants it.
 
-    The engine calls back *before* it sets a task's new state, so the state comes from the callback.
+    The engine calls back *before* it sets a task's new state, so the state comes from the callback. Only the
+    task that changed is converted again.
     """
 
-    def __init__(self, context: RunContext, on_progress: OnProgress) -> None:
+    def __init__(self, context: RunContext, on_progress: OnProgress, on_task: OnTask) -> None:
         self._context = context
         self._on_progress = on_progress
+        self._on_task = on_task
+        self._lock = threading.Lock()
+        self._is_live = False
         self._tasks: dict[str, TaskState] = {}
         self._records: dict[str, TaskRecord] = {}
 
+    def go_live(self) -> None:
+        with self._lock:
+            self._is_live = True
+            self._on_progress(self._read_all())
+
     def on_flow_start(self, flow_name: str, run_id: str | None = None) -> None:  # noqa: ARG002
-        self.complete()
-        self._tell()
+        if self._is_live:
+            self.go_live()
 
     def on_flow_end(self, flow_name: str) -> None:
         pass
 
     def on_node_start(self, node_name: str) -> None:
+        self._on_task(node_name)
         self._changed(node_name, TaskState.RUNNING)
 
     def on_node_end(self, node_name: str, duration_ms: float) -> None:
-        record = self._record(node_name)
-        ended_at = None if record.started_at is None else record.started_at + duration_ms / 1000
-        self._records[node_name] = replace(
-            record, state=TaskState.SUCCEEDED, ended_at=ended_at, duration_ms=duration_ms
-        )
-        self._tasks[node_name] = TaskState.SUCCEEDED
-        self._tell()
+        self._on_task(None)
+        self._changed(node_name, TaskState.SUCCEEDED, duration_ms)
 
     def on_node_error(self, node_name: str, error: Exception) -> None:  # noqa: ARG002
+        self._on_task(None)
         self._changed(node_name, TaskState.FAILED)
 
     def complete(self) -> FlowProgress:
         """The state of all tasks, read anew."""
-        for name, state in self._context.tasks.items():
+        with self._lock:
+            return self._read_all()
+
+    def _read_all(self) -> FlowProgress:
+        for name, state in self._context.tasks.copy().items():
             self._tasks[name] = TaskState(state.value)
-            self._records[name] = self._record(name)
-        return self._progress()
+            self._records[name] = _record(self._context, name)
+        return FlowProgress(self._tasks.copy(), self._records.copy())
 
-    def _changed(self, name: str, state: TaskState) -> None:
-        self._tasks[name] = state
-        self._records[name] = replace(self._record(name), state=state)
-        self._tell()
+    def _changed(self, name: str, state: TaskState, duration_ms: float | None = None) -> None:
+        if not self._is_live:
+            return
+        with self._lock:
+            record = replace(_record(self._context, name), state=state)
+            if duration_ms is not None and record.started_at is not None:
+                ended_at = record.started_at + duration_ms / 1000
+                record = replace(record, ended_at=ended_at, duration_ms=duration_ms)
+            self._tasks[name] = state
+            self._records[name] = record
+            self._on_progress(FlowProgress(self._tasks.copy(), self._records.copy()))
 
-    def _record(self, name: str) -> TaskRecord:
-        record = self._context.ensure_task_record(name)
-        return TaskRecord(
-            state=TaskState(record.state.value),
-            started_at=record.started_at,
-            ended_at=record.ended_at,
-            duration_ms=record.duration_ms,
-            error=record.error,
-            traceback=record.traceback,
-            inputs=json_safe(record.inputs),
-            output=json_safe(record.output),
-            artifacts=json_safe(record.artifacts),
-        )
 
-    def _progress(self) -> FlowProgress:
-        return FlowProgress(dict(self._tasks), dict(self._records))
-
-    def _tell(self) -> None:
-        self._on_progress(self._progress())
+def _record(context: RunContext, name: str) -> TaskRecord:
+    record = context.ensure_task_record(name)
+    return TaskRecord(
+        state=TaskState(record.state.value),
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        duration_ms=record.duration_ms,
+        error=record.error,
+        traceback=record.traceback,
+        inputs=json_safe(record.inputs),
+        output=json_safe(record.output),
+        artifacts=json_safe(record.artifacts),
+    )
 
 
 def _result(flow: Flow, context: RunContext, results: dict[str, Any]) -> dict[str, Any]:

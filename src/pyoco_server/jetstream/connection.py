@@ -111,6 +111,7 @@ class NatsConnection:
             reconnect_time_wait=RECONNECT_WAIT_SEC,  # type: ignore[arg-type]
             ping_interval=10,
             max_outstanding_pings=2,
+            no_echo=True,
             # Nothing is buffered while disconnected: what was answered with 503 must not happen later.
             pending_size=0,
             error_cb=self._say_error,
@@ -170,6 +171,19 @@ class NatsConnection:
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
         with translated():
             return await self._client.subscribe(subject, cb=callback)
+
+    async def listen(
+        self, subject: str, callback: Callable[[Msg], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
+        """Like `subscribe`; the answer ends it, and does not mind if the connection is gone."""
+        subscription = await self.subscribe(subject, callback)
+
+        async def stop() -> None:
+            if self.is_connected:
+                with translated():
+                    await subscription.unsubscribe()
+
+        return stop
 
     def _check_version(self) -> None:
         version = self._client.connected_server_version

@@ -76,6 +76,7 @@ class JetStreamJobSource:
         self._hold = min(MAX_HOLD_SEC, config.consumer_ack_wait_sec / 3)
         self._waiting: deque[JetStreamDelivery] = deque()
         self._something_happened = asyncio.Event()
+        self._is_interrupted = False
         self._give_backs: set[asyncio.Task[None]] = set()
         self._consumers = {
             tag: PullConsumer(
@@ -89,17 +90,23 @@ class JetStreamJobSource:
             await ensure_consumer(self._connection, self._config, tag)
             await consumer.open()
 
-    async def next(self, timeout: float) -> JetStreamDelivery | None:  # noqa: ASYNC109
+    async def next(self, timeout: float, wanted: int = 1) -> JetStreamDelivery | None:  # noqa: ASYNC109
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
+        self._is_interrupted = False
+        await self._ask(wanted - len(self._waiting))
         while not self._waiting:
             self._something_happened.clear()
-            await self._ask()
+            await self._ask(wanted)
             left = deadline - loop.time()
-            if left <= 0:
+            if left <= 0 or self._is_interrupted:
                 return None
             await self._wait(min([left, *self._pauses()]))
         return self._waiting.popleft()
+
+    def interrupt(self) -> None:
+        self._is_interrupted = True
+        self._something_happened.set()
 
     async def close(self) -> None:
         for consumer in self._consumers.values():
@@ -109,11 +116,11 @@ class JetStreamJobSource:
         if self._give_backs:
             await asyncio.wait(self._give_backs)
 
-    async def _ask(self) -> None:
+    async def _ask(self, wanted: int) -> None:
         for tag, consumer in self._consumers.items():
             if consumer.refusal is not None:
                 await self._restore(tag, consumer)
-            await consumer.ask(1)
+            await consumer.ask(wanted)
 
     async def _restore(self, tag: str, consumer: PullConsumer) -> None:
         """Somebody deleted the consumer, or the server has a new leader: make sure that it is there."""

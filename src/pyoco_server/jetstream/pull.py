@@ -17,7 +17,7 @@ log = get_logger(__name__)
 EXPIRES_SEC = 30.0
 HEARTBEAT_SEC = 5.0
 SILENCE_SEC = 2 * HEARTBEAT_SEC + 1.0
-"""No message, heartbeat or end for so long: the request is lost (a server restarted, a route broke)."""
+"""No message, heartbeat or end for so long: the requests are lost (a server restarted, a route broke)."""
 RETRY_SEC = 0.25
 """After the server refused a request, so that a missing consumer is not asked for in a tight loop."""
 
@@ -26,7 +26,10 @@ _ENDED_NORMALLY = frozenset({"404", "408"})
 
 
 class PullConsumer:
-    """At most one open request at a time; `on_message` gets what arrives, `on_ended` wakes who wants more."""
+    """Keeps as many messages requested as are wanted; `on_message` gets what arrives.
+
+    `on_ended` is called when a request ended with less than it asked for: somebody may have to ask again.
+    """
 
     def __init__(
         self,
@@ -43,10 +46,11 @@ class PullConsumer:
         self._on_ended = on_ended
         self._inbox = connection.new_inbox()
         self._subscription: Subscription | None = None
-        self._missing = 0
+        self._open: dict[str, int] = {}
+        """The inbox of each open request, oldest first, and how many messages it still may bring."""
+        self._numbers = 0
         self._last_sign = 0.0
         self._not_before = 0.0
-        self._request = 0
         self.refusal: str | None = None
         """What the server said when it refused the last request, say that the consumer is gone."""
 
@@ -63,35 +67,39 @@ class PullConsumer:
         self._subscription = None
 
     @property
-    def is_asking(self) -> bool:
-        return self._missing > 0 and _now() - self._last_sign < SILENCE_SEC
+    def requested(self) -> int:
+        """How many messages are asked for and have not come."""
+        if self._open and _now() - self._last_sign > SILENCE_SEC:
+            self._open.clear()
+        return sum(self._open.values())
 
     @property
     def wait_before_asking(self) -> float:
         return max(0.0, self._not_before - _now())
 
     def forget(self) -> None:
-        """The open request is worth nothing any more (say, after a reconnect)."""
-        self._missing = 0
+        """The open requests are worth nothing any more (say, after a reconnect)."""
+        self._open.clear()
         self._on_ended()
 
-    async def ask(self, batch: int) -> None:
-        """Ask for `batch` messages unless a request is open."""
-        if self.is_asking or self.wait_before_asking > 0:
+    async def ask(self, wanted: int) -> None:
+        """Have `wanted` messages requested. A request costs a message, so a small lack waits to grow."""
+        lacking = wanted - self.requested
+        if lacking <= wanted // 2 or self.wait_before_asking > 0:
             return
-        self._request += 1
-        self._missing = batch
+        self._numbers += 1
+        reply = f"{self._inbox}.{self._numbers}"
+        self._open[reply] = lacking
         self._last_sign = _now()
         body = {
-            "batch": batch,
+            "batch": lacking,
             "expires": int(EXPIRES_SEC * NANOSECONDS),
             "idle_heartbeat": int(HEARTBEAT_SEC * NANOSECONDS),
         }
-        reply = f"{self._inbox}.{self._request}"
         try:
             await self._connection.publish(self._subject, msgspec.json.encode(body), reply=reply)
         except NatsUnavailable:
-            self._end(RETRY_SEC)
+            self._end(reply, RETRY_SEC)
 
     async def wait(self, event: asyncio.Event) -> None:
         """Until `event`, or until it is time to ask (again). Clears the event.
@@ -112,16 +120,25 @@ class PullConsumer:
         status = (message.headers or {}).get("Status")
         if status is None:
             self._last_sign = _now()
-            self._missing = max(0, self._missing - 1)
+            self._count_arrival()
             self._on_message(message)
         elif status == _IDLE_HEARTBEAT:
             self._last_sign = _now()
-        elif message.subject.endswith(f".{self._request}"):
-            self._ended(status, (message.headers or {}).get("Description", ""))
+        elif message.subject in self._open:
+            self._ended(message.subject, status, (message.headers or {}).get("Description", ""))
 
-    def _ended(self, status: str, description: str) -> None:
+    def _count_arrival(self) -> None:
+        """The server serves requests in their order."""
+        oldest = next(iter(self._open), None)
+        if oldest is None:
+            return
+        self._open[oldest] -= 1
+        if self._open[oldest] <= 0:
+            del self._open[oldest]
+
+    def _ended(self, request: str, status: str, description: str) -> None:
         if status in _ENDED_NORMALLY:
-            self._end(0.0)
+            self._end(request, 0.0)
             return
         self.refusal = description or status
         log.info(
@@ -131,10 +148,10 @@ class PullConsumer:
             status=status,
             reason=description,
         )
-        self._end(RETRY_SEC)
+        self._end(request, RETRY_SEC)
 
-    def _end(self, pause: float) -> None:
-        self._missing = 0
+    def _end(self, request: str, pause: float) -> None:
+        self._open.pop(request, None)
         self._not_before = _now() + pause
         self._on_ended()
 

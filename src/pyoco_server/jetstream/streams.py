@@ -51,6 +51,7 @@ def limits_stream(
         "max_age": int(max_age_sec * NANOSECONDS),
         "max_msgs": max_msgs,
         "max_bytes": max_bytes,
+        "allow_direct": True,
     }
     return StreamSpec(name=name, purpose=purpose, config=config, must_match={"subjects": config["subjects"]})
 

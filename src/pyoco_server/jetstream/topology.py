@@ -25,6 +25,14 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_msgs=config.dlq_max_msgs,
             max_bytes=config.dlq_max_bytes,
         ),
+        limits_stream(
+            config.logs_stream,
+            "task log",
+            config.logs_subject_prefix,
+            max_age_sec=config.logs_max_age_sec,
+            max_msgs=-1,
+            max_bytes=config.logs_max_bytes,
+        ),
         kv_bucket(config.runs_kv_bucket, "run snapshot"),
         # No TTL: a worker that fell silent is shown as disconnected, it does not vanish.
         kv_bucket(config.workers_kv_bucket, "worker registry"),

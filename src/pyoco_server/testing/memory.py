@@ -1,8 +1,8 @@
 """The ports in memory: the same answers as JetStream's, in one process and without its durability."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ from pyoco_server.domain.dispositions import DeadLetter
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision, Versioned, WrongRevision
@@ -183,14 +184,20 @@ class MemoryJobSource:
     def __init__(self, queue: MemoryQueue, subjects: Sequence[str]) -> None:
         self._queue = queue
         self._subjects = subjects
+        self._is_interrupted = False
 
-    async def next(self, timeout: float) -> MemoryDelivery | None:  # noqa: ASYNC109
+    async def next(self, timeout: float, wanted: int = 1) -> MemoryDelivery | None:  # noqa: ASYNC109, ARG002
         deadline = _now() + timeout
-        while (  # noqa: ASYNC110 - delays pass without an event
-            taken := self._queue.take(self._subjects)
-        ) is None and _now() < deadline:
+        self._is_interrupted = False
+        while (taken := self._queue.take(self._subjects)) is None and not self._is_over(deadline):
             await asyncio.sleep(min(self._LOOK_SEC, max(0.0, deadline - _now())))
         return taken
+
+    def _is_over(self, deadline: float) -> bool:
+        return self._is_interrupted or _now() >= deadline
+
+    def interrupt(self) -> None:
+        self._is_interrupted = True
 
     async def close(self) -> None:
         pass
@@ -207,6 +214,45 @@ class MemoryDeadLetters:
         return len(self.letters)
 
 
+class MemoryTaskLogs:
+    def __init__(self) -> None:
+        self._lines: dict[str, list[LogLine]] = defaultdict(list)
+        self._followers: dict[str, list[Callable[[Sequence[LogLine]], None]]] = defaultdict(list)
+
+    async def append(self, run_id: str, lines: Sequence[LogLine]) -> None:
+        self._lines[run_id].extend(lines)
+        for callback in list(self._followers[run_id]):
+            callback(lines)
+
+    async def read(self, run_id: str) -> AsyncIterator[LogLine]:
+        for line in list(self._lines[run_id]):
+            yield line
+
+    async def follow(
+        self, run_id: str, callback: Callable[[Sequence[LogLine]], None]
+    ) -> Callable[[], Awaitable[None]]:
+        self._followers[run_id].append(callback)
+
+        async def stop() -> None:
+            self._followers[run_id].remove(callback)
+
+        return stop
+
+
+class MemorySignals:
+    """No hints at all: who uses them must also look for himself."""
+
+    async def on_foreign_write(
+        self,
+        run_id: str,  # noqa: ARG002
+        callback: Callable[[], None],  # noqa: ARG002
+    ) -> Callable[[], Awaitable[None]]:
+        async def stop() -> None:
+            pass
+
+        return stop
+
+
 @dataclass(frozen=True)
 class MemoryBackend:
     runs: MemoryStore[RunSnapshot]
@@ -214,6 +260,8 @@ class MemoryBackend:
     queue: MemoryQueue
     sources: MemoryQueue
     dead_letters: MemoryDeadLetters = field(default_factory=MemoryDeadLetters)
+    task_logs: MemoryTaskLogs = field(default_factory=MemoryTaskLogs)
+    run_signals: MemorySignals = field(default_factory=MemorySignals)
     is_available: bool = True
 
 

@@ -3,7 +3,7 @@
 Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Generic, NewType, Protocol, TypeVar
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.domain.workers import WorkerRecord
 
 Revision = NewType("Revision", int)
@@ -150,8 +151,15 @@ class Delivery(Protocol):
 class JobSource(Protocol):
     """The jobs of some tags."""
 
-    async def next(self, timeout: float) -> Delivery | None:  # noqa: ASYNC109 - how long to wait is the question
-        """The next job of any tag, or None when there was none for `timeout` seconds."""
+    async def next(self, timeout: float, wanted: int = 1) -> Delivery | None:  # noqa: ASYNC109
+        """The next job of any tag, or None when there was none for `timeout` seconds.
+
+        `wanted` says how many more would be taken right after it.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """Let a `next` that waits return None."""
         ...
 
     async def close(self) -> None: ...
@@ -159,6 +167,33 @@ class JobSource(Protocol):
 
 class JobSources(Protocol):
     async def open(self, tags: Sequence[str]) -> JobSource: ...
+
+
+class TaskLogs(Protocol):
+    """What flows print, by run."""
+
+    async def append(self, run_id: str, lines: Sequence[LogLine]) -> None: ...
+
+    def read(self, run_id: str) -> AsyncIterator[LogLine]:
+        """All that is kept, in the order in which it was printed."""
+        ...
+
+    async def follow(
+        self, run_id: str, callback: Callable[[Sequence[LogLine]], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """`callback` gets what is printed from now on, until the answer is called."""
+        ...
+
+
+class RunSignals(Protocol):
+    async def on_foreign_write(
+        self, run_id: str, callback: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """`callback` is called soon after somebody else wrote the run, until the answer is called.
+
+        A hint, not a promise: who relies on it also looks now and then.
+        """
+        ...
 
 
 class DeadLetters(Protocol):
@@ -182,6 +217,10 @@ class Backend(Protocol):
     def sources(self) -> JobSources: ...
     @property
     def dead_letters(self) -> DeadLetters: ...
+    @property
+    def task_logs(self) -> TaskLogs: ...
+    @property
+    def run_signals(self) -> RunSignals: ...
     @property
     def is_available(self) -> bool:
         """Whether a call now has a chance to be answered."""

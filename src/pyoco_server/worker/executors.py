@@ -1,19 +1,48 @@
-"""What the pipeline needs from whoever runs flows."""
+"""What the pipeline needs from whoever runs flows: processes, or a thread of this one."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Protocol
 
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.task_logs import LogEntry
 
 
-class FlowExecutor(Protocol):
-    async def run(self, job: Job, on_progress: Callable[[FlowProgress], None]) -> FlowOutcome:
-        """Resolve and run the job's flow. Does not raise for what the flow does."""
+class FlowListener(Protocol):
+    def progressed(self, progress: FlowProgress) -> None: ...
+    def printed(self, entries: Sequence[LogEntry]) -> None: ...
+
+
+class RunningFlow(Protocol):
+    async def outcome(self) -> FlowOutcome:
+        """How the flow ended. Does not raise for what the flow does."""
         ...
 
     def cancel(self) -> None:
-        """Ask the running flow to stop."""
+        """Ask the flow to stop at its next task."""
         ...
 
-    def close(self) -> None: ...
+    def go_live(self) -> None:
+        """Have the progress told, now and with every step. Before that nothing is told."""
+        ...
+
+    def written(self) -> None:
+        """The last told step is written; the next may be told."""
+        ...
+
+    def kill(self) -> bool:
+        """End the flow by force. False: that cannot be done here."""
+        ...
+
+
+class FlowExecutors(Protocol):
+    @property
+    def capacity(self) -> int:
+        """How many flows can run at once."""
+        ...
+
+    async def start(self, job: Job, listener: FlowListener, patience: float) -> RunningFlow | None:
+        """Run the job's flow. None: nobody was free to do it within `patience` seconds."""
+        ...
+
+    async def close(self) -> None: ...

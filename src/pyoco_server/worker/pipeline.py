@@ -1,8 +1,7 @@
 """The way of one delivery: received, decoded, claimed, run, concluded, recorded, acknowledged."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -11,7 +10,6 @@ from msgspec import Struct
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.dispositions import (
-    NAK_DELAY_SEC,
     DeadLetter,
     DlqReason,
     Ending,
@@ -20,7 +18,7 @@ from pyoco_server.domain.dispositions import (
 )
 from pyoco_server.domain.jobs import Job, pending
 from pyoco_server.domain.names import is_run_id, is_tag
-from pyoco_server.domain.outcomes import FlowOutcome, conclusion
+from pyoco_server.domain.outcomes import FlowOutcome
 from pyoco_server.domain.run_changes import Claim, GiveUp, Refusal
 from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus
 from pyoco_server.errors import (
@@ -29,15 +27,19 @@ from pyoco_server.errors import (
     FlowNotFound,
     InvalidJob,
     NatsUnavailable,
+    ProgressNotSent,
 )
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.ports import Backend, Clock, Delivery, Versioned, WrongRevision
-from pyoco_server.worker.executors import FlowExecutor
-from pyoco_server.worker.keep_alive import keep_beating, keep_delivery
-from pyoco_server.worker.recorder import RunRecorder
+from pyoco_server.worker.executors import FlowExecutors
+from pyoco_server.worker.pulse import Pulse
+from pyoco_server.worker.run_session import RunSession
 
 log = get_logger(__name__)
+
+START_PATIENCE_SEC = 1.0
+"""How long a claimed run waits for a free executor before another worker gets the chance."""
 
 
 class Handled(Struct, frozen=True):
@@ -53,23 +55,29 @@ class Pipeline:
     def __init__(
         self,
         backend: Backend,
-        executor: FlowExecutor,
+        executors: FlowExecutors,
         config: NatsBackendConfig,
         clock: Clock,
         worker_id: str,
         instance_id: str,
     ) -> None:
         self._backend = backend
-        self._executor = executor
+        self._executors = executors
         self._config = config
         self._clock = clock
         self._worker_id = worker_id
         self._instance_id = instance_id
+        self._queue_pulse = Pulse(config.ack_progress_interval_sec, "job.in_progress", ProgressNotSent)
+        self._run_pulse = Pulse(config.run_heartbeat_interval_sec, "run.heartbeat", NatsUnavailable)
+
+    def side_work(self) -> Sequence[Any]:
+        """What has to run beside the deliveries. If any of it ends, the worker must stop."""
+        return [self._queue_pulse.run(), self._run_pulse.run()]
 
     async def handle(self, delivery: Delivery) -> Handled:
         job: Job | None = None
         try:
-            async with _while(keep_delivery(delivery, self._config.ack_progress_interval_sec)):
+            with self._queue_pulse.calling(delivery.in_progress):
                 job = delivery.job()
                 with structlog.contextvars.bound_contextvars(
                     run_id=job.run_id, flow_name=job.flow_name, tag=job.tag, worker_id=self._worker_id
@@ -78,11 +86,7 @@ class Pipeline:
         except InvalidJob as error:
             handled = await self._refuse(delivery, error)
         except NatsUnavailable as error:
-            log.warning(
-                "NATS failed during a run; the job will be delivered again",
-                exc_info=error,
-                action="job.nats_failed",
-            )
+            log.warning("a job comes back because NATS failed", action="job.nats_failed", exc_info=error)
             handled = Handled(Ending.NATS_UNAVAILABLE, job.run_id if job else None)
         await self._settle(delivery, job, handled)
         return handled
@@ -92,11 +96,14 @@ class Pipeline:
         claimed = await self._claim(job, delivery, owner)
         if isinstance(claimed, Handled):
             return claimed
-        log.info("run started", action="run.started", attempt=owner.attempt)
-        recorder = RunRecorder(self._backend.runs, self._clock, owner, claimed, self._executor.cancel)
-        outcome = await self._run(job, recorder)
+        session = RunSession(self._backend, self._clock, owner, claimed, self._config.cancel_grace_period_sec)
+        with self._run_pulse.calling(session.beat):
+            flow = await self._executors.start(job, session, START_PATIENCE_SEC)
+            if flow is None:
+                return Handled(Ending.NOT_STARTED, job.run_id)
+            outcome = await session.follow(flow)
         _say_failure(outcome)
-        return _handled(job, outcome, await recorder.conclude(conclusion(owner, outcome)))
+        return _handled(job, outcome, await session.conclude(outcome))
 
     async def _claim(self, job: Job, delivery: Delivery, owner: Owner) -> Versioned[RunSnapshot] | Handled:
         known = None if delivery.revision is None else Versioned(pending(job), delivery.revision)
@@ -120,15 +127,6 @@ class Pipeline:
         with suppress(WrongRevision):  # another delivery did the same a moment ago
             await self._backend.runs.create(job.run_id, pending(job))
         return await change_run(self._backend.runs, job.run_id, Claim(owner), self._clock)
-
-    async def _run(self, job: Job, recorder: RunRecorder) -> FlowOutcome:
-        writing = asyncio.ensure_future(recorder.run())
-        try:
-            async with _while(keep_beating(recorder, self._config.run_heartbeat_interval_sec)):
-                return await self._executor.run(job, recorder.progressed)
-        finally:
-            recorder.stop()
-            await writing
 
     async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Handled:
         """It will never be readable; its run, if it names one, must not stay PENDING."""
@@ -160,7 +158,7 @@ class Pipeline:
                 case QueueAction.ACK:
                     await delivery.ack()
                 case QueueAction.NAK:
-                    await delivery.nak(NAK_DELAY_SEC)
+                    await delivery.nak(wanted.delay)
                 case QueueAction.TERM:
                     await delivery.term()
                 case QueueAction.LEAVE:
@@ -196,14 +194,13 @@ def _handled(job: Job, outcome: FlowOutcome, recorded: Versioned[RunSnapshot] | 
 def _say_failure(outcome: FlowOutcome) -> None:
     kind = {Ending.FLOW_NOT_FOUND: FlowNotFound, Ending.EXECUTION_ERROR: ExecutionFailed}.get(outcome.ending)
     if kind is not None:
-        error = kind(outcome.error)
         log.error(
             kind.entry.en,
             action=f"run.{outcome.ending}",
             reason=outcome.ending,
             error=outcome.error,
             exc_traceback=_first_traceback(outcome),
-            **error.ids,
+            **kind().ids,
         )
 
 
@@ -215,16 +212,3 @@ def _tag_of(delivery: Delivery, job: Job | None) -> str:
     """The dead letter's tag: of the job, or what the queue's subject says."""
     tag = job.tag if job else delivery.subject.rpartition(".")[2]
     return tag if is_tag(tag) else "unknown"
-
-
-@asynccontextmanager
-async def _while(side_task: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs `side_task` beside the body. It ends with the body; its own failure is raised there."""
-    task = asyncio.ensure_future(side_task)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled():
-        task.result()

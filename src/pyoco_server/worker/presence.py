@@ -27,6 +27,9 @@ class Presence:
         self._activity = activity
         self._changed = asyncio.Event()
         self._stopping = False
+        self._current: list[str | None] = []
+        self._last_started_at: float | None = None
+        self._last_ended: tuple[str | None, RunStatus | None, float | None] = (None, None, None)
 
     async def announce(self) -> None:
         """The first record. Raises, because a worker that nobody can see should not start."""
@@ -36,8 +39,9 @@ class Presence:
         while not self._stopping:
             await self._wait()
             self._changed.clear()
-            with best_effort(log, "worker.heartbeat", NatsUnavailable):
-                await self._register(self._activity)
+            if not self._stopping:
+                with best_effort(log, "worker.heartbeat", NatsUnavailable):
+                    await self._register(self._now())
             if not self._stopping:
                 await asyncio.sleep(min(MIN_INTERVAL_SEC, self._interval))
 
@@ -49,41 +53,38 @@ class Presence:
             waiter.cancel()
 
     def started(self, run_id: str | None) -> None:
-        self._set(
-            replace(
-                self._activity,
-                state=WorkerState.RUNNING,
-                current_run_id=run_id,
-                last_run_started_at=self._clock(),
-            )
-        )
+        self._current.append(run_id)
+        self._last_started_at = self._clock()
+        self._changed.set()
 
     def ended(self, run_id: str | None, status: RunStatus | None) -> None:
-        self._set(
-            replace(
-                self._activity,
-                state=WorkerState.IDLE,
-                current_run_id=None,
-                last_run_id=run_id,
-                last_run_status=status,
-                last_run_finished_at=self._clock(),
-            )
+        self._current.remove(run_id)
+        self._last_ended = (run_id, status, self._clock())
+        self._changed.set()
+
+    def _now(self) -> WorkerActivity:
+        """Put together only when it is written: runs may start and end much more often than that."""
+        run_id, status, ended_at = self._last_ended
+        return replace(
+            self._activity,
+            state=WorkerState.RUNNING if self._current else WorkerState.IDLE,
+            current_run_id=self._current[0] if self._current else None,
+            last_run_started_at=self._last_started_at,
+            last_run_id=run_id,
+            last_run_status=status,
+            last_run_finished_at=ended_at,
         )
 
     async def stopped(self, reason: str) -> None:
         """The last record: STOPPED_GRACEFUL is not the same as a silence."""
         self._stopping = True
         self._changed.set()
-        self._activity = replace(
-            self._activity,
+        last = replace(
+            self._now(),
             state=WorkerState.STOPPED_GRACEFUL,
             current_run_id=None,
             stopped_at=self._clock(),
             stop_reason=reason,
         )
         with best_effort(log, "worker.stopped", NatsUnavailable):
-            await self._register(self._activity)
-
-    def _set(self, activity: WorkerActivity) -> None:
-        self._activity = activity
-        self._changed.set()
+            await self._register(last)

@@ -1,0 +1,155 @@
+"""An executor: a process that runs one flow at a time for its worker.
+
+The main thread takes jobs from the work channel and runs them; a second thread listens on the control
+channel, because a cancel must be heard while a task runs. When the worker goes away, both channels end and
+so does the process: what it was doing will be done again elsewhere.
+"""
+
+import os
+import socket
+import sys
+import threading
+from typing import Any
+
+from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.task_logs import LogEntry
+from pyoco_server.engine.executor_messages import (
+    CancelFlow,
+    Ended,
+    ExecutorSpec,
+    GoLive,
+    Printed,
+    Progressed,
+    Ready,
+    Unusable,
+    Written,
+    frame,
+    receive_control,
+    receive_run,
+)
+from pyoco_server.engine.flow_of_job import flow_of
+from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
+from pyoco_server.engine.flow_run import FlowRun
+from pyoco_server.engine.flow_seat import FlowSeat
+from pyoco_server.engine.printing import PrintCatcher
+
+_WORKER_GONE = 3
+
+
+class Executor:
+    def __init__(self, work: socket.socket, control: socket.socket) -> None:
+        self._work = work
+        self._control = control
+        self._sending = threading.Lock()
+        self._teller = _Teller(self._send)
+        self._seat = FlowSeat()
+
+    def serve(self, spec: ExecutorSpec) -> None:
+        resolver = self._load(spec)
+        if resolver is None:
+            return
+        threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
+        self._send(Ready())
+        while (message := receive_run(self._work)) is not None:
+            # Both are of one run: what is asked late of the run before must not reach the next.
+            self._teller, self._seat = _Teller(self._send), FlowSeat()
+            outcome = self._run(resolver, message.job, spec.allowed_modules)
+            self._send(Ended(outcome, self._teller.take_printed(), _rss_bytes()))
+
+    def _load(self, spec: ExecutorSpec) -> FlowResolver | None:
+        sys.path[:0] = spec.path
+        try:
+            return load_resolver(spec.flow_resolver)
+        except BaseException as error:  # noqa: BLE001 - importing users' code may raise anything
+            self._send(Unusable(f"{type(error).__name__}: {error}"))
+            return None
+
+    def _run(self, resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]) -> FlowOutcome:
+        catcher = PrintCatcher(self._teller.printed)
+        with catcher.catching():
+            found = flow_of(job, resolver, allowed_modules)
+            if isinstance(found, FlowOutcome):
+                return found
+            run = FlowRun(found.flow, job.run_id, found.params, self._teller.progressed, catcher.entered)
+            self._seat.take(run)
+            try:
+                return run.run()
+            finally:
+                self._seat.leave()
+
+    def _listen(self) -> None:
+        while (message := receive_control(self._control)) is not None:
+            match message:
+                case CancelFlow():
+                    self._seat.cancel()
+                case GoLive():
+                    self._teller.go_live()
+                    self._seat.go_live()
+                case Written():
+                    self._teller.written()
+        os._exit(_WORKER_GONE)
+
+    def _send(self, message: Any) -> None:
+        data = frame(message)
+        with self._sending:
+            self._work.sendall(data)
+
+
+class _Teller:
+    """What one run tells: one step in flight, the newest waiting; printed lines at once, when it is live."""
+
+    def __init__(self, send: Any) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._is_live = False
+        self._may_tell = True
+        self._waiting: FlowProgress | None = None
+        self._printed: list[LogEntry] = []
+
+    def progressed(self, progress: FlowProgress) -> None:
+        with self._lock:
+            if not self._may_tell:
+                self._waiting = progress
+                return
+            self._may_tell = False
+        self._send(Progressed(progress))
+
+    def written(self) -> None:
+        with self._lock:
+            progress, self._waiting = self._waiting, None
+            self._may_tell = progress is None
+        if progress is not None:
+            self._send(Progressed(progress))
+
+    def go_live(self) -> None:
+        self._is_live = True
+        self._send_printed()
+
+    def printed(self, entry: LogEntry) -> None:
+        with self._lock:
+            self._printed.append(entry)
+        if self._is_live and entry.text.endswith("\n"):
+            self._send_printed()
+
+    def take_printed(self) -> list[LogEntry]:
+        with self._lock:
+            printed, self._printed = self._printed, []
+        return printed
+
+    def _send_printed(self) -> None:
+        printed = self.take_printed()
+        if printed:
+            self._send(Printed(printed))
+
+
+def _rss_bytes() -> int:
+    """The memory of this process now; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - once per run, so no Path is made
+            return int(statm.read().split()[1]) * _PAGE
+    except OSError:
+        return 0
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,109 @@
+"""What a worker and its executor processes say to each other, and how it travels over a socket."""
+
+import socket
+import struct
+
+import msgspec
+from msgspec import Struct, field
+
+from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.task_logs import LogEntry
+
+
+class ExecutorSpec(Struct, frozen=True, kw_only=True):
+    """What a new executor has to load before it is ready."""
+
+    flow_resolver: str
+    allowed_modules: tuple[str, ...] = ()
+    """Which modules a flow.yaml may name; empty: any."""
+    path: tuple[str, ...] = ()
+    """Directories in front of the import path: where synced code lies."""
+
+
+class Ready(Struct, tag="ready"):
+    """The flows are loaded."""
+
+
+class Unusable(Struct, tag="unusable"):
+    """The flows could not be loaded; the executor ends."""
+
+    error: str
+
+
+class RunFlow(Struct, tag="run"):
+    job: Job
+
+
+class Progressed(Struct, tag="progressed"):
+    progress: FlowProgress
+
+
+class Printed(Struct, tag="printed"):
+    entries: list[LogEntry]
+
+
+class Ended(Struct, tag="ended"):
+    outcome: FlowOutcome
+    entries: list[LogEntry] = field(default_factory=list)
+    rss_bytes: int = 0
+
+
+class CancelFlow(Struct, tag="cancel"):
+    """Stop at the next task."""
+
+
+class GoLive(Struct, tag="live"):
+    """Tell every step from now on."""
+
+
+class Written(Struct, tag="written"):
+    """The last step that was told has been written: the next may come."""
+
+
+FromExecutor = Ready | Unusable | Progressed | Printed | Ended
+Control = CancelFlow | GoLive | Written
+
+_encoder = msgspec.msgpack.Encoder()
+_from_executor = msgspec.msgpack.Decoder(FromExecutor)
+_control = msgspec.msgpack.Decoder(Control)
+_run = msgspec.msgpack.Decoder(RunFlow)
+
+HEADER = struct.Struct("!I")
+
+
+def frame(message: Struct) -> bytes:
+    payload = _encoder.encode(message)
+    return HEADER.pack(len(payload)) + payload
+
+
+def decode_from_executor(payload: bytes) -> FromExecutor:
+    message: FromExecutor = _from_executor.decode(payload)
+    return message
+
+
+def receive_run(channel: socket.socket) -> RunFlow | None:
+    payload = _receive(channel)
+    return None if payload is None else _run.decode(payload)
+
+
+def receive_control(channel: socket.socket) -> Control | None:
+    payload = _receive(channel)
+    return None if payload is None else _control.decode(payload)
+
+
+def _receive(channel: socket.socket) -> bytes | None:
+    """One message; None when the other side has gone."""
+    header = _exactly(channel, HEADER.size)
+    return None if header is None else _exactly(channel, HEADER.unpack(header)[0])
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes | None:
+    parts = []
+    while size > 0:
+        part = channel.recv(min(size, 1 << 16))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,79 @@
+"""Runs flows in a thread of this process, one at a time: for workers inside other programs, and for tests."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.task_logs import LogEntry
+from pyoco_server.engine.flow_of_job import flow_of
+from pyoco_server.engine.flow_resolving import FlowResolver
+from pyoco_server.engine.flow_run import FlowRun
+from pyoco_server.engine.flow_seat import FlowSeat
+from pyoco_server.engine.printing import PrintCatcher
+from pyoco_server.engine.process_executors import FlowListener
+
+
+class ThreadExecutors:
+    capacity = 1
+
+    def __init__(self, resolver: FlowResolver, allowed_modules: tuple[str, ...] = ()) -> None:
+        self._resolver = resolver
+        self._allowed_modules = allowed_modules
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyoco-flow")
+
+    async def start(self, job: Job, listener: FlowListener, patience: float) -> "ThreadFlow":  # noqa: ARG002
+        flow = ThreadFlow(job, listener)
+        flow.ended = asyncio.get_running_loop().run_in_executor(
+            self._threads, flow.run, self._resolver, self._allowed_modules
+        )
+        return flow
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class ThreadFlow:
+    ended: "asyncio.Future[FlowOutcome]"
+
+    def __init__(self, job: Job, listener: FlowListener) -> None:
+        self._job = job
+        self._listener = listener
+        self._seat = FlowSeat()
+        self._loop = asyncio.get_running_loop()
+
+    def run(self, resolver: FlowResolver, allowed_modules: tuple[str, ...]) -> FlowOutcome:
+        """In the flow's thread."""
+        catcher = PrintCatcher(self._printed, passes_through=True)
+        with catcher.catching():
+            found = flow_of(self._job, resolver, allowed_modules)
+            if isinstance(found, FlowOutcome):
+                return found
+            run = FlowRun(found.flow, self._job.run_id, found.params, self._progressed, catcher.entered)
+            self._seat.take(run)
+            try:
+                return run.run()
+            finally:
+                self._seat.leave()
+
+    async def outcome(self) -> FlowOutcome:
+        return await self.ended
+
+    def cancel(self) -> None:
+        self._seat.cancel()
+
+    def go_live(self) -> None:
+        self._seat.go_live()
+
+    def written(self) -> None:
+        """The listener keeps only the newest step, so there is nothing to hold back."""
+
+    def kill(self) -> bool:
+        """A thread cannot be ended from outside."""
+        return False
+
+    def _progressed(self, progress: FlowProgress) -> None:
+        self._loop.call_soon_threadsafe(self._listener.progressed, progress)
+
+    def _printed(self, entry: LogEntry) -> None:
+        self._loop.call_soon_threadsafe(self._listener.printed, [entry])

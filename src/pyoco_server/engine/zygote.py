@@ -1,0 +1,90 @@
+"""The parent of a worker's executors: it has everything imported, and forks one whenever it is asked.
+
+A fresh Python takes a third of a second to import what a fork shares at once. This process has one thread and
+runs no flows, so forking it is safe; users' code is imported after the fork, in the executor.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from typing import NoReturn
+
+import msgspec
+
+from pyoco_server.engine.executor import Executor
+from pyoco_server.engine.executor_messages import HEADER, ExecutorSpec
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+STARTED, ENDED = 0, 1
+REPORT = struct.Struct("!Bii")
+"""(STARTED, pid, 0) in answer to a request; (ENDED, pid, exit code or negative signal) whenever one ends."""
+
+
+def main() -> None:
+    worker = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    while True:
+        ready, _, _ = select.select([worker.fileno(), wake_read], [], [])
+        if wake_read in ready:
+            os.read(wake_read, 512)
+        _report_ended(worker)
+        if worker.fileno() in ready and not _serve_request(worker):
+            return
+
+
+def _report_ended(worker: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        worker.sendall(REPORT.pack(ENDED, pid, os.waitstatus_to_exitcode(status)))
+
+
+def _serve_request(worker: socket.socket) -> bool:
+    """One executor, with the two channels that came along. False: the worker is gone."""
+    data, fds, _, _ = socket.recv_fds(worker, 1 << 16, 2)
+    if not data:
+        return False
+    spec = msgspec.msgpack.decode(data[HEADER.size :], type=ExecutorSpec)
+    pid = os.fork()
+    if pid == 0:
+        _become_executor(worker, fds, spec)
+    for fd in fds:
+        os.close(fd)
+    worker.sendall(REPORT.pack(STARTED, pid, 0))
+    return True
+
+
+def _become_executor(worker: socket.socket, fds: list[int], spec: ExecutorSpec) -> NoReturn:
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if _libc is not None:  # a task that never lets go of the interpreter hears nothing else
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        worker.close()
+        work, control = (socket.socket(fileno=fd) for fd in fds)
+        Executor(work, control).serve(spec)
+        code = 0
+    except (BrokenPipeError, ConnectionResetError):  # the worker went away while we spoke to it
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Something that has to be done again and again for each of many runs: one timer for all of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from pyoco_server.errors import PyocoServerError
+from pyoco_server.logs import best_effort, get_logger
+
+log = get_logger(__name__)
+
+Beat = Callable[[], Awaitable[None]]
+
+
+class Pulse:
+    """Calls everybody who is registered every `interval` seconds. One failed call concerns nobody else."""
+
+    def __init__(self, interval: float, action: str, error: type[PyocoServerError]) -> None:
+        self._interval = interval
+        self._action = action
+        self._error = error
+        self._beats: dict[object, Beat] = {}
+
+    @contextmanager
+    def calling(self, beat: Beat) -> Iterator[None]:
+        """Most runs are over before their first beat: registering must cost next to nothing."""
+        token = object()
+        self._beats[token] = beat
+        try:
+            yield
+        finally:
+            del self._beats[token]
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            for token in list(self._beats):
+                beat = self._beats.get(token)  # it may have ended while we were at another
+                if beat is not None:
+                    with best_effort(log, self._action, self._error):
+                        await beat()

@@ -1,0 +1,155 @@
+"""The worker's loop: as many deliveries in hand as there are executors, and no more."""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from uuid_utils import uuid7
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.names import is_tag, is_worker_id
+from pyoco_server.domain.wire import run_id_in
+from pyoco_server.domain.workers import WorkerActivity, WorkerState
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.ports import Backend, Delivery, JobSource
+from pyoco_server.usecases.register_worker import RegisterWorker
+from pyoco_server.worker.executors import FlowExecutors
+from pyoco_server.worker.flow_rate import FlowRate
+from pyoco_server.worker.pipeline import Handled, Pipeline
+from pyoco_server.worker.presence import Presence
+
+log = get_logger(__name__)
+
+WAIT_SEC = 5.0
+"""How long one wait for a job takes; it says nothing about latency, a job ends the wait at once."""
+
+
+class SideWorkEnded(Exception):
+    """Heartbeats or the like have died: a worker that cannot show signs of life must not take jobs."""
+
+
+class Worker:
+    def __init__(
+        self,
+        config: NatsBackendConfig,
+        backend: Backend,
+        executors: FlowExecutors,
+        worker_id: str,
+        tags: Sequence[str],
+    ) -> None:
+        check_names(worker_id, tags)
+        self.worker_id = worker_id
+        self.instance_id = str(uuid7())
+        self.tags = tuple(dict.fromkeys(tags))
+        self._backend = backend
+        self._capacity = executors.capacity
+        self._rate = FlowRate(executors.capacity)
+        self._in_hand: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._pipeline = Pipeline(backend, executors, config, time.time, self.worker_id, self.instance_id)
+        self._presence = Presence(
+            RegisterWorker(backend.workers, time.time),
+            time.time,
+            config.worker_heartbeat_interval_sec,
+            WorkerActivity(
+                worker_id=self.worker_id,
+                instance_id=self.instance_id,
+                tags=self.tags,
+                state=WorkerState.IDLE,
+            ),
+        )
+
+    async def open(self) -> None:
+        """Be known and ready. Raises NatsUnavailable."""
+        self._source: JobSource = await self._backend.sources.open(self.tags)
+        await self._presence.announce()
+        work: list[Coroutine[Any, Any, None]] = [self._presence.run(), *self._pipeline.side_work()]
+        self._side_work = [asyncio.ensure_future(item) for item in work]
+        log.info("worker ready", action="worker.ready", worker_id=self.worker_id, tags=self.tags)
+
+    async def handle_one(self, patience: float) -> Handled | None:
+        """The next job, from its delivery to its end; None when none came."""
+        self._check_side_work()
+        delivery = await self._source.next(patience)
+        return None if delivery is None else await self._handle(delivery)
+
+    async def run(self) -> None:
+        """Handle jobs until `stop`. Raises SideWorkEnded."""
+        while not self._stopping.is_set():
+            self._check_side_work()
+            wanted = self._capacity + self._rate.ahead - len(self._in_hand)
+            if wanted <= 0:
+                self._freed.clear()
+                await self._freed.wait()
+                continue
+            delivery = await self._source.next(WAIT_SEC, wanted)
+            if delivery is not None:
+                self._take(delivery)
+
+    def stop(self) -> None:
+        """Take no more jobs."""
+        self._stopping.set()
+        self._freed.set()
+        self._source.interrupt()
+
+    async def drain(self, patience: float) -> int:
+        """Let what is in hand end. Answers with how many runs had to be left."""
+        if self._in_hand:
+            log.info("finishing the runs in hand", action="worker.draining", runs=len(self._in_hand))
+            await asyncio.wait(self._in_hand, timeout=patience)
+        return len(self._in_hand)
+
+    async def close(self) -> None:
+        """Give back what was not started, say goodbye."""
+        await self._source.close()
+        await self._presence.stopped("graceful_shutdown")
+        for task in (*self._side_work, *self._in_hand):
+            task.cancel()
+        await asyncio.wait([*self._side_work, *self._in_hand], timeout=WAIT_SEC)
+        log.info("worker stopped", action="worker.stopped", worker_id=self.worker_id)
+
+    def _take(self, delivery: Delivery) -> None:
+        task = asyncio.ensure_future(self._handle_and_forget(delivery))
+        self._in_hand.add(task)
+        task.add_done_callback(self._done)
+
+    async def _handle_and_forget(self, delivery: Delivery) -> None:
+        started = time.monotonic()
+        await self._handle(delivery)
+        self._rate.took(time.monotonic() - started)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._in_hand.discard(task)
+        self._freed.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error(
+                "a delivery could not be handled; it will be delivered again",
+                action="job.crashed",
+                exc_info=task.exception(),
+            )
+
+    async def _handle(self, delivery: Delivery) -> Handled:
+        run_id = run_id_in(delivery.payload)
+        self._presence.started(run_id)
+        handled = None
+        try:
+            handled = await self._pipeline.handle(delivery)
+            return handled
+        finally:
+            self._presence.ended(run_id, handled.status if handled else None)
+
+    def _check_side_work(self) -> None:
+        for task in self._side_work:
+            if task.done():
+                cause = None if task.cancelled() else task.exception()
+                raise SideWorkEnded("the worker's signs of life have stopped") from cause
+
+
+def check_names(worker_id: str, tags: Sequence[str]) -> None:
+    if not is_worker_id(worker_id):
+        raise ValueError(f"worker_id {worker_id!r} must match [A-Za-z0-9_.-] and be at most 128 long")
+    for tag in tags:
+        if not is_tag(tag):
+            raise ValueError(f"tag {tag!r} must match [A-Za-z0-9_-]{{1,64}}: no dots, blanks or wildcards")
