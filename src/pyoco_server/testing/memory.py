@@ -189,7 +189,9 @@ class MemoryJobSource:
     async def next(self, timeout: float, wanted: int = 1) -> MemoryDelivery | None:  # noqa: ASYNC109, ARG002
         deadline = _now() + timeout
         self._is_interrupted = False
-        while (taken := self._queue.take(self._subjects)) is None and not self._is_over(deadline):
+        while (  # noqa: ASYNC110 - delays pass without an event
+            taken := self._queue.take(self._subjects)
+        ) is None and not self._is_over(deadline):
             await asyncio.sleep(min(self._LOOK_SEC, max(0.0, deadline - _now())))
         return taken
 
