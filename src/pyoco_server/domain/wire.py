@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.dispositions import DeadLetter
 from pyoco_server.domain.jobs import Job, check
 from pyoco_server.domain.runs import RunSnapshot
@@ -18,13 +19,14 @@ _encoder = msgspec.json.Encoder()
 _job_decoder = msgspec.json.Decoder(Job)
 _run_decoder = msgspec.json.Decoder(RunSnapshot)
 _worker_decoder = msgspec.json.Decoder(WorkerRecord)
+_api_key_decoder = msgspec.json.Decoder(ApiKeyRecord)
 
 
 class Unreadable(Exception):
     """Stored bytes that are not what the contract says: written by somebody else, or damaged."""
 
 
-def encode(value: RunSnapshot | Job | WorkerRecord | DeadLetter) -> bytes:
+def encode(value: RunSnapshot | Job | WorkerRecord | DeadLetter | ApiKeyRecord) -> bytes:
     return _encoder.encode(value)
 
 
@@ -40,6 +42,13 @@ def decode_worker(data: bytes) -> WorkerRecord:
         return _worker_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unreadable(f"worker record: {error}") from error
+
+
+def decode_api_key(data: bytes) -> ApiKeyRecord:
+    try:
+        return _api_key_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unreadable(f"api key record: {error}") from error
 
 
 def decode_job(data: bytes) -> Job:

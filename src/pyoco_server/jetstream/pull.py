@@ -16,8 +16,9 @@ log = get_logger(__name__)
 
 EXPIRES_SEC = 30.0
 HEARTBEAT_SEC = 5.0
-SILENCE_SEC = 2 * HEARTBEAT_SEC + 1.0
-"""No message, heartbeat or end for so long: the request is lost (a server restarted, a route broke)."""
+SILENCE_GRACE_SEC = 1.0
+"""No message, heartbeat or end for two heartbeats and this: the request is lost (a server restarted, a route
+broke)."""
 RETRY_SEC = 0.25
 """After the server refused a request, so that a missing consumer is not asked for in a tight loop."""
 
@@ -35,18 +36,25 @@ class PullConsumer:
         consumer: str,
         on_message: Callable[[Msg], None],
         on_ended: Callable[[], None],
+        *,
+        heartbeat: float = HEARTBEAT_SEC,
     ) -> None:
         self._connection = connection
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._consumer = consumer
         self._on_message = on_message
         self._on_ended = on_ended
+        self._heartbeat = heartbeat
+        self._silence = 2 * heartbeat + SILENCE_GRACE_SEC
         self._inbox = connection.new_inbox()
         self._subscription: Subscription | None = None
         self._missing = 0
         self._last_sign = 0.0
+        self._heard_at = float("-inf")
         self._not_before = 0.0
         self._request = 0
+        self.is_idle = False
+        """Whether the last thing the server said was that there is nothing to send."""
         self.refusal: str | None = None
         """What the server said when it refused the last request, say that the consumer is gone."""
 
@@ -64,7 +72,12 @@ class PullConsumer:
 
     @property
     def is_asking(self) -> bool:
-        return self._missing > 0 and _now() - self._last_sign < SILENCE_SEC
+        return self._missing > 0 and _now() - self._last_sign < self._silence
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the server said anything. Our own asking does not count."""
+        return _now() - self._heard_at
 
     @property
     def wait_before_asking(self) -> float:
@@ -73,6 +86,7 @@ class PullConsumer:
     def forget(self) -> None:
         """The open request is worth nothing any more (say, after a reconnect)."""
         self._missing = 0
+        self.is_idle = False
         self._on_ended()
 
     async def ask(self, batch: int) -> None:
@@ -85,7 +99,7 @@ class PullConsumer:
         body = {
             "batch": batch,
             "expires": int(EXPIRES_SEC * NANOSECONDS),
-            "idle_heartbeat": int(HEARTBEAT_SEC * NANOSECONDS),
+            "idle_heartbeat": int(self._heartbeat * NANOSECONDS),
         }
         reply = f"{self._inbox}.{self._request}"
         try:
@@ -99,7 +113,7 @@ class PullConsumer:
         Not `wait_for`: before Python 3.12 that can lose a cancellation.
         """
         if not event.is_set():
-            patience = self.wait_before_asking or max(0.0, self._last_sign + SILENCE_SEC - _now())
+            patience = self.wait_before_asking or max(0.0, self._last_sign + self._silence - _now())
             waiter = asyncio.ensure_future(event.wait())
             try:
                 await asyncio.wait({waiter}, timeout=patience)
@@ -109,13 +123,16 @@ class PullConsumer:
 
     async def _received(self, message: Msg) -> None:
         """A message keeps the subject it was stored under; only a status comes on the request's own inbox."""
+        self._heard_at = _now()
         status = (message.headers or {}).get("Status")
         if status is None:
             self._last_sign = _now()
+            self.is_idle = False
             self._missing = max(0, self._missing - 1)
             self._on_message(message)
         elif status == _IDLE_HEARTBEAT:
             self._last_sign = _now()
+            self.is_idle = message.subject.endswith(f".{self._request}")
         elif message.subject.endswith(f".{self._request}"):
             self._ended(status, (message.headers or {}).get("Description", ""))
 
