@@ -6,6 +6,7 @@ import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
 import pytest
@@ -16,8 +17,9 @@ from structlog.testing import capture_logs
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.api_keys import ApiKey, ApiKeyRecord, new_record, record_key, verify
 from pyoco_server.errors import ApiKeyRequired, InvalidApiKey, InvalidRequest, NatsUnavailable
-from pyoco_server.http_api import error_table
+from pyoco_server.http_api import create_app, error_table
 from pyoco_server.http_api.auth import (
+    NOBODY,
     PROTECTED,
     ApiKeyMiddleware,
     AskWho,
@@ -26,7 +28,7 @@ from pyoco_server.http_api.auth import (
     let_everybody_in,
 )
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.testing import MemoryApiKeys
+from pyoco_server.testing import MemoryApiKeys, open_memory_gateway_backend
 from pyoco_server.testing.memory import MemoryApiKeyFeed
 from pyoco_server.usecases import authenticate as module
 from pyoco_server.usecases.authenticate import Authenticate
@@ -284,26 +286,28 @@ async def test_a_key_for_an_impossible_tenant_is_not_issued(keys: CountedKeys) -
     assert await list_api_keys(keys) == []
 
 
-def application(ask_who: AskWho, header: str = "X-API-Key") -> TestClient:
+AUTH_ON = NatsBackendConfig(http_auth_mode="api_key", auth_pepper=PEPPER)
+
+
+def application(ask_who: AskWho, config: NatsBackendConfig = AUTH_ON) -> TestClient:
     app = FastAPI()
     error_table.install(app)
-    app.add_middleware(ApiKeyMiddleware, header=header, ask_who=lambda _request: ask_who)
+    app.add_middleware(ApiKeyMiddleware, config=config, ask_who=lambda _request: ask_who)
 
     @app.post("/runs")
     async def post(request: Request, number: Annotated[int, Body(embed=True)]) -> dict[str, object]:
         return {"tenant": caller_of(request).tenant_id, "number": number}
 
     @app.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
+    async def health(request: Request) -> dict[str, str | None]:
+        return {"tenant": caller_of(request).tenant_id}
 
     return TestClient(app)
 
 
 @pytest.fixture
 async def ask_who(keys: CountedKeys) -> AsyncIterator[AskWho]:
-    config = NatsBackendConfig(http_auth_mode="api_key", auth_pepper=PEPPER)
-    async with authentication(config, keys) as found:
+    async with authentication(AUTH_ON, keys) as found:
         yield found
 
 
@@ -340,14 +344,14 @@ async def test_two_keys_in_one_request_are_refused(keys: CountedKeys, ask_who: A
 
 async def test_the_header_has_the_configured_name(keys: CountedKeys, ask_who: AskWho) -> None:
     text = await issue(keys, key())
-    client = application(ask_who, header="X-Our-Key")
+    client = application(ask_who, replace(AUTH_ON, http_api_key_header="X-Our-Key"))
     assert client.post("/runs", json={"number": 1}, headers={"X-API-Key": text}).status_code == 401
     assert client.post("/runs", json={"number": 1}, headers={"X-Our-Key": text}).status_code == 200
 
 
 async def test_health_needs_no_key_and_unknown_things_below_a_protected_prefix_do(ask_who: AskWho) -> None:
     client = application(ask_who)
-    assert client.get("/health").status_code == 200
+    assert client.get("/health").json() == {"tenant": NOBODY.tenant_id}
     assert client.get("/runs/").status_code == 401
     assert client.get("/ru%6es").status_code == 401
 
@@ -370,7 +374,46 @@ async def test_unreachable_nats_is_503_for_protected_paths(keys: CountedKeys, fe
 async def test_without_authentication_everybody_is_anonymous(keys: CountedKeys) -> None:
     async with authentication(NatsBackendConfig(), keys) as found:
         assert found is let_everybody_in
-        assert application(found).post("/runs", json={"number": 1}).json()["tenant"] is None
+        client = application(found, NatsBackendConfig())
+        assert client.post("/runs", json={"number": 1}).json()["tenant"] is None
+        assert client.get("/health").json() == {"tenant": None}
+
+
+def test_without_authentication_nobody_is_asked() -> None:
+    def nobody_there(_request: Request) -> AskWho:
+        raise NatsUnavailable
+
+    app = FastAPI()
+    app.add_middleware(ApiKeyMiddleware, config=NatsBackendConfig(), ask_who=nobody_there)
+    assert TestClient(app).get("/runs").status_code == 404
+
+
+def test_before_nats_is_there_a_protected_path_is_503() -> None:
+    def nobody_there(_request: Request) -> AskWho:
+        raise NatsUnavailable("nats unavailable: not connected yet")
+
+    app = FastAPI()
+    error_table.install(app)
+    app.add_middleware(ApiKeyMiddleware, config=AUTH_ON, ask_who=nobody_there)
+    assert TestClient(app).get("/runs").status_code == 503
+
+
+async def test_a_run_of_the_gateway_belongs_to_the_tenant_of_its_key(
+    keys: CountedKeys, ask_who: AskWho
+) -> None:
+    ours = {"X-API-Key": await issue(keys, key("ours"), "ours")}
+    theirs = {"X-API-Key": await issue(keys, key("theirs"), "theirs")}
+    app = create_app(AUTH_ON, open_backend=lambda: open_memory_gateway_backend(AUTH_ON))
+    app.add_middleware(ApiKeyMiddleware, config=AUTH_ON, ask_who=lambda _request: ask_who)
+    with TestClient(app) as client:
+        assert client.post("/runs", content=b"{not json").status_code == 401
+        submitted = client.post("/runs", json={"flow_name": "f"}, headers=ours).json()
+        path = f"/runs/{submitted['run_id']}"
+        seen = client.get(path, headers=ours).json()
+        assert (seen["tenant_id"], seen["api_key_id"]) == ("ours", "ours")
+        assert client.get(path, headers=theirs).status_code == 404
+        assert client.get(path).status_code == 401
+        assert client.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("prefix", PROTECTED)

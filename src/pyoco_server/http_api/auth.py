@@ -16,6 +16,9 @@ from pyoco_server.usecases.ports import ApiKeyStore
 AskWho = Callable[[str | None], Awaitable[Caller]]
 """From the header's text to the caller, or to an error."""
 
+NOBODY = Caller(tenant_id="")
+"""Who comes without a key where none is needed. No tenant has this name, so nothing of a tenant is shown."""
+
 PROTECTED = ("/runs", "/workers", "/metrics", "/wheels", "/executions", "/graphs", "/waits", "/api")
 
 
@@ -34,24 +37,35 @@ async def let_everybody_in(_presented: str | None) -> Caller:
 
 
 class ApiKeyMiddleware:
-    """Outside of the routes: a stranger's body is not parsed, nor is a stranger told what is wrong in it."""
+    """Outside of the routes: a stranger's body is not parsed, nor is a stranger told what is wrong in it.
 
-    def __init__(self, app: ASGIApp, *, header: str, ask_who: Callable[[Request], AskWho]) -> None:
+    `app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: ...)`; the latter may raise
+    NatsUnavailable while there is nobody to ask.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, config: NatsBackendConfig, ask_who: Callable[[Request], AskWho]
+    ) -> None:
         self._app = app
-        self._header = header.lower().encode()
+        self._is_on = config.http_auth_mode != "none"
+        self._header = config.http_api_key_header.lower().encode()
         self._ask_who = ask_who
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and is_protected(_route_path(scope)):
+        if self._is_on and scope["type"] == "http":
             request = Request(scope, receive)
             try:
-                caller = await self._ask_who(request)(_only_value(scope, self._header))
+                request.state.caller = await self._caller(request)
             except PyocoServerError as error:
                 response = await _answer(request, error)
                 await response(scope, receive, send)
                 return
-            scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)
+
+    async def _caller(self, request: Request) -> Caller:
+        if not is_protected(_route_path(request.scope)):
+            return NOBODY
+        return await self._ask_who(request)(_only_value(request.scope, self._header))
 
 
 def is_protected(path: str) -> bool:
