@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Annotated
 
 import pytest
+import structlog
 from fastapi import Body, FastAPI, Request
 from fastapi.testclient import TestClient
 from structlog.testing import capture_logs
@@ -296,6 +297,7 @@ def application(ask_who: AskWho, config: NatsBackendConfig = AUTH_ON) -> TestCli
 
     @app.post("/runs")
     async def post(request: Request, number: Annotated[int, Body(embed=True)]) -> dict[str, object]:
+        assert "x-api-key" not in request.headers, "the key stays outside"
         return {"tenant": caller_of(request).tenant_id, "number": number}
 
     @app.get("/health")
@@ -325,6 +327,19 @@ async def test_a_wrong_key_hears_403_and_is_not_logged(ask_who: AskWho) -> None:
     assert answer.json()["err_id"] == "ERR-PYOCO-0015"
     assert logs
     assert key().secret not in repr(logs) + answer.text
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+async def test_a_key_is_not_shown_by_logs_that_show_the_variables_of_a_traceback(
+    keys: CountedKeys, feed: MemoryApiKeyFeed, capsys: pytest.CaptureFixture[str], *, is_away: bool
+) -> None:
+    structlog.reset_defaults()  # what a gateway has that did not configure its logs
+    feed.is_current, keys.is_away = False, is_away
+    client = application(Authenticate(keys, feed, PEPPER, b"p" * 32))
+    assert client.get("/runs", headers={"X-API-Key": key().text}).status_code == (503 if is_away else 403)
+    logged = capsys.readouterr().out
+    assert "request refused" in logged
+    assert key().secret[:12] not in logged
 
 
 async def test_the_holder_of_a_key_comes_through_with_its_tenant(keys: CountedKeys, ask_who: AskWho) -> None:
