@@ -26,6 +26,8 @@ Subject = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 """A subject prefix: tokens without wildcards, because messages are published under it."""
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
 """A stream or bucket name: JetStream allows no dots, wildcards or blanks in it."""
+Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w.]*\s*)*)?$")]
+"""Names of Python modules or packages, separated by commas."""
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
@@ -48,6 +50,8 @@ class NatsBackendConfig:
     max_watchers: Count = 1000
     runs_retention_sec: SecondsOrNever = 0.0
     """How long the snapshot of a run that has ended is kept; 0: for ever."""
+    idempotency_kv_bucket: Name = "pyoco_idempotency"
+    idempotency_ttl_sec: Seconds = 86_400.0
 
     # HTTP auth
     http_auth_mode: Literal["none", "api_key"] = "none"
@@ -80,6 +84,9 @@ class NatsBackendConfig:
     max_run_snapshot_bytes: Annotated[int, Meta(ge=1024)] = 262_144
     workflow_yaml_max_bytes: Bytes = 262_144
 
+    # What a flow.yaml may name on a worker (empty: everything)
+    worker_allowed_modules: Modules = ""
+
     # Wheels
     wheel_object_store_bucket: Name = "pyoco_wheels"
     wheel_max_bytes: Bytes = 536_870_912
@@ -105,6 +112,11 @@ class NatsBackendConfig:
         problems = [*_bad_fields(self), *_contradictions(self)]
         if problems:
             raise ConfigError(problems)
+
+    @property
+    def allowed_modules(self) -> tuple[str, ...]:
+        """`worker_allowed_modules` as names; empty when every module is allowed."""
+        return tuple(self.worker_allowed_modules.replace(",", " ").split())
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:

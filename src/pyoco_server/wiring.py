@@ -14,6 +14,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKey
 from pyoco_server.domain.compaction import fit
+from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.engine.thread_executor import ThreadExecutor
@@ -25,6 +26,7 @@ from pyoco_server.jetstream.connection import NatsConnection, without_credential
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv_store import KvStore
+from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.work_queue import DlqStream, WorkQueue
 from pyoco_server.logs import get_logger
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
@@ -63,6 +65,7 @@ class JetStreamBackend:
 
 @dataclass(frozen=True)
 class JetStreamGatewayBackend(JetStreamBackend):
+    claims: KvStore[Claim]
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     run_index: SqliteRunIndex
@@ -86,6 +89,13 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         _connected(config, "pyoco-server feeds", patiently=True) as feeds,
     ):
         backend = await _backend(connection, config)
+        claims = KvStore(
+            connection,
+            config.idempotency_kv_bucket,
+            await stream_config(connection, f"KV_{config.idempotency_kv_bucket}") or {},
+            wire.encode,
+            wire.decode_claim,
+        )
         restore = partial(topology.ensure_resources, feeds, config)
         index = SqliteRunIndex(
             Path(config.read_model_path) if config.read_model_path else None,
@@ -94,6 +104,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         try:
             yield JetStreamGatewayBackend(
                 **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                claims=claims,
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
                 run_index=index,
@@ -124,6 +135,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             streams[f"KV_{config.runs_kv_bucket}"],
             partial(encode_within, config.max_run_snapshot_bytes),
             wire.decode_run,
+            partial(_retention, config.runs_retention_sec),
         ),
         workers=KvStore(
             connection,
@@ -133,10 +145,15 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             wire.decode_worker,
         ),
         api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
-        queue=WorkQueue(connection, config.work_subject_prefix),
+        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
     )
+
+
+def _retention(keep_sec: float, snapshot: RunSnapshot) -> float | None:
+    """Only what has ended may expire."""
+    return keep_sec if keep_sec > 0 and snapshot.status.is_terminal else None
 
 
 def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:
@@ -160,8 +177,10 @@ async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
         pass
 
 
-def new_thread_executor(flow_resolver: Callable[[str], Any]) -> ThreadExecutor:
-    return ThreadExecutor(flow_resolver)
+def new_thread_executor(
+    flow_resolver: Callable[[str], Any], allowed_modules: tuple[str, ...] = ()
+) -> ThreadExecutor:
+    return ThreadExecutor(flow_resolver, allowed_modules)
 
 
 def new_run_id() -> str:

@@ -1,7 +1,7 @@
 """`pyoco-client`: submit runs and look at them, over HTTP."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -69,7 +69,7 @@ def _params(text: str) -> dict[str, Any]:
     return value
 
 
-def _print(answer: dict[str, Any]) -> None:
+def _print(answer: Mapping[str, Any]) -> None:
     print(json.dumps(answer, ensure_ascii=False, indent=2))
 
 

@@ -2,10 +2,8 @@
 
 import asyncio
 import signal
-import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group
 from rich.json import JSON
@@ -18,14 +16,14 @@ from pyoco_server.cli.failures import FAILED, INTERRUPTED
 from pyoco_server.cli.ports import free_port
 from pyoco_server.cli.stack import describe_nats, nats_for, running_stack, stop_signal, worker_child
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs import TERMINAL, RunStatus, TaskState
+from pyoco_server.domain.runs import RunStatus, TaskState
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client.answers import Run
 from pyoco_server.logs import configure_logging
 
 HOST = "127.0.0.1"
 DATA = Path(".pyoco/demo")
 RESOLVER = "pyoco_server.engine.sample_flows:resolve"
-LOOK_SEC = 0.1
 PATIENCE_SEC = 60.0
 
 _MARKS = {
@@ -61,7 +59,7 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
     return 0 if run["status"] == RunStatus.COMPLETED else FAILED
 
 
-def _show_a_run(console: Console, url: str) -> dict[str, Any]:
+def _show_a_run(console: Console, url: str) -> Run:
     with PyocoHttpClient(url) as client:
         run_id = client.submit_run("sample", {"rows": 5})["run_id"]
         console.print(
@@ -74,20 +72,18 @@ def _show_a_run(console: Console, url: str) -> dict[str, Any]:
     return run
 
 
-def _follow(console: Console, client: PyocoHttpClient, run_id: str) -> dict[str, Any]:
-    """Redraws the run until it has ended."""
-    deadline = time.monotonic() + PATIENCE_SEC
+def _follow(console: Console, client: PyocoHttpClient, run_id: str) -> Run:
+    """Redraws the run with every change, until it has ended."""
     spinner = Spinner("dots", style="cyan")
+    run = client.get_run_with_records(run_id)
     with Live(console=console, refresh_per_second=12) as live:
-        while True:
-            run = client.get_run_with_records(run_id)
+        for event in client.watch_run(run_id, records=True, timeout_sec=PATIENCE_SEC):
+            run = event.get("snapshot", run)
             live.update(_picture(run, spinner))
-            if run["status"] in TERMINAL or time.monotonic() > deadline:
-                return run
-            time.sleep(LOOK_SEC)
+    return run
 
 
-def _picture(run: dict[str, Any], spinner: Spinner) -> Group:
+def _picture(run: Run, spinner: Spinner) -> Group:
     table = Table(box=None, show_header=False, pad_edge=False)
     records = run["task_records"]
     for name in sorted(run["tasks"], key=lambda task: records[task]["started_at"] or float("inf")):

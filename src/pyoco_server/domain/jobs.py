@@ -18,6 +18,9 @@ class Submission(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] | None = None
     tenant_id: str | None = None
     api_key_id: str | None = None
+    workflow_yaml: str | None = None
+    workflow_yaml_sha256: str | None = None
+    workflow_yaml_bytes: int | None = None
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -46,6 +49,9 @@ def accept(submission: Submission, run_id: str, now: float) -> Job:
         submitted_at=now,
         tenant_id=submission.tenant_id,
         api_key_id=submission.api_key_id,
+        workflow_yaml=submission.workflow_yaml,
+        workflow_yaml_sha256=submission.workflow_yaml_sha256,
+        workflow_yaml_bytes=submission.workflow_yaml_bytes,
     )
 
 

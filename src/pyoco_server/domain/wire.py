@@ -4,12 +4,13 @@ Unknown fields are ignored, so that older and newer versions, and workers and ga
 read each other.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
-from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job, check
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
@@ -17,44 +18,39 @@ from pyoco_server.errors import InvalidJob
 
 _encoder = msgspec.json.Encoder()
 _job_decoder = msgspec.json.Decoder(Job)
-_run_decoder = msgspec.json.Decoder(RunSnapshot)
-_worker_decoder = msgspec.json.Decoder(WorkerRecord)
-_api_key_decoder = msgspec.json.Decoder(ApiKeyRecord)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Unreadable(Exception):
     """Stored bytes that are not what the contract says: written by somebody else, or damaged."""
 
 
-def encode(value: RunSnapshot | Job | WorkerRecord | DeadLetter | ApiKeyRecord) -> bytes:
+def encode(value: msgspec.Struct) -> bytes:
     return _encoder.encode(value)
 
 
-def decode_run(data: bytes) -> RunSnapshot:
-    try:
-        return _run_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unreadable(f"run snapshot: {error}") from error
+def _decoding(of: type[S]) -> Callable[[bytes], S]:
+    decoder = msgspec.json.Decoder(of)
+
+    def decode(data: bytes) -> S:
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise Unreadable(f"{of.__name__}: {error}") from error
+
+    return decode
 
 
-def decode_worker(data: bytes) -> WorkerRecord:
-    try:
-        return _worker_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unreadable(f"worker record: {error}") from error
-
-
-def decode_api_key(data: bytes) -> ApiKeyRecord:
-    try:
-        return _api_key_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unreadable(f"api key record: {error}") from error
+decode_run = _decoding(RunSnapshot)
+decode_worker = _decoding(WorkerRecord)
+decode_claim = _decoding(Claim)
+decode_api_key = _decoding(ApiKeyRecord)
 
 
 def decode_job(data: bytes) -> Job:
     try:
         return check(_job_decoder.decode(data))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidJob(str(error)) from error
 
 
@@ -66,7 +62,7 @@ def run_id_in(data: bytes) -> str | None:
     """The run id of a job that is otherwise unreadable, if it can be made out."""
     try:
         found = msgspec.json.decode(data, type=_RunIdOnly).run_id
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return found if isinstance(found, str) else None
 

@@ -4,16 +4,17 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.engine.flow_of_job import flow_of
 from pyoco_server.engine.flow_resolving import FlowResolver
 from pyoco_server.engine.flow_run import FlowRun, OnProgress
 
 
 class ThreadExecutor:
-    def __init__(self, resolver: FlowResolver) -> None:
+    def __init__(self, resolver: FlowResolver, allowed_modules: tuple[str, ...] = ()) -> None:
         self._resolver = resolver
+        self._allowed_modules = allowed_modules
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyoco-flow")
         self._lock = threading.Lock()
         self._current: FlowRun | None = None
@@ -38,17 +39,11 @@ class ThreadExecutor:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, job: Job, tell: OnProgress) -> FlowOutcome:
-        try:
-            flow = self._resolver(job.flow_name)
-        except KeyError:
-            return FlowOutcome(ending=Ending.FLOW_NOT_FOUND, error=f"flow not found: {job.flow_name}")
-        except BaseException as error:  # noqa: BLE001 - a resolver is user code
-            return FlowOutcome(
-                ending=Ending.EXECUTION_ERROR,
-                error=f"the flow resolver raised {type(error).__name__}: {error}",
-            )
+        found = flow_of(job, self._resolver, self._allowed_modules)
+        if isinstance(found, FlowOutcome):
+            return found
         with self._lock:
-            self._current = FlowRun(flow, job.run_id, job.params or {}, tell)
+            self._current = FlowRun(found.flow, job.run_id, found.params, tell)
             if self._cancelled:
                 self._current.cancel()
         try:

@@ -9,7 +9,9 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import error_table
 from pyoco_server.http_api.gateway import Gateway, OpenBackend
+from pyoco_server.http_api.metrics import MeasureRequests, Metrics
 from pyoco_server.http_api.routes import health, runs, workers
+from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
 
 
@@ -20,9 +22,11 @@ def create_app(
     settings = config or NatsBackendConfig.from_env()
     opener = open_backend or partial(open_gateway_backend, settings)
 
+    metrics = Metrics()
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        gateway = Gateway(settings, opener)
+        gateway = Gateway(settings, opener, metrics)
         app.state.gateway = gateway
         await gateway.start()
         yield
@@ -30,8 +34,11 @@ def create_app(
 
     app = FastAPI(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
+    app.add_middleware(MeasureRequests, metrics=metrics)
     app.include_router(health.router)
+    app.router.routes.extend(runs.hot_routes)
     app.include_router(runs.lists)
     app.include_router(runs.router)
     app.include_router(workers.router)
+    app.include_router(metrics_route.router)
     return app

@@ -48,13 +48,16 @@ async def _answer_unreadable(request: Request, error: Exception) -> JSONResponse
 
 def _body(request: Request, status: HTTPStatus, entry: ErrorEntry, detail: Any) -> JSONResponse:
     headers = {"Retry-After": RETRY_AFTER_SEC} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-    content = {
+    return JSONResponse(error_body(request, entry, detail), status_code=status, headers=headers)
+
+
+def error_body(request: Request, entry: ErrorEntry, detail: Any) -> dict[str, Any]:
+    return {
         "detail": detail,
         "err_id": entry.err_id,
         "msg_id": entry.msg_id,
         "message": entry.message(preferred_language(request.headers.get("accept-language", ""))),
     }
-    return JSONResponse(content, status_code=status, headers=headers)
 
 
 def _say(request: Request, error: Exception, status: HTTPStatus, entry: ErrorEntry) -> None:

@@ -9,8 +9,10 @@ from fastapi import Request
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
+from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.follow_runs import FollowRuns
 from pyoco_server.usecases.follow_workers import FollowWorkers
 from pyoco_server.usecases.list_runs import ListRuns
@@ -18,7 +20,10 @@ from pyoco_server.usecases.list_workers import HideWorker, ListWorkers
 from pyoco_server.usecases.own_writes import OwnWrites
 from pyoco_server.usecases.ports import GatewayBackend
 from pyoco_server.usecases.read_run import ReadRun
+from pyoco_server.usecases.submit_batch import SubmitBatch
+from pyoco_server.usecases.submit_once import SubmitOnce
 from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.sweep_runs import SweepRuns
 from pyoco_server.usecases.watch_hub import WatchHub
 from pyoco_server.usecases.watch_run import WatchRun
 from pyoco_server.wiring import new_run_id
@@ -35,18 +40,23 @@ RETRY_SEC = 1.0
 class UseCases:
     """Everything a route can call, made once per connection."""
 
-    def __init__(self, backend: GatewayBackend, config: NatsBackendConfig, hub: WatchHub) -> None:
+    def __init__(
+        self, backend: GatewayBackend, config: NatsBackendConfig, hub: WatchHub, metrics: Metrics
+    ) -> None:
         clock, timeout = time.time, config.worker_disconnect_timeout_sec
         self.index = backend.run_index
-        self.dead_letters = backend.dead_letters
-        self.follow_runs = FollowRuns(backend.run_feed, backend.run_index, hub, clock)
+        self.count_dead_letters = CountDeadLetters(backend.dead_letters)
+        self.follow_runs = FollowRuns(backend.run_feed, backend.run_index, hub, clock, metrics)
         self.follow_workers = FollowWorkers(backend.worker_feed)
         own_writes = OwnWrites(self.follow_runs)
         self.submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id, own_writes.wrote)
+        self.submit_once = SubmitOnce(backend.claims, self.submit_run, clock, new_run_id)
+        self.submit_batch = SubmitBatch(self.submit_run)
         self.read_run = ReadRun(backend.runs, self.follow_workers, clock, timeout)
         self.list_runs = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch_run = WatchRun(backend.runs, hub, clock)
         self.cancel_run = CancelRun(backend.runs, own_writes, clock)
+        self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
         self.list_workers = ListWorkers(self.follow_workers, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
 
@@ -59,13 +69,15 @@ class UseCases:
         return {
             "follow-runs": self.follow_runs.run,
             "expire-runs": self.follow_runs.keep_expiring,
+            "sweep-runs": self.sweep_runs.run,
             "follow-workers": self.follow_workers.run,
         }
 
 
 class Gateway:
-    def __init__(self, config: NatsBackendConfig, open_backend: OpenBackend) -> None:
+    def __init__(self, config: NatsBackendConfig, open_backend: OpenBackend, metrics: Metrics) -> None:
         self.config = config
+        self.metrics = metrics
         self.hub = WatchHub(config.max_watchers)
         self._open_backend = open_backend
         self._backend: GatewayBackend | None = None
@@ -140,7 +152,7 @@ class Gateway:
 
     async def _serve(self, backend: GatewayBackend) -> None:
         self._backend = backend
-        self._use_cases = UseCases(backend, self.config, self.hub)
+        self._use_cases = UseCases(backend, self.config, self.hub, self.metrics)
         work = [
             asyncio.ensure_future(self._keep(name, start))
             for name, start in self._use_cases.background().items()

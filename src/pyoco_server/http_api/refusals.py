@@ -1,6 +1,6 @@
 """Routes whose bad input has an id of its own: lists of runs, and workers."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from fastapi import Request, Response
@@ -21,12 +21,18 @@ def refusing_with(error: type[PyocoServerError]) -> type[APIRoute]:
                 try:
                     return await handle(request)
                 except RequestValidationError as invalid:
-                    raise error(f"{error.entry.detail}: {_places(invalid)}") from invalid
+                    raise error(f"{error.entry.detail}: {places(invalid.errors())}") from invalid
 
             return handle_or_refuse
 
     return Route
 
 
-def _places(invalid: RequestValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, e['loc'][1:])) or 'body'}: {e['msg']}" for e in invalid.errors())
+def places(problems: Iterable[Any]) -> str:
+    """Where and what, in one line: `limit: Input should be less than or equal to 200`."""
+    return "; ".join(f"{_place(problem['loc'])}: {problem['msg']}" for problem in problems)
+
+
+def _place(location: Sequence[Any]) -> str:
+    inside = location[1:] if location and location[0] in ("query", "body", "header", "path") else location
+    return ".".join(map(str, inside)) or "body"

@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.jetstream.requests import Requests
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import WrongRevision
 
@@ -95,10 +96,12 @@ class NatsConnection:
             raise NatsUnavailable(f"no NATS server answers at {without_credentials(self._url)}")
         with translated():
             connecting.result()
+            await self._requests.open()
         self._check_version()
         log.info("connected to NATS", action="nats.connected", url=without_credentials(self._url))
 
     async def _connect(self) -> None:
+        self._requests = Requests(self._client)
         await self._client.connect(
             servers=[part.strip() for part in self._url.split(",")],
             name=self._name,
@@ -137,9 +140,7 @@ class NatsConnection:
         if not self._client.is_connected:
             raise NatsUnavailable("nats unavailable: not connected")
         with translated():
-            return await self._client.request(
-                subject, payload, timeout=REQUEST_TIMEOUT_SEC, headers=dict(headers) if headers else None
-            )
+            return await self._requests.send(subject, payload, headers, REQUEST_TIMEOUT_SEC)
 
     async def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         if not self._client.is_connected:

@@ -34,25 +34,27 @@ class KvStore(Generic[T]):
         stream_config: dict[str, Any],
         encode: Callable[[T], bytes],
         decode: Callable[[bytes], T],
+        ttl_of: Callable[[T], float | None] = lambda _: None,
     ) -> None:
+        """`ttl_of` says how many seconds a value is to be kept; None: until it is replaced or removed."""
         self._connection = connection
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
         self._encode = encode
         self._decode = decode
+        self._ttl_of = ttl_of
         # A direct get may be answered by a replica that is behind: then the leader is asked instead.
         self._direct = bool(stream_config.get("allow_direct")) and stream_config.get("num_replicas", 1) == 1
         self._message_ttl = bool(stream_config.get("allow_msg_ttl"))
 
     async def create(self, key: str, value: T) -> Revision:
-        data = self._encode(value)
         try:
-            return await self._write(key, data, Revision(0))
+            return await self.update(key, value, Revision(0))
         except WrongRevision:
             entry = await self._last(key)
             if entry is None or not entry.is_removed:
                 raise
-            return await self._write(key, data, entry.revision)
+            return await self.update(key, value, entry.revision)
 
     async def get(self, key: str) -> Versioned[T] | None:
         entry = await self._last(key)
@@ -61,7 +63,16 @@ class KvStore(Generic[T]):
         return Versioned(self._decode(entry.data), entry.revision)
 
     async def update(self, key: str, value: T, expected: Revision) -> Revision:
-        return await self._write(key, self._encode(value), expected)
+        data = self._encode(value)
+        headers = {_EXPECTED: str(expected)}
+        ttl = self._ttl_of(value) if self._message_ttl else None
+        if ttl is not None:
+            headers["Nats-TTL"] = str(max(1, int(ttl)))
+        try:
+            ack = await self._connection.publish_acked(self._prefix + key, data, headers)
+        except PayloadTooLarge as error:
+            raise SnapshotTooLarge(f"{self._prefix}{key}: {len(data)} bytes, {error}") from error
+        return Revision(ack.seq)
 
     async def remove(self, key: str, expected: Revision | None) -> None:
         headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
@@ -70,13 +81,6 @@ class KvStore(Generic[T]):
         if self._message_ttl:
             headers["Nats-TTL"] = _REMOVED_MARKER_TTL
         await self._connection.publish_acked(self._prefix + key, b"", headers)
-
-    async def _write(self, key: str, data: bytes, expected: Revision) -> Revision:
-        try:
-            ack = await self._connection.publish_acked(self._prefix + key, data, {_EXPECTED: str(expected)})
-        except PayloadTooLarge as error:
-            raise SnapshotTooLarge(f"{self._prefix}{key}: {len(data)} bytes, {error}") from error
-        return Revision(ack.seq)
 
     async def _last(self, key: str) -> _Entry | None:
         return await (self._last_direct(key) if self._direct else self._last_of_leader(key))

@@ -25,7 +25,12 @@ class StreamSpec(Struct, frozen=True, kw_only=True):
 
 
 def work_stream(name: str, subject_prefix: str) -> StreamSpec:
-    config = {"subjects": [f"{subject_prefix}.>"], "retention": "workqueue", "storage": "file"}
+    config = {
+        "subjects": [f"{subject_prefix}.>"],
+        "retention": "workqueue",
+        "storage": "file",
+        "allow_direct": True,
+    }
     return StreamSpec(
         name=name,
         purpose="work queue",

@@ -28,6 +28,7 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.runs_kv_bucket, "run snapshot"),
         # No TTL: a worker that fell silent is shown as disconnected, it does not vanish.
         kv_bucket(config.workers_kv_bucket, "worker registry"),
+        kv_bucket(config.idempotency_kv_bucket, "idempotency key", ttl_sec=config.idempotency_ttl_sec),
         kv_bucket(config.auth_kv_bucket, "API key"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
         object_store(config.wheel_object_store_bucket, "wheel"),

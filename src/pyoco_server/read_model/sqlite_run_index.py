@@ -10,7 +10,7 @@ import msgspec
 from pyoco_server.domain.listing import Place, RunFilter, summary
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.ports import Change, FeedPosition, IndexedPage
+from pyoco_server.usecases.ports import Change, FeedPosition, IndexedPage, Revision
 
 log = get_logger(__name__)
 
@@ -23,6 +23,7 @@ CREATE TABLE runs (
     flow TEXT NOT NULL,
     sha256 TEXT,
     updated_at REAL NOT NULL,
+    revision INTEGER NOT NULL,
     expires_at REAL,
     summary BLOB NOT NULL
 );
@@ -30,6 +31,7 @@ CREATE INDEX by_time ON runs (scope, updated_at, run_id);
 CREATE INDEX by_status ON runs (scope, status, updated_at, run_id);
 CREATE INDEX by_flow ON runs (scope, flow, updated_at, run_id);
 CREATE INDEX by_sha256 ON runs (scope, sha256, updated_at, run_id) WHERE sha256 IS NOT NULL;
+CREATE INDEX unfinished ON runs (run_id, revision) WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING');
 CREATE INDEX by_expiry ON runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE TABLE tags (
     scope TEXT NOT NULL,
@@ -77,7 +79,7 @@ class SqliteRunIndex:
             for change in latest.values():
                 self._remove(change.key)
                 if change.value is not None:
-                    self._insert(change.value, change.expires_at)
+                    self._insert(change.value, change)
             self._db.execute(
                 "INSERT OR REPLACE INTO facts VALUES ('position', ?)",
                 (msgspec.json.encode(position).decode(),),
@@ -109,6 +111,11 @@ class SqliteRunIndex:
         scope = self._scope(tenant_id)
         return {status: self._counts[scope, status.value] for status in RunStatus}
 
+    def unfinished(self) -> list[tuple[str, Revision]]:
+        return self._db.execute(
+            "SELECT run_id, revision FROM runs WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING')"
+        ).fetchall()
+
     def _where(self, wanted: RunFilter, after: Place | None) -> tuple[list[str], list[object]]:
         # By tag, the tags table is walked in order and the run looked up; otherwise the runs table alone.
         main = "runs" if wanted.tag is None else "t"
@@ -131,10 +138,10 @@ class SqliteRunIndex:
             )
         return [text for text, _ in conditions], [value for _, values in conditions for value in values]
 
-    def _insert(self, run: RunSnapshot, expires_at: float | None) -> None:
+    def _insert(self, run: RunSnapshot, change: Change[RunSnapshot]) -> None:
         scope = self._scope(run.tenant_id)
         self._db.execute(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 run.run_id,
                 scope,
@@ -142,7 +149,8 @@ class SqliteRunIndex:
                 run.flow_name,
                 run.workflow_yaml_sha256,
                 run.updated_at,
-                expires_at,
+                change.revision,
+                change.expires_at,
                 msgspec.json.encode(summary(run)),
             ),
         )

@@ -12,6 +12,7 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKeyRecord, record_key
 from pyoco_server.domain.compaction import fit
 from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
@@ -168,14 +169,21 @@ class MemoryQueue:
         self._messages: deque[_Message] = deque()
         self._seen: set[str] = set()
 
-    async def publish(self, job: Job, revision: Revision) -> None:
-        if job.run_id not in self._seen:
-            self._seen.add(job.run_id)
+    async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
+        is_new = message_id not in self._seen
+        if is_new:
+            self._seen.add(message_id)
             await self.put(f"{self._prefix}.{job.tag}", wire.encode(job), revision)
+
+        return is_new
 
     async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
         """A message as it is, readable or not."""
         self._messages.append(_Message(payload, subject, revision))
+
+    async def run_ids(self) -> set[str]:
+        found = {wire.run_id_in(message.payload) for message in self._messages}
+        return {run_id for run_id in found if run_id is not None}
 
     def forget(self, message: _Message) -> None:
         if message in self._messages:
@@ -241,6 +249,7 @@ class MemoryBackend:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryGatewayBackend(MemoryBackend):
+    claims: MemoryStore[Claim]
     run_index: SqliteRunIndex
 
     @property
@@ -276,7 +285,9 @@ async def open_memory_gateway_backend(
     """What a gateway needs: `create_app(open_backend=open_memory_gateway_backend)`."""
     settings = config or NatsBackendConfig()
     index = SqliteRunIndex(None, tenants=settings.http_auth_mode != "none")
-    yield MemoryGatewayBackend(**_parts(settings), run_index=index)
+    yield MemoryGatewayBackend(
+        **_parts(settings), run_index=index, claims=MemoryStore(wire.encode, wire.decode_claim)
+    )
     index.close()
 
 

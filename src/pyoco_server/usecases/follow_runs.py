@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.usecases.observe_runs import RunMeter, observe
 from pyoco_server.usecases.ports import Change, Clock, Feed, FeedBatch, Revision, RunIndex
 from pyoco_server.usecases.watch_hub import WatchHub
 
@@ -13,7 +14,10 @@ EXPIRE_INTERVAL_SEC = 5.0
 
 
 class FollowRuns:
-    def __init__(self, feed: Feed[RunSnapshot], index: RunIndex, hub: WatchHub, clock: Clock) -> None:
+    def __init__(
+        self, feed: Feed[RunSnapshot], index: RunIndex, hub: WatchHub, clock: Clock, meter: RunMeter
+    ) -> None:
+        self._meter = meter
         self._feed = feed
         self._index = index
         self._hub = hub
@@ -46,6 +50,8 @@ class FollowRuns:
             self._index.clear()
             self._seen = Revision(0)
         self._hub.tell(batch.changes)
+        if self.is_caught_up:  # history was counted when it was news
+            observe(batch.changes, self._meter)
         await self._put_in_index(batch)
         self._seen = batch.position.last_revision
         self._waiting = [

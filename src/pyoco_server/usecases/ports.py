@@ -3,7 +3,7 @@
 Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, NewType, Protocol, TypeVar
 
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
@@ -86,6 +87,7 @@ class Feed(Protocol[T]):
 
 RunStore = Store[RunSnapshot]
 WorkerStore = Store[WorkerRecord]
+ClaimStore = Store[Claim]
 
 
 class ApiKeyFeed(Protocol):
@@ -127,12 +129,20 @@ class RunIndex(Protocol):
     def expire(self, now: float) -> int: ...
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage: ...
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
+    def unfinished(self) -> Iterable[tuple[str, Revision]]:
+        """Every run that has not ended, of all tenants, with the revision it was seen at."""
+        ...
+
     def close(self) -> None: ...
 
 
 class JobQueue(Protocol):
-    async def publish(self, job: Job, revision: Revision) -> None:
-        """Returns when the queue has the job; publishing the same run again adds nothing."""
+    async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
+        """Returns when the queue has the job. False: it had a message of that id already, none is added."""
+        ...
+
+    async def run_ids(self) -> set[str]:
+        """Of all jobs that are on the queue now, taken by a worker or not."""
         ...
 
 
@@ -210,6 +220,8 @@ class GatewayBackend(Backend, Protocol):
     def run_feed(self) -> Feed[RunSnapshot]: ...
     @property
     def worker_feed(self) -> Feed[WorkerRecord]: ...
+    @property
+    def claims(self) -> ClaimStore: ...
     @property
     def run_index(self) -> RunIndex: ...
 

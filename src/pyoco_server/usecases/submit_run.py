@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from pyoco_server.domain.jobs import Submission, accept, pending
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.jobs import Job, Submission, accept, pending
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, OrphanRunSuspected
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunStore, WrongRevision
@@ -28,13 +28,17 @@ class SubmitRun:
 
     async def __call__(self, submission: Submission) -> RunSnapshot:
         """Raises NatsUnavailable when the run was not accepted; then nothing of it is left behind."""
-        job = accept(submission, self._new_run_id(), self._clock())
+        return await self.place(accept(submission, self._new_run_id(), self._clock()))
+
+    async def place(self, job: Job, *, is_repeat: bool = False) -> RunSnapshot:
+        """A repeat carries on wherever an earlier try of the same job was cut off."""
         snapshot = pending(job)
         revision: Revision | None = None
         try:
-            revision = await self._runs.create(snapshot.run_id, snapshot)
-            self._on_written(revision)
-            await self._queue.publish(job, revision)
+            revision = await self._create(snapshot, is_repeat=is_repeat)
+            if revision is not None:
+                self._on_written(revision)
+                await self._publish(job, revision, is_repeat=is_repeat)
         except NatsUnavailable:
             if not await self._withdraw(snapshot.run_id, revision):
                 return snapshot
@@ -47,6 +51,22 @@ class SubmitRun:
             tag=snapshot.tag,
         )
         return snapshot
+
+    async def _create(self, snapshot: RunSnapshot, *, is_repeat: bool) -> Revision | None:
+        """The revision that waits for its job; None when an earlier try got further than that."""
+        try:
+            return await self._runs.create(snapshot.run_id, snapshot)
+        except WrongRevision:
+            if not is_repeat:
+                raise
+        found = await self._runs.get(snapshot.run_id)
+        return found.revision if found and found.value.status is RunStatus.PENDING else None
+
+    async def _publish(self, job: Job, revision: Revision, *, is_repeat: bool) -> None:
+        was_new = await self._queue.publish(job, revision, message_id=job.run_id)
+        if is_repeat and not was_new:
+            # The queue remembers the job of a try whose snapshot was withdrawn; a worker may have dropped it.
+            await self._queue.publish(job, revision, message_id=f"{job.run_id}.{revision}")
 
     async def _withdraw(self, run_id: str, revision: Revision | None) -> bool:
         """Take the snapshot back. False: a worker has it already, so the job did arrive."""

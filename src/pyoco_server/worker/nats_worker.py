@@ -44,7 +44,7 @@ class PyocoNatsWorker:
         self.instance_id = str(uuid7())
         self.tags = tuple(dict.fromkeys(tags))
         self._config = config
-        self._executor = new_thread_executor(flow_resolver)
+        self._executor = new_thread_executor(flow_resolver, config.allowed_modules)
         self._resources = AsyncExitStack()
         self._stop_requested = asyncio.Event()
 

@@ -5,16 +5,18 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
+from starlette.routing import Route
 
 from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
-from pyoco_server.domain.runs import RunStatus
-from pyoco_server.errors import InvalidListQuery, RequestTooLarge
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.errors import InvalidListQuery, InvalidRequest, PyocoServerError, RequestTooLarge
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.gateway import gateway_of
-from pyoco_server.http_api.refusals import refusing_with
+from pyoco_server.http_api.error_table import error_body
+from pyoco_server.http_api.gateway import Gateway, gateway_of
+from pyoco_server.http_api.refusals import places, refusing_with
 from pyoco_server.http_api.sse import event_stream, run_events
 from pyoco_server.http_api.views import (
     json_array,
@@ -34,11 +36,19 @@ lists = APIRouter(tags=["runs"], route_class=refusing_with(InvalidListQuery))
 MAX_PARAMS_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
 """The params and everything around them."""
+MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 Include = Annotated[
     list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
 ]
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+IDEMPOTENCY_KEY_DOCS = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+    "description": "Repeats with the same key and body are the same run, for 24 hours.",
+}
 UnixSeconds = Annotated[float | None, Query(allow_inf_nan=False, description="unix seconds")]
 
 
@@ -49,18 +59,88 @@ class RunSubmitRequest(BaseModel):
     tags: list[Tag] | None = Field(None, max_length=32)
 
 
+class RunBatchRequest(BaseModel):
+    runs: list[dict[str, Any]] = Field(
+        min_length=1, max_length=1000, description="each as the body of POST /runs"
+    )
+
+
 class CancelRequest(BaseModel):
     reason: str | None = Field(None, max_length=2000)
 
 
-@router.post("/runs", summary="Submit a run", openapi_extra=json_body_docs(RunSubmitRequest))
+@router.post(
+    "/runs",
+    summary="Submit a run",
+    openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
+)
 async def submit_run(request: Request) -> Response:
     gateway, caller = gateway_of(request), caller_of(request)
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = parse_json(body, RunSubmitRequest)
     _check_params(wanted.params, len(body))
-    snapshot = await gateway.use_cases.submit_run(_submission(wanted, caller, gateway.config.default_tag))
-    return json_response({"run_id": snapshot.run_id, "status": snapshot.status})
+    return await _submit(
+        gateway, _submission(wanted, caller, gateway.config.default_tag), _idempotency_key(request)
+    )
+
+
+# The hot path: FastAPI documents it, Starlette alone serves it, which halves what the framework costs.
+hot_routes = [Route("/runs", submit_run, methods=["POST"])]
+
+
+def _idempotency_key(request: Request) -> str | None:
+    return request.headers.get("idempotency-key")
+
+
+async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> Response:
+    """A repeat with the same key gets the first answer again, and a header that says so."""
+    if key is None:
+        run_id, is_replayed = (await gateway.use_cases.submit_run(submission)).run_id, False
+    else:
+        submitted = await gateway.use_cases.submit_once(submission, key)
+        run_id, is_replayed = submitted.run_id, submitted.is_replayed
+    response = json_response({"run_id": run_id, "status": RunStatus.PENDING})
+    if is_replayed:
+        response.headers["Idempotent-Replayed"] = "true"
+    else:
+        gateway.metrics.submitted.inc()
+    return response
+
+
+@router.post("/runs/batch", summary="Submit many runs", openapi_extra=json_body_docs(RunBatchRequest))
+async def submit_batch(request: Request) -> Response:
+    """One answer per run, in order: `run_id` and `status`, or `error` and its `http_status`."""
+    gateway, caller = gateway_of(request), caller_of(request)
+    wanted = parse_json(await read_body(request, MAX_BATCH_BYTES), RunBatchRequest)
+    submissions = [_batch_item(run, caller, gateway.config.default_tag) for run in wanted.runs]
+    answers = await gateway.use_cases.submit_batch(submissions)
+    accepted = sum(isinstance(answer, RunSnapshot) for answer in answers)
+    gateway.metrics.submitted.inc(accepted)
+    return json_response(
+        {
+            "accepted": accepted,
+            "refused": len(answers) - accepted,
+            "results": [_batch_answer(answer, request) for answer in answers],
+        }
+    )
+
+
+def _batch_answer(answer: RunSnapshot | PyocoServerError, request: Request) -> dict[str, Any]:
+    if isinstance(answer, RunSnapshot):
+        return {"run_id": answer.run_id, "status": answer.status}
+    return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
+
+
+def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submission | PyocoServerError:
+    """A run that is not well formed is refused by itself, not with its neighbours."""
+    try:
+        wanted = RunSubmitRequest.model_validate(run)
+        _check_params(wanted.params, MAX_PARAMS_BYTES + 1)
+    except ValidationError as error:
+        return InvalidRequest(places(error.errors()))
+    except RequestTooLarge as error:
+        return error
+    return _submission(wanted, caller, default_tag)
 
 
 def _submission(wanted: RunSubmitRequest, caller: Caller, default_tag: str) -> Submission:
@@ -155,5 +235,8 @@ async def cancel_run(request: Request, run_id: str) -> Response:
     """Answers CANCELLING, and then the run ends CANCELLED; a run that has ended is answered as it is."""
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = parse_json(body, CancelRequest) if body.strip() else CancelRequest()
-    snapshot = await gateway_of(request).use_cases.cancel_run(run_id, caller_of(request), wanted.reason)
+    gateway = gateway_of(request)
+    snapshot = await gateway.use_cases.cancel_run(run_id, caller_of(request), wanted.reason)
+    if snapshot.status is RunStatus.CANCELLING:
+        gateway.metrics.cancels.inc()
     return json_response(snapshot_view(snapshot, ()))

@@ -1,0 +1,33 @@
+"""One key, one run: what is remembered of an `Idempotency-Key`."""
+
+import hashlib
+
+import msgspec
+from msgspec import Struct
+
+from pyoco_server.domain.jobs import Submission
+from pyoco_server.errors import InvalidRequest
+
+MAX_KEY = 255
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """Written before the run is started, so that a repeat after any crash starts the same run."""
+
+    run_id: str
+    request: str
+    claimed_at: float
+    is_accepted: bool = False
+    """The run was accepted for sure: a repeat has nothing left to do."""
+
+
+def claim_key(tenant_id: str | None, key: str) -> str:
+    """Keys are anybody's text, so the bucket sees a hash; it is of the tenant's key, not of the key alone."""
+    if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
+        raise InvalidRequest(f"Idempotency-Key must have 1 to {MAX_KEY} printable characters")
+    return hashlib.sha256(msgspec.json.encode([tenant_id, key])).hexdigest()
+
+
+def request_digest(submission: Submission) -> str:
+    """Equal for equal requests, however their JSON was written."""
+    return hashlib.sha256(msgspec.json.encode(submission, order="deterministic")).hexdigest()

@@ -1,0 +1,269 @@
+"""YAML as a flow.yaml may use it: the values of JSON, each written once, each with a place in the file.
+
+A file comes from whoever may submit runs. So it is read as a stream of events that are counted before
+anything is built from them, and what YAML can do beyond JSON is refused instead of interpreted.
+"""
+
+import math
+import re
+from copy import deepcopy
+from typing import Any, Never
+
+import yaml
+from msgspec import Struct
+
+from pyoco_server.engine.values import MAX_INT
+from pyoco_server.errors import InvalidRequest
+
+MAX_DEPTH = 50
+MAX_NODES = 5_000
+"""Keys and values together: more than a flow needs, and read in some 20 ms."""
+MAX_ALIASES = 10
+MARKED_DEPTH = 3
+"""Places are kept for keys down to `tasks.<name>.<key>`: deeper ones are the user's own data."""
+
+Path = tuple[str, ...]
+
+# The parser in C is some twenty times faster; it is part of PyYAML's wheels, but not of every build of it.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG = "tag:yaml.org,2002:"
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Mark(Struct, frozen=True):
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+class YamlDocument(Struct, frozen=True):
+    value: Any
+    marks: dict[Path, Mark]
+
+    def refuse(self, path: Path, problem: str) -> Never:
+        """Refuse what stands at `path`, or what is missing there."""
+        place = ".".join(path)
+        mark = next((self.marks[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.marks), None)
+        raise InvalidRequest(f"flow.yaml, {mark or 'top level'}: {place}{' ' if place else ''}{problem}")
+
+
+def decode(data: bytes) -> str:
+    """The text of a file. UTF-8 only, so that its bytes, its hash and its text are one thing."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InvalidRequest("flow.yaml, line 1, column 1: this is UTF-16; save the file as UTF-8")
+    if b"\x00" in data:
+        raise InvalidRequest(
+            f"flow.yaml, {_mark_in_bytes(data, data.index(0))}: a NUL byte; save the file as UTF-8"
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"flow.yaml, {_mark_in_bytes(data, error.start)}: this is not UTF-8") from error
+
+
+def read_yaml(text: str) -> YamlDocument:
+    """Raises InvalidRequest with line and column for anything that is not one JSON-like document."""
+    _check_characters(text)
+    reader = _Reader(text)
+    try:
+        return YamlDocument(reader.document(), reader.marks)
+    except yaml.MarkedYAMLError as error:
+        where = error.problem_mark or error.context_mark
+        problem = error.problem or error.context or "this is not YAML"
+        raise InvalidRequest(f"flow.yaml, {_mark(where)}: {problem}") from error
+    except yaml.YAMLError as error:
+        raise InvalidRequest(f"flow.yaml: {error}") from error
+
+
+def shown(value: str) -> str:
+    """A text of the file inside a message: on one line, and short."""
+    return repr(value if len(value) <= 60 else value[:60] + "…")  # noqa: PLR2004 - as long as fits a line
+
+
+def place_in(text: str, index: int) -> Mark:
+    return Mark(text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+
+
+def _check_characters(text: str) -> None:
+    if text.startswith("\ufeff"):
+        raise InvalidRequest(
+            "flow.yaml, line 1, column 1: a byte order mark; save the file as UTF-8 without BOM"
+        )
+    if found := _UNPRINTABLE.search(text):
+        mark, number = place_in(text, found.start()), ord(found.group())
+        raise InvalidRequest(f"flow.yaml, {mark}: the character U+{number:04X} is not allowed")
+
+
+class _Reader:
+    """One pass over the events of a text; the limits hold before a node is built."""
+
+    def __init__(self, text: str) -> None:
+        self.marks: dict[Path, Mark] = {}
+        self._events = yaml.parse(text, Loader=_LOADER)
+        self._nodes = 0
+        self._aliases = 0
+        self._anchors: dict[str, Any] = {}
+
+    def document(self) -> Any:
+        self._next()  # the stream's start
+        start = self._next()
+        if isinstance(start, yaml.StreamEndEvent):
+            _refuse(start, "the file is empty")
+        value = self._node(self._next(), (), 0)
+        self._next()  # the document's end
+        after = self._next()
+        if not isinstance(after, yaml.StreamEndEvent):
+            _refuse(after, "a second document starts here; a flow.yaml has one")
+        return value
+
+    def _next(self) -> Any:
+        return next(self._events)
+
+    def _node(self, event: Any, path: Path, depth: int) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._copy(event, depth)
+        self._count(event, 1)
+        _refuse_tag(event)
+        value = self._value(event, path, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
+        return value
+
+    def _value(self, event: Any, path: Path, depth: int) -> Any:
+        if isinstance(event, yaml.ScalarEvent):
+            return _scalar(event)
+        _check_depth(event, depth + 1)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path, depth + 1)
+        return self._sequence(path, depth + 1)
+
+    def _mapping(self, path: Path, depth: int) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            self._count(event, 1)
+            key = _key(event)
+            if key in mapping:
+                _refuse(event, f"the key {shown(key)} is there twice")
+            place = (*path, key)
+            if len(place) <= MARKED_DEPTH:
+                self.marks[place] = _mark(event.start_mark)
+            mapping[key] = self._node(self._next(), place, depth)
+        return mapping
+
+    def _sequence(self, path: Path, depth: int) -> list[Any]:
+        items = []
+        # Keys below a list get no mark: they would overwrite each other.
+        below = (*path, *[""] * MARKED_DEPTH)
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            items.append(self._node(event, below, depth))
+        return items
+
+    def _copy(self, event: Any, depth: int) -> Any:
+        """What an alias stands for, counted as if it were written out: a small file stays a small value."""
+        self._aliases += 1
+        if self._aliases > MAX_ALIASES:
+            _refuse(event, f"more than {MAX_ALIASES} aliases (*name); write the values out")
+        if event.anchor not in self._anchors:
+            _refuse(event, f"the alias *{event.anchor} has no finished anchor &{event.anchor} before it")
+        value = self._anchors[event.anchor]
+        self._count(event, _size(value))
+        _check_depth(event, depth + _height(value))
+        return deepcopy(value)
+
+    def _count(self, event: Any, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            _refuse(event, f"more than {MAX_NODES:,} keys and values")
+
+
+def _key(event: Any) -> str:
+    if not isinstance(event, yaml.ScalarEvent):
+        _refuse(event, "a key must be a plain text, not a list, an object or an alias")
+    _refuse_tag(event)
+    kind = _kind(event)
+    if kind == "merge":
+        _refuse(event, "merge keys (<<) are not allowed; write the keys out")
+    if kind != "str":
+        _refuse(event, f"the key {shown(event.value)} is not a string for YAML; write it in quotes")
+    return _text(event)
+
+
+def _scalar(event: Any) -> Any:
+    kind = _kind(event)
+    if kind == "timestamp":
+        _refuse(event, f"{shown(event.value)} is a date, which JSON does not have; write it in quotes")
+    if kind not in _CONSTRUCTORS:
+        _refuse(event, f"{shown(event.value)} is not a JSON value; write it in quotes")
+    if kind == "str":
+        return _text(event)
+    try:
+        value = _CONSTRUCTORS[kind](yaml.ScalarNode(_TAG + kind, event.value))
+    except ValueError:
+        _refuse(event, f"{shown(event.value)} is not a number; write it in quotes")
+    if isinstance(value, float) and not math.isfinite(value):
+        _refuse(event, f"{shown(event.value)} is not a number that JSON has; write it in quotes")
+    if isinstance(value, int) and abs(value) > MAX_INT:
+        _refuse(event, f"the number {shown(event.value)} has more than 64 bits; write it in quotes")
+    return value
+
+
+_resolver = yaml.resolver.Resolver()
+_constructor = yaml.constructor.SafeConstructor()
+# Numbers and booleans mean what they mean to pyoco, which reads the same file with PyYAML's safe loader.
+_CONSTRUCTORS = {
+    "null": _constructor.construct_yaml_null,
+    "bool": _constructor.construct_yaml_bool,
+    "int": _constructor.construct_yaml_int,
+    "float": _constructor.construct_yaml_float,
+    "str": _constructor.construct_yaml_str,
+}
+
+
+def _kind(event: Any) -> str:
+    """`str`, `int`, `timestamp`…: what YAML 1.1 takes an untagged scalar for."""
+    tag: str = _resolver.resolve(yaml.ScalarNode, event.value, event.implicit)
+    return tag.removeprefix(_TAG)
+
+
+def _text(event: Any) -> str:
+    text: str = event.value
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _refuse(event, "half of a surrogate pair is not a character")
+    return text
+
+
+def _refuse_tag(event: Any) -> None:
+    if event.tag is not None:
+        _refuse(event, f"the tag {shown(event.tag)} is not allowed; tags have no meaning here")
+
+
+def _check_depth(event: Any, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        _refuse(event, f"lists and objects are nested more than {MAX_DEPTH} deep")
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(1 + _size(item) for item in value.values())
+    return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
+
+
+def _height(value: Any) -> int:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if items is None else 1 + max(map(_height, items), default=0)
+
+
+def _refuse(event: Any, problem: str) -> Never:
+    raise InvalidRequest(f"flow.yaml, {_mark(event.start_mark)}: {problem}")
+
+
+def _mark(mark: Any) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1)
+
+
+def _mark_in_bytes(data: bytes, index: int) -> Mark:
+    return Mark(data.count(b"\n", 0, index) + 1, index - data.rfind(b"\n", 0, index))

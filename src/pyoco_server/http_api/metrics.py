@@ -1,0 +1,123 @@
+"""Figures for Prometheus. What is true of all runs comes from the read model, the rest is counted here."""
+
+import time
+from collections.abc import Iterable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pyoco_server.domain.runs import RunStatus
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_RUN_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 21600)
+_HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+
+
+# The creation times of counters would only double the number of series.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Metrics:
+    """One per gateway. Labels have few values: never a run, a flow, a path or a key."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.submitted = Counter(
+            "pyoco_runs_submitted", "Runs accepted by this gateway.", registry=self.registry
+        )
+        self.cancels = Counter(
+            "pyoco_run_cancels_requested", "Cancel requests accepted by this gateway.", registry=self.registry
+        )
+        self.watchers = Gauge("pyoco_watchers", "Open watch connections.", registry=self.registry)
+        self._durations = Histogram(
+            "pyoco_run_duration_seconds",
+            "From start to end, of runs that ended while this gateway was up.",
+            ["status"],
+            buckets=_RUN_SECONDS,
+            registry=self.registry,
+        )
+        self._queue_waits = Histogram(
+            "pyoco_run_queue_wait_seconds",
+            "From submit to start, of runs that started while this gateway was up.",
+            buckets=_RUN_SECONDS,
+            registry=self.registry,
+        )
+        self._redeliveries = Counter(
+            "pyoco_run_redeliveries", "Runs taken over by a later delivery.", registry=self.registry
+        )
+        self._http = Histogram(
+            "pyoco_http_request_duration_seconds",
+            "Time to the first byte of an answer.",
+            ["method", "route", "status"],
+            buckets=_HTTP_SECONDS,
+            registry=self.registry,
+        )
+
+    def started(self, queue_wait_sec: float) -> None:
+        self._queue_waits.observe(queue_wait_sec)
+
+    def redelivered(self) -> None:
+        self._redeliveries.inc()
+
+    def ended(self, status: RunStatus, duration_sec: float | None) -> None:
+        if duration_sec is not None:
+            self._durations.labels(status.value).observe(duration_sec)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        known = method if method in _METHODS else "other"
+        self._http.labels(known, route, f"{status // 100}xx").observe(seconds)
+
+    def text(self, runs: dict[RunStatus, int], workers_alive: int, dead_letters: int) -> bytes:
+        """Everything, with the three figures of the contract in front."""
+        contract = CollectorRegistry()
+        contract.register(_Now(runs, workers_alive, dead_letters))
+        return generate_latest(contract) + generate_latest(self.registry)
+
+
+class _Now:
+    """Names of the contract end in _total although they go up and down, so they are told as gauges."""
+
+    def __init__(self, runs: dict[RunStatus, int], workers_alive: int, dead_letters: int) -> None:
+        self._runs = runs
+        self._workers_alive = workers_alive
+        self._dead_letters = dead_letters
+
+    def collect(self) -> Iterable[Metric]:
+        runs = GaugeMetricFamily("pyoco_runs_total", "Runs in the store, by status.", labels=["status"])
+        for status, count in self._runs.items():
+            runs.add_metric([status.value], count)
+        yield runs
+        yield GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are alive.", self._workers_alive)
+        yield GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters that are kept.", self._dead_letters)
+
+
+class MeasureRequests:
+    """Pure ASGI: costs a request two clock readings."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+
+        async def send_and_measure(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", "other")
+                seconds = time.perf_counter() - started
+                self._metrics.answered(scope["method"], route, message["status"], seconds)
+            await send(message)
+
+        await self._app(scope, receive, send_and_measure)

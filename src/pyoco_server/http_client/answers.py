@@ -1,0 +1,115 @@
+"""The shapes of the server's answers. More fields may come with newer servers."""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+_TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
+
+
+class SubmittedRun(TypedDict):
+    run_id: str
+    status: str
+
+
+class RunSummary(TypedDict):
+    run_id: str
+    flow_name: str
+    status: str
+    tag: str | None
+    tags: list[str] | None
+    updated_at: float
+    heartbeat_at: float
+    submitted_at: float | None
+    start_time: float | None
+    end_time: float | None
+    worker_id: str | None
+    attempt: int | None
+    error: str | None
+    cancel_requested_at: float | None
+    tasks_total: int
+    tasks_done: int
+    tenant_id: str | None
+    api_key_id: str | None
+    workflow_yaml_sha256: str | None
+    workflow_yaml_bytes: int | None
+
+
+class _RunExtras(TypedDict, total=False):
+    task_records: dict[str, dict[str, Any]]
+    worker_alive: bool | None
+    worker_heartbeat_at: float | None
+    worker_tags: list[str] | None
+
+
+class Run(_RunExtras):
+    run_id: str
+    flow_name: str
+    status: str
+    params: dict[str, Any]
+    tasks: dict[str, str]
+    heartbeat_at: float
+    updated_at: float
+    tag: str | None
+    tags: list[str] | None
+    worker_id: str | None
+    instance_id: str | None
+    attempt: int | None
+    task_records_truncated: bool
+    submitted_at: float | None
+    start_time: float | None
+    end_time: float | None
+    result: Any
+    error: str | None
+    cancel_requested_at: float | None
+    cancel_requested_by: str | None
+    cancel_reason: str | None
+    tenant_id: str | None
+    api_key_id: str | None
+    workflow_yaml_sha256: str | None
+    workflow_yaml_bytes: int | None
+
+
+class RunPage(TypedDict):
+    items: list[RunSummary]
+    next_cursor: str | None
+
+
+class Tasks(TypedDict):
+    run_id: str
+    flow_name: str
+    status: str
+    tasks: dict[str, str]
+    task_records: dict[str, dict[str, Any]] | None
+    task_records_truncated: bool
+
+
+class _Snapshot(TypedDict, total=False):
+    snapshot: Run
+
+
+class RunEvent(_Snapshot):
+    """`event` is `snapshot` or `heartbeat`; only a snapshot has one."""
+
+    event: str
+    id: str
+    run_id: str
+    ts: float
+
+
+class Worker(TypedDict):
+    worker_id: str
+    instance_id: str
+    state: str
+    hidden: bool
+    tags: list[str]
+    last_seen_at: float
+    last_heartbeat_at: float
+    current_run_id: str | None
+    last_run_id: str | None
+    last_run_status: str | None
+    stopped_at: float | None
+    stop_reason: str | None
+
+
+def is_terminal(event: Mapping[str, Any]) -> bool:
+    return event.get("snapshot", {}).get("status") in _TERMINAL

@@ -1,0 +1,267 @@
+"""`PyocoHttpClient`."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx2
+
+from pyoco_server.errors import CancelTimedOut, GatewayUnreachable
+from pyoco_server.http_client.answers import (
+    Run,
+    RunEvent,
+    RunPage,
+    RunSummary,
+    SubmittedRun,
+    Tasks,
+    Worker,
+    is_terminal,
+)
+from pyoco_server.http_client.retrying import send_again_if_safe
+
+WATCH_SILENCE_SEC = 10.0
+"""A watch without even a heartbeat for so long has lost its connection."""
+RECONNECT_PAUSE_SEC = 0.5
+
+
+class PyocoHttpClient:
+    """Speaks to one server. HTTP errors are raised as `httpx2.HTTPStatusError`.
+
+    What can be repeated without harm (reading, cancelling, submitting with an idempotency key) is repeated
+    while the server is away for a moment; everything else is tried once.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        api_key_header: str = "X-API-Key",
+        *,
+        timeout: float = 10.0,
+    ) -> None:
+        headers = {api_key_header: api_key} if api_key else {}
+        self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout)
+        self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
+
+    def submit_run(
+        self,
+        flow_name: str,
+        params: dict[str, Any] | None = None,
+        tag: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> SubmittedRun:
+        body = {"flow_name": flow_name, "params": params or {}, "tag": tag, "tags": tags}
+        submitted: SubmittedRun = self._call(
+            "POST",
+            "/runs",
+            is_safe=idempotency_key is not None,
+            json=_given(body),
+            headers=_given({"Idempotency-Key": idempotency_key}),
+        )
+        return submitted
+
+    def submit_runs(self, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Up to 1,000 runs in one call; `results` has an answer for each, in order."""
+        answer: dict[str, Any] = self._call("POST", "/runs/batch", is_safe=False, json={"runs": list(runs)})
+        return answer
+
+    def submit_run_yaml(
+        self,
+        workflow_yaml: str | bytes | Path,
+        flow_name: str,
+        tag: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> SubmittedRun:
+        """Run a flow.yaml: its text, or the path of a file."""
+        content = workflow_yaml.read_bytes() if isinstance(workflow_yaml, Path) else workflow_yaml
+        submitted: SubmittedRun = self._call(
+            "POST",
+            "/runs/yaml",
+            is_safe=idempotency_key is not None,
+            files={"workflow": ("flow.yaml", content, "application/yaml")},
+            data=_given({"flow_name": flow_name, "tag": tag}),
+            headers=_given({"Idempotency-Key": idempotency_key}),
+        )
+        return submitted
+
+    def get_run(self, run_id: str, include: Sequence[str] = ()) -> Run:
+        run: Run = self._call("GET", _run(run_id), params={"include": list(include)})
+        return run
+
+    def get_run_with_records(self, run_id: str) -> Run:
+        return self.get_run(run_id, include=["records"])
+
+    def get_tasks(self, run_id: str) -> Tasks:
+        tasks: Tasks = self._call("GET", _run(run_id, "/tasks"))
+        return tasks
+
+    def list_runs(
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        tag: str | None = None,
+        *,
+        full: bool = False,
+        limit: int | None = None,
+    ) -> list[RunSummary]:
+        """The newest runs. For more than one page: `list_runs_vnext`."""
+        wanted = {"status": status, "flow": flow, "tag": tag, "limit": limit, **_full(full=full)}
+        runs: list[RunSummary] = self._call("GET", "/runs", params=_given(wanted))
+        return runs
+
+    def list_runs_vnext(  # noqa: PLR0913 - the filters of the contract
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        tag: str | None = None,
+        *,
+        full: bool = False,
+        limit: int | None = None,
+        updated_after: float | None = None,
+        cursor: str | None = None,
+        workflow_yaml_sha256: str | None = None,
+    ) -> RunPage:
+        """A page of runs. `next_cursor` leads to the next one, with the same filters."""
+        wanted = {
+            "status": status,
+            "flow": flow,
+            "tag": tag,
+            "limit": limit,
+            "updated_after": 0 if updated_after is None else updated_after,
+            "cursor": cursor,
+            "workflow_yaml_sha256": workflow_yaml_sha256,
+            **_full(full=full),
+        }
+        page: RunPage = self._call("GET", "/runs", params=_given(wanted))
+        return page
+
+    def watch_run(
+        self,
+        run_id: str,
+        *,
+        records: bool = False,
+        since: float | None = None,
+        timeout_sec: float | None = None,
+    ) -> Iterator[RunEvent]:
+        """Every change of a run as it happens, until it has ended or `timeout_sec` is over.
+
+        A broken connection is made anew, and goes on behind the last event that arrived.
+        """
+        deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
+        wanted = {"since": since, "include": "records" if records else None}
+        last_event_id = ""
+        while deadline is None or time.monotonic() < deadline:
+            try:
+                for event in self._watch_once(run_id, wanted, last_event_id, deadline):
+                    last_event_id = event["id"] or last_event_id
+                    yield event
+                    if is_terminal(event):
+                        return
+            except httpx2.TransportError:
+                time.sleep(RECONNECT_PAUSE_SEC)
+            else:
+                if self._has_ended(run_id):
+                    return
+
+    def cancel_run(
+        self,
+        run_id: str,
+        wait: bool = False,  # noqa: FBT001, FBT002 - the contract's signature
+        timeout_sec: float = 60.0,
+        *,
+        reason: str | None = None,
+    ) -> Run:
+        """Ask for the run's end; with `wait`, return when it has ended. Raises CancelTimedOut."""
+        run: Run = self._call("POST", _run(run_id, "/cancel"), json=_given({"reason": reason}))
+        if not wait or is_terminal({"snapshot": run}):
+            return run
+        for event in self.watch_run(run_id, timeout_sec=timeout_sec):
+            if is_terminal(event):
+                return event["snapshot"]
+        raise CancelTimedOut(f"run {run_id} has not ended {timeout_sec:g} s after the cancel request")
+
+    def get_workers(
+        self,
+        scope: str | None = None,
+        state: str | None = None,
+        *,
+        include_hidden: bool | None = None,
+        limit: int | None = None,
+    ) -> list[Worker]:
+        wanted = {"scope": scope, "state": state, "include_hidden": include_hidden, "limit": limit}
+        workers: list[Worker] = self._call("GET", "/workers", params=_given(wanted))
+        return workers
+
+    def patch_worker_hidden(self, worker_id: str, hidden: bool) -> dict[str, Any]:  # noqa: FBT001
+        path = f"/workers/{quote(worker_id, safe='')}"
+        worker: dict[str, Any] = self._call("PATCH", path, json={"hidden": hidden})
+        return worker
+
+    def get_metrics(self) -> str:
+        return self._send("GET", "/metrics").text
+
+    def get_health(self) -> dict[str, Any]:
+        health: dict[str, Any] = self._call("GET", "/health")
+        return health
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _watch_once(
+        self, run_id: str, wanted: dict[str, Any], last_event_id: str, deadline: float | None
+    ) -> Iterator[RunEvent]:
+        left = None if deadline is None else max(1.0, min(600.0, deadline - time.monotonic()))
+        with self._http.stream(
+            "GET",
+            _run(run_id, "/watch"),
+            params=_given({**wanted, "timeout_sec": left}),
+            headers=_given({"Last-Event-ID": last_event_id or None}),
+            timeout=self._watch_timeout,
+        ) as response:
+            if response.is_error:
+                response.read()
+                response.raise_for_status()
+            for event in httpx2.EventSource(response):
+                data: Any = event.json()
+                told: Any = {"event": event.event, "id": event.id, **data}
+                yield told
+
+    def _has_ended(self, run_id: str) -> bool:
+        return is_terminal({"snapshot": self.get_run(run_id)})
+
+    def _call(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Any:
+        return self._send(method, path, is_safe=is_safe, **options).json()
+
+    def _send(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> httpx2.Response:
+        try:
+            response = send_again_if_safe(
+                lambda: self._http.request(method, path, **options), is_safe=is_safe
+            )
+        except httpx2.ConnectError as error:
+            raise GatewayUnreachable(f"no server answers at {self._http.base_url}") from error
+        response.raise_for_status()
+        return response
+
+
+def _run(run_id: str, rest: str = "") -> str:
+    """Whatever is given as an id stays one segment of the path."""
+    return f"/runs/{quote(run_id, safe='')}{rest}"
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _full(*, full: bool) -> dict[str, str]:
+    return {"include": "full"} if full else {}

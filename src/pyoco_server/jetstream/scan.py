@@ -1,0 +1,56 @@
+"""Read a stream from its first to its last message without a consumer, a thousand messages a request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+from nats.aio.msg import Msg
+
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+
+BATCH = 1000
+
+
+async def scan(connection: NatsConnection, stream: str, subjects: str) -> AsyncIterator[Msg]:
+    """The messages stored now under `subjects`. The stream must allow direct gets."""
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+    inbox = connection.new_inbox()
+    subscription = await connection.subscribe(inbox, arrived.put)
+    try:
+        start = 1
+        while True:
+            body = {"seq": start, "batch": BATCH, "next_by_subj": subjects}
+            await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
+            count = 0
+            async for message in _batch(arrived):
+                count += 1
+                start = int((message.headers or {})["Nats-Sequence"]) + 1
+                yield message
+            if count < BATCH:
+                return
+    finally:
+        if connection.is_connected:
+            await subscription.unsubscribe()
+
+
+async def _batch(arrived: asyncio.Queue[Msg]) -> AsyncIterator[Msg]:
+    """The messages of one request, up to the status that ends it."""
+    while True:
+        message = await _next(arrived)
+        headers = message.headers or {}
+        if "Status" not in headers:
+            yield message
+        elif headers["Status"] in ("204", "404"):
+            return
+        else:
+            raise NatsUnavailable(f"reading a stream failed: {headers.get('Description', headers['Status'])}")
+
+
+async def _next(arrived: asyncio.Queue[Msg]) -> Msg:
+    waiting = asyncio.ensure_future(arrived.get())
+    done, _ = await asyncio.wait({waiting}, timeout=REQUEST_TIMEOUT_SEC)
+    if not done:
+        waiting.cancel()
+        raise NatsUnavailable("reading a stream was not answered")
+    return waiting.result()

@@ -1,0 +1,368 @@
+"""REQ-0018: a flow.yaml is checked at the gateway, travels in its job, and runs on a worker."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyoco.schemas.config import TaskConfig
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import wire
+from pyoco_server.domain.dispositions import Ending
+from pyoco_server.domain.jobs import Job, Submission, accept, pending
+from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.engine.flow_yaml import check_flow_yaml, load_flow
+from pyoco_server.engine.graph_grammar import HAS_BLOCKS, HAS_NAMED_NODES
+from pyoco_server.engine.thread_executor import ThreadExecutor
+from pyoco_server.errors import ConfigError, ExecutionFailed, InvalidRequest, WorkflowTooLarge
+
+RUN_ID = "0198c0de-0000-7000-8000-000000000001"
+HAS_USE = "use" in {field.name for field in fields(TaskConfig)}
+
+blocks_only = pytest.mark.skipif(not HAS_BLOCKS, reason="this pyoco's graphs are Python operators")
+operators_only = pytest.mark.skipif(HAS_BLOCKS, reason="this pyoco has a graph grammar of its own")
+
+TASKS = """
+from pyoco import task
+
+def start(n):
+    return n
+
+def double(start):
+    return start * 2
+
+def note(ctx):
+    seen = ctx.params.setdefault("seen", [])
+    seen.append(ctx.loop.item if ctx.loop else "once")
+    return list(seen)
+
+def count(ctx):
+    ctx.params["n"] += 1
+    return ctx.params["n"]
+
+def left():
+    return "left"
+
+def right():
+    return "right"
+
+def boom():
+    raise ValueError("no")
+
+@task
+def found(ctx):
+    return "found"
+
+@task
+def greet(name="nobody"):
+    return f"hello {name}"
+
+not_a_function = 3
+"""
+
+ALL = ("start", "double", "note", "count", "left", "right", "boom")
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module that files can name. The working directory moves too: pyoco writes ./artifacts into it."""
+    package = tmp_path / "yaml_tasks"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "steps.py").write_text(TASKS)
+    (package / "broken.py").write_text("raise RuntimeError('half installed')")
+    (package / "leaving.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("PYOCO_DISCOVERY_MODULES", raising=False)
+    yield "yaml_tasks.steps"
+    for name in [name for name in sys.modules if name.split(".")[0] == "yaml_tasks"]:
+        del sys.modules[name]
+
+
+def file_of(graph: str, defaults: dict[str, Any] | None = None, **more: Any) -> str:
+    tasks = {name: {"callable": f"yaml_tasks.steps:{name}"} for name in ALL}
+    return json.dumps({"flow": {"graph": graph, "defaults": defaults or {}}, "tasks": tasks} | more)
+
+
+def job_with(text: str, params: dict[str, Any] | None = None) -> Job:
+    return Job(
+        run_id=RUN_ID,
+        flow_name="from_yaml",
+        tag="default",
+        submitted_at=1.0,
+        params=params,
+        workflow_yaml=text,
+    )
+
+
+async def run(job: Job, allowed_modules: tuple[str, ...] = ()) -> FlowOutcome:
+    def resolver(name: str) -> Any:
+        raise AssertionError(f"the resolver was asked for {name}")
+
+    def ignore(progress: FlowProgress) -> None:
+        pass
+
+    executor = ThreadExecutor(resolver, allowed_modules)
+    try:
+        return await executor.run(job, ignore)
+    finally:
+        executor.close()
+
+
+# The gateway
+
+
+def test_an_accepted_file_is_known_by_its_bytes() -> None:
+    data = "# größe\nflow: {graph: a, defaults: {n: 3}}\n".encode()
+    checked = check_flow_yaml(data, max_bytes=len(data))
+    assert checked.text.encode() == data
+    assert checked.sha256 == hashlib.sha256(data).hexdigest()
+    assert checked.bytes == len(data)
+    assert checked.defaults == {"n": 3}
+
+
+def test_a_file_over_the_limit_is_too_large() -> None:
+    with pytest.raises(WorkflowTooLarge, match=r"flow\.yaml has 17 bytes; 16 are allowed") as caught:
+        check_flow_yaml(b"flow: {graph: a}\n", max_bytes=16)
+    assert (caught.value.entry.err_id, caught.value.status) == ("ERR-PYOCO-0016", 413)
+
+
+def test_size_is_looked_at_before_anything_else() -> None:
+    with pytest.raises(WorkflowTooLarge):
+        check_flow_yaml(b"\xff" * 100, max_bytes=99)
+
+
+def test_defaults_may_not_grow_over_the_limit_by_aliases() -> None:
+    data = ("flow: {graph: a, defaults: {x: &x " + "x" * 500 + ", y: [*x, *x, *x]}}").encode()
+    with pytest.raises(WorkflowTooLarge, match=r"flow\.defaults has .* bytes as JSON; 1,000 are allowed"):
+        check_flow_yaml(data, max_bytes=1_000)
+
+
+def test_a_gateway_does_not_know_which_tasks_a_worker_has() -> None:
+    check_flow_yaml(b"flow: {graph: some_plugin_task >> other}", max_bytes=1_000)
+
+
+def test_a_gateway_imports_nothing_that_a_file_names(module: str) -> None:
+    check_flow_yaml(file_of("start").encode(), max_bytes=10_000)
+    assert module not in sys.modules
+
+
+@pytest.mark.skipif(not HAS_NAMED_NODES, reason="this pyoco has no named nodes")
+def test_what_only_pyoco_knows_is_refused_at_the_gateway_too() -> None:
+    with pytest.raises(InvalidRequest, match=r"flow\.graph: Duplicate node name: x"):
+        check_flow_yaml(file_of("x: start >> x: double").encode(), max_bytes=10_000)
+
+
+# The job
+
+
+def test_the_file_travels_in_the_job_and_its_hash_in_the_snapshot() -> None:
+    checked = check_flow_yaml(file_of("start", {"n": 2}).encode(), max_bytes=10_000)
+    job = accept(
+        Submission(
+            flow_name="from_yaml",
+            tag="default",
+            params=checked.defaults,
+            workflow_yaml=checked.text,
+            workflow_yaml_sha256=checked.sha256,
+            workflow_yaml_bytes=checked.bytes,
+        ),
+        RUN_ID,
+        1.0,
+    )
+    assert wire.decode_job(wire.encode(job)) == job
+    assert (job.workflow_yaml, job.params) == (checked.text, {"n": 2})
+    snapshot = pending(job)
+    assert (snapshot.workflow_yaml_sha256, snapshot.workflow_yaml_bytes) == (checked.sha256, checked.bytes)
+    assert b"yaml_tasks" not in wire.encode(snapshot)
+
+
+def test_a_submission_without_a_file_has_no_traces_of_one() -> None:
+    job = accept(Submission(flow_name="f", tag="default"), RUN_ID, 1.0)
+    assert (job.workflow_yaml, job.workflow_yaml_sha256, job.workflow_yaml_bytes) == (None, None, None)
+
+
+# The worker
+
+
+@pytest.mark.parametrize("params", [None, {}, {"n": 4}])
+async def test_a_file_runs_with_its_defaults(params: dict[str, Any] | None) -> None:
+    outcome = await run(job_with(file_of("start >> double", {"n": 4}), params))
+    assert (outcome.ending, outcome.error) == (Ending.COMPLETED, None)
+    assert outcome.result == {"double": 8}
+    assert set(outcome.progress.tasks) == {"start", "double"}
+
+
+async def test_inputs_and_outputs_of_tasks_are_used() -> None:
+    tasks = {
+        "start": {"callable": "yaml_tasks.steps:start", "outputs": ["params.first"]},
+        "double": {"callable": "yaml_tasks.steps:double", "inputs": {"start": "$ctx.params.first"}},
+    }
+    outcome = await run(job_with(file_of("start >> double", {"n": 5}, tasks=tasks)))
+    assert outcome.result == {"double": 10}
+
+
+async def test_a_failing_task_fails_its_run() -> None:
+    outcome = await run(job_with(file_of("boom")))
+    assert (outcome.ending, outcome.error) == (Ending.EXECUTION_ERROR, "ValueError: no")
+
+
+@blocks_only
+@pytest.mark.parametrize(("mode", "taken"), [("l", "left"), ("other", "right")])
+async def test_a_switch_takes_one_branch(mode: str, taken: str) -> None:
+    outcome = await run(job_with(file_of("switch(on={{mode}}){ l: left; default: right }", {"mode": mode})))
+    assert outcome.result == {taken: taken}
+
+
+@blocks_only
+async def test_loops_repeat_their_body() -> None:
+    graph = (
+        "repeat(count={{times}}){ count }\n"
+        ">> foreach(over={{items}}, item=it){ note }  # each of them\n"
+        '>> until(cond="$ctx.params.n >= 7", max_iter=9){ count }'
+    )
+    outcome = await run(job_with(file_of(graph, {"n": 0, "times": 3, "items": ["a", "b"]})))
+    assert (outcome.ending, outcome.error) == (Ending.COMPLETED, None)
+    assert outcome.result == {"count": 7}
+    assert outcome.progress.task_records["note"].output == ["a", "b"]
+
+
+@blocks_only
+async def test_pipes_and_quoted_branches_are_expanded() -> None:
+    graph = 'pipe(both) >> switch(on=n){ 4: "left"; default: right }'
+    outcome = await run(job_with(file_of(graph, {"n": 4}, pipes={"both": "start >> double"})))
+    assert outcome.result == {"left": "left"}
+    assert outcome.progress.task_records["double"].output == 8
+
+
+@pytest.mark.skipif(not HAS_NAMED_NODES, reason="this pyoco has no named nodes")
+async def test_a_task_can_stand_under_two_names() -> None:
+    outcome = await run(job_with(file_of("first: left >> second: left")))
+    assert set(outcome.progress.tasks) == {"first", "second"}
+
+
+@operators_only
+async def test_parallel_tasks_join() -> None:
+    outcome = await run(job_with(file_of("(left & right) >> note")))
+    assert outcome.result == {"note": ["once"]}
+    assert set(outcome.progress.tasks) == {"left", "right", "note"}
+
+
+@operators_only
+async def test_operators_make_loops_and_switches() -> None:
+    graph = (
+        "flow >> count[3] >> note['$ctx.params.items'] >> count % ('$ctx.params.n >= 7', 9)\n"
+        "flow >> switch('$ctx.params.mode')['l' >> left, '*' >> (right >> note)]"
+    )
+    outcome = await run(job_with(file_of(graph, {"n": 0, "items": ["a", "b"], "mode": "l"})))
+    assert (outcome.ending, outcome.error) == (Ending.COMPLETED, None)
+    assert outcome.result == {"left": "left"}
+    assert outcome.progress.task_records["count"].output == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("flow: [", "flow.yaml, line "),
+        ("flows: {}", "flow.yaml, line 1, column 1: flows is not allowed"),
+        ("flow: {graph: 'print(1)'}", "flow.graph, line 1, column "),
+        ("\ufeffflow: {graph: a}", "flow.yaml, line 1, column 1: a byte order mark"),
+        (file_of("start >> strat"), "flow.graph: the task 'strat' is not defined (did you mean 'start'?)"),
+        (
+            file_of("a", tasks={"a": {"callable": "no_such_module:x"}}),
+            "tasks.a.callable: 'no_such_module:x' could not be loaded: ModuleNotFoundError",
+        ),
+        (
+            file_of("a", tasks={"a": {"callable": "yaml_tasks.steps:missing"}}),
+            "tasks.a.callable: 'yaml_tasks.steps:missing' could not be loaded: AttributeError",
+        ),
+        (
+            file_of("a", tasks={"a": {"callable": "yaml_tasks.broken:x"}}),
+            "tasks.a.callable: 'yaml_tasks.broken:x' could not be loaded: RuntimeError: half installed",
+        ),
+        (
+            file_of("a", tasks={"a": {"callable": "yaml_tasks.leaving:x"}}),
+            "tasks.a.callable: 'yaml_tasks.leaving:x' could not be loaded: SystemExit: 3",
+        ),
+        (
+            file_of("a", tasks={"a": {"callable": "yaml_tasks.steps:not_a_function"}}),
+            "tasks.a.callable: 'yaml_tasks.steps:not_a_function' is not a function",
+        ),
+    ],
+)
+async def test_a_file_that_cannot_run_ends_its_run_with_the_reason(text: str, error: str) -> None:
+    outcome = await run(job_with(text))
+    assert outcome.ending is Ending.EXECUTION_ERROR
+    assert outcome.error is not None
+    assert error in outcome.error
+
+
+@pytest.mark.parametrize("allowed", ["yaml_tasks", "yaml_tasks.steps", "other, yaml_tasks"])
+async def test_a_worker_runs_modules_that_it_allows(allowed: str) -> None:
+    settings = NatsBackendConfig(worker_allowed_modules=allowed)
+    outcome = await run(job_with(file_of("left")), settings.allowed_modules)
+    assert outcome.ending is Ending.COMPLETED
+
+
+@pytest.mark.parametrize("allowed", ["yaml", "yaml_tasks.step", "yaml_tasks.steps.more"])
+async def test_a_worker_does_not_even_import_other_modules(allowed: str, module: str) -> None:
+    outcome = await run(
+        job_with(file_of("left")), NatsBackendConfig(worker_allowed_modules=allowed).allowed_modules
+    )
+    assert outcome.ending is Ending.EXECUTION_ERROR
+    assert outcome.error == (
+        "tasks.start.callable: this worker may not run 'yaml_tasks.steps:start'; "
+        f"PYOCO_WORKER_ALLOWED_MODULES allows {allowed}"
+    )
+    assert module not in sys.modules
+
+
+def test_by_default_every_module_is_allowed() -> None:
+    assert NatsBackendConfig().allowed_modules == ()
+    assert NatsBackendConfig.from_env({"PYOCO_WORKER_ALLOWED_MODULES": "a.b, c"}).allowed_modules == (
+        "a.b",
+        "c",
+    )
+
+
+def test_allowed_modules_that_are_no_names_stop_the_start() -> None:
+    with pytest.raises(ConfigError, match="PYOCO_WORKER_ALLOWED_MODULES"):
+        NatsBackendConfig(worker_allowed_modules="a; b")
+
+
+async def test_tasks_come_from_discovery_modules_too(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setenv("PYOCO_DISCOVERY_MODULES", module)
+    outcome = await run(job_with("flow: {graph: found}"))
+    assert outcome.result == {"found": "found"}
+    assert set(outcome.progress.tasks) == {"found"}
+
+
+async def test_runs_do_not_inherit_from_each_other(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setenv("PYOCO_DISCOVERY_MODULES", module)
+    named = await run(job_with("flow: {graph: greet >> found}\ntasks: {greet: {inputs: {name: bob}}}"))
+    assert named.progress.task_records["greet"].output == "hello bob"
+    plain = await run(job_with("flow: {graph: found >> greet}"))
+    assert (plain.ending, plain.result) == (Ending.COMPLETED, {"greet": "hello nobody"})
+
+
+@pytest.mark.skipif(not HAS_USE, reason="this pyoco has no tasks.*.use")
+async def test_use_binds_a_registered_task(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setenv("PYOCO_DISCOVERY_MODULES", module)
+    outcome = await run(job_with("flow: {graph: hi}\ntasks: {hi: {use: greet, inputs: {name: bob}}}"))
+    assert outcome.result == {"hi": "hello bob"}
+    with pytest.raises(
+        ExecutionFailed, match="the tasks could not be loaded: ValueError: Task 'hi' uses unknown"
+    ):
+        load_flow("flow: {graph: hi}\ntasks: {hi: {use: nothing}}", "f")
+
+
+def test_a_loaded_flow_has_the_name_of_its_run() -> None:
+    flow = load_flow(file_of("start >> double"), "nightly", ())
+    assert flow.name == "nightly"
+    assert {task.name for task in flow.tasks} == {"start", "double"}
