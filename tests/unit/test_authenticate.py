@@ -6,6 +6,7 @@ import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Annotated
 
@@ -35,7 +36,7 @@ from pyoco_server.usecases import authenticate as module
 from pyoco_server.usecases.authenticate import Authenticate
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
-from pyoco_server.usecases.ports import Revision, Versioned
+from pyoco_server.usecases.ports import GatewayBackend, Revision, Versioned
 
 PEPPER = "pepper"
 SALT = b"0123456789abcdef"
@@ -418,7 +419,13 @@ async def test_a_run_of_the_gateway_belongs_to_the_tenant_of_its_key(
 ) -> None:
     ours = {"X-API-Key": await issue(keys, key("ours"), "ours")}
     theirs = {"X-API-Key": await issue(keys, key("theirs"), "theirs")}
-    app = create_app(AUTH_ON, open_backend=lambda: open_memory_gateway_backend(AUTH_ON))
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[GatewayBackend]:
+        async with open_memory_gateway_backend(AUTH_ON) as backend:
+            yield replace(backend, api_keys=keys)
+
+    app = create_app(AUTH_ON, open_backend=opened)
     app.add_middleware(ApiKeyMiddleware, config=AUTH_ON, ask_who=lambda _request: ask_who)
     with TestClient(app) as client:
         assert client.post("/runs", content=b"{not json").status_code == 401
