@@ -1,5 +1,6 @@
 """The composition root: the only place that knows which adapter stands behind which port."""
 
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -11,6 +12,7 @@ from uuid_utils import uuid7
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
+from pyoco_server.domain.api_keys import ApiKey
 from pyoco_server.domain.compaction import fit
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.runs import RunSnapshot
@@ -20,6 +22,7 @@ from pyoco_server.engine.process_executors import Limits, ProcessExecutors
 from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import topology
+from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
 from pyoco_server.jetstream.bucket_feed import BucketFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
@@ -38,7 +41,9 @@ __all__ = [
     "JetStreamBackend",
     "Limits",
     "ensure_resources",
+    "new_api_key",
     "new_run_id",
+    "new_salt",
     "new_thread_executors",
     "open_backend",
     "open_gateway_backend",
@@ -54,6 +59,7 @@ class JetStreamBackend:
     connection: NatsConnection
     runs: KvStore[RunSnapshot]
     workers: KvStore[WorkerRecord]
+    api_keys: JetStreamApiKeys
     queue: WorkQueue
     sources: JetStreamJobSources
     dead_letters: DlqStream
@@ -146,6 +152,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             wire.encode,
             wire.decode_worker,
         ),
+        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
         queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
@@ -203,3 +210,12 @@ async def open_process_executors(
 def new_run_id() -> str:
     """Time-ordered, so that ids of neighbouring runs stand together."""
     return str(uuid7())
+
+
+def new_api_key() -> ApiKey:
+    """256 random bits: what makes a fast hash of them enough."""
+    return ApiKey(secrets.token_hex(12), secrets.token_urlsafe(32))
+
+
+def new_salt() -> bytes:
+    return secrets.token_bytes(16)

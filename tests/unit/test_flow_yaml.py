@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job, Submission, accept, pending
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.flow_yaml import check_flow_yaml, load_flow
 from pyoco_server.engine.graph_grammar import HAS_BLOCKS, HAS_NAMED_NODES
-from pyoco_server.engine.thread_executor import ThreadExecutor
+from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import ConfigError, ExecutionFailed, InvalidRequest, WorkflowTooLarge
 
 RUN_ID = "0198c0de-0000-7000-8000-000000000001"
@@ -105,14 +106,22 @@ async def run(job: Job, allowed_modules: tuple[str, ...] = ()) -> FlowOutcome:
     def resolver(name: str) -> Any:
         raise AssertionError(f"the resolver was asked for {name}")
 
-    def ignore(progress: FlowProgress) -> None:
+    executors = ThreadExecutors(resolver, allowed_modules)
+    try:
+        flow = await executors.start(job, Nobody(), patience=1.0)
+        return await flow.outcome()
+    finally:
+        await executors.close()
+
+
+class Nobody:
+    """Does not listen to what a flow tells."""
+
+    def progressed(self, progress: FlowProgress) -> None:
         pass
 
-    executor = ThreadExecutor(resolver, allowed_modules)
-    try:
-        return await executor.run(job, ignore)
-    finally:
-        executor.close()
+    def printed(self, entries: Sequence[LogEntry]) -> None:
+        pass
 
 
 # The gateway

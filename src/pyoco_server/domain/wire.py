@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job, check
 from pyoco_server.domain.runs import RunSnapshot
@@ -45,6 +46,7 @@ decode_run = _decoding(RunSnapshot)
 decode_worker = _decoding(WorkerRecord)
 decode_claim = _decoding(Claim)
 decode_log_lines = _decoding(list[LogLine])
+decode_api_key = _decoding(ApiKeyRecord)
 
 
 def decode_job(data: bytes) -> Job:

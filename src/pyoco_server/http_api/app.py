@@ -8,7 +8,8 @@ from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import error_table
-from pyoco_server.http_api.gateway import Gateway, OpenBackend
+from pyoco_server.http_api.auth import ApiKeyMiddleware
+from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
 from pyoco_server.http_api.routes import health, runs, workers
 from pyoco_server.http_api.routes import metrics as metrics_route
@@ -34,6 +35,7 @@ def create_app(
 
     app = FastAPI(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
+    app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(MeasureRequests, metrics=metrics)
     app.include_router(health.router)
     app.router.routes.extend(runs.hot_routes)

@@ -9,6 +9,7 @@ from fastapi import Request
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.http_api.auth import AskWho, authentication
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
@@ -82,6 +83,7 @@ class Gateway:
         self._open_backend = open_backend
         self._backend: GatewayBackend | None = None
         self._use_cases: UseCases | None = None
+        self._ask_who: AskWho | None = None
         self._opened = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -98,6 +100,13 @@ class Gateway:
         if self._use_cases is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
         return self._use_cases
+
+    @property
+    def ask_who(self) -> AskWho:
+        """From the text of an API key to who holds it."""
+        if self._ask_who is None:
+            raise NatsUnavailable("nats unavailable: not connected yet")
+        return self._ask_who
 
     @property
     def read_model(self) -> UseCases:
@@ -142,7 +151,10 @@ class Gateway:
     async def _hold_backend(self) -> None:
         while not self._stopping.is_set():
             try:
-                async with self._open_backend() as backend:
+                async with (
+                    self._open_backend() as backend,
+                    authentication(self.config, backend.api_keys) as self._ask_who,
+                ):
                     await self._serve(backend)
             except IncompatibleNats:
                 raise

@@ -1,7 +1,7 @@
 """Typed values in a key-value bucket, written by compare-and-set only."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from nats.aio.msg import Msg
@@ -23,7 +23,7 @@ class _Entry:
     def __init__(self, data: bytes, revision: int, headers: dict[str, str]) -> None:
         self.data = data
         self.revision = Revision(revision)
-        self.is_removed = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+        self.is_removed = is_removal(headers)
 
 
 class KvStore(Generic[T]):
@@ -110,6 +110,11 @@ def _parse_headers(raw: bytes) -> dict[str, str]:
     lines = raw.decode("utf-8", errors="replace").split("\r\n")[1:]
     pairs = (line.partition(":") for line in lines if line)
     return {name: value.strip() for name, _, value in pairs}
+
+
+def is_removal(headers: Mapping[str, str]) -> bool:
+    """A key was removed by somebody, or by its age."""
+    return "KV-Operation" in headers or "Nats-Marker-Reason" in headers
 
 
 def sequence_of(message: Msg) -> int:

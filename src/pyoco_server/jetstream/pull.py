@@ -16,8 +16,8 @@ log = get_logger(__name__)
 
 EXPIRES_SEC = 30.0
 HEARTBEAT_SEC = 5.0
-SILENCE_SEC = 2 * HEARTBEAT_SEC + 1.0
-"""No message, heartbeat or end for so long: the requests are lost (a server restarted, a route broke)."""
+SILENCE_GRACE_SEC = 1.0
+"""No message, heartbeat or end for two heartbeats and this: the requests are lost (say, a route broke)."""
 RETRY_SEC = 0.25
 """After the server refused a request, so that a missing consumer is not asked for in a tight loop."""
 
@@ -38,19 +38,26 @@ class PullConsumer:
         consumer: str,
         on_message: Callable[[Msg], None],
         on_ended: Callable[[], None],
+        *,
+        heartbeat: float = HEARTBEAT_SEC,
     ) -> None:
         self._connection = connection
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._consumer = consumer
         self._on_message = on_message
         self._on_ended = on_ended
+        self._heartbeat = heartbeat
+        self._silence = 2 * heartbeat + SILENCE_GRACE_SEC
         self._inbox = connection.new_inbox()
         self._subscription: Subscription | None = None
         self._open: dict[str, int] = {}
         """The inbox of each open request, oldest first, and how many messages it still may bring."""
         self._numbers = 0
         self._last_sign = 0.0
+        self._heard_at = float("-inf")
         self._not_before = 0.0
+        self.is_idle = False
+        """Whether the last thing the server said was that there is nothing to send."""
         self.refusal: str | None = None
         """What the server said when it refused the last request, say that the consumer is gone."""
 
@@ -69,9 +76,14 @@ class PullConsumer:
     @property
     def requested(self) -> int:
         """How many messages are asked for and have not come."""
-        if self._open and _now() - self._last_sign > SILENCE_SEC:
+        if self._open and _now() - self._last_sign > self._silence:
             self._open.clear()
         return sum(self._open.values())
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the server said anything. Our own asking does not count."""
+        return _now() - self._heard_at
 
     @property
     def wait_before_asking(self) -> float:
@@ -80,6 +92,7 @@ class PullConsumer:
     def forget(self) -> None:
         """The open requests are worth nothing any more (say, after a reconnect)."""
         self._open.clear()
+        self.is_idle = False
         self._on_ended()
 
     async def ask(self, wanted: int) -> None:
@@ -94,7 +107,7 @@ class PullConsumer:
         body = {
             "batch": lacking,
             "expires": int(EXPIRES_SEC * NANOSECONDS),
-            "idle_heartbeat": int(HEARTBEAT_SEC * NANOSECONDS),
+            "idle_heartbeat": int(self._heartbeat * NANOSECONDS),
         }
         try:
             await self._connection.publish(self._subject, msgspec.json.encode(body), reply=reply)
@@ -107,7 +120,7 @@ class PullConsumer:
         Not `wait_for`: before Python 3.12 that can lose a cancellation.
         """
         if not event.is_set():
-            patience = self.wait_before_asking or max(0.0, self._last_sign + SILENCE_SEC - _now())
+            patience = self.wait_before_asking or max(0.0, self._last_sign + self._silence - _now())
             waiter = asyncio.ensure_future(event.wait())
             try:
                 await asyncio.wait({waiter}, timeout=patience)
@@ -118,12 +131,15 @@ class PullConsumer:
     async def _received(self, message: Msg) -> None:
         """A message keeps the subject it was stored under; only a status comes on the request's own inbox."""
         status = (message.headers or {}).get("Status")
+        self._heard_at = _now()
         if status is None:
-            self._last_sign = _now()
+            self._last_sign = self._heard_at
+            self.is_idle = False
             self._count_arrival()
             self._on_message(message)
         elif status == _IDLE_HEARTBEAT:
-            self._last_sign = _now()
+            self._last_sign = self._heard_at
+            self.is_idle = message.subject in self._open
         elif message.subject in self._open:
             self._ended(message.subject, status, (message.headers or {}).get("Description", ""))
 

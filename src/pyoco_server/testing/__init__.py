@@ -1,10 +1,17 @@
 """All ports in memory, for tests without a server. One suite proves that they behave as JetStream does."""
 
 from pyoco_server.testing.memory import (
+    MemoryApiKeys,
     MemoryBackend,
     MemoryGatewayBackend,
     open_memory_backend,
     open_memory_gateway_backend,
 )
 
-__all__ = ["MemoryBackend", "MemoryGatewayBackend", "open_memory_backend", "open_memory_gateway_backend"]
+__all__ = [
+    "MemoryApiKeys",
+    "MemoryBackend",
+    "MemoryGatewayBackend",
+    "open_memory_backend",
+    "open_memory_gateway_backend",
+]

@@ -4,10 +4,12 @@ Every method may raise `NatsUnavailable`: the store did not answer in time, so w
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Generic, NewType, Protocol, TypeVar
 
 from msgspec import Struct
 
+from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.dispositions import DeadLetter
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
@@ -87,6 +89,27 @@ class Feed(Protocol[T]):
 RunStore = Store[RunSnapshot]
 WorkerStore = Store[WorkerRecord]
 ClaimStore = Store[Claim]
+
+
+class ApiKeyFeed(Protocol):
+    """All API keys as this process knows them without asking, kept up to date by whoever stores them."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether every change is in it but those of the last second. If not, the store has to be asked."""
+        ...
+
+    def known(self, key_id: str) -> ApiKeyRecord | None: ...
+
+
+class ApiKeyStore(Store[ApiKeyRecord], Protocol):
+    """Records by `record_key(key_id)`."""
+
+    async def list_keys(self) -> list[ApiKeyRecord]:
+        """All of them, oldest change first."""
+        ...
+
+    def follow_keys(self) -> AbstractAsyncContextManager[ApiKeyFeed]: ...
 
 
 class IndexedPage(Struct, frozen=True):
@@ -211,6 +234,8 @@ class Backend(Protocol):
     def runs(self) -> RunStore: ...
     @property
     def workers(self) -> WorkerStore: ...
+    @property
+    def api_keys(self) -> ApiKeyStore: ...
     @property
     def queue(self) -> JobQueue: ...
     @property

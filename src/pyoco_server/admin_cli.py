@@ -1,0 +1,110 @@
+"""`pyoco-server-admin`: issue, list and revoke API keys, as JSON on stdout."""
+
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import cyclopts
+import msgspec
+from cyclopts import Parameter
+
+from pyoco_server.cli.failures import FAILED, told_to_the_user
+from pyoco_server.cli.loop import run
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.logs import configure_logging
+from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
+from pyoco_server.usecases.ports import ApiKeyStore
+from pyoco_server.wiring import new_api_key, new_salt, open_backend
+
+app = cyclopts.App(
+    name="pyoco-server-admin",
+    help="Administer a pyoco-server, through its NATS.",
+    exit_on_error=False,  # with 2, where the contract says 1
+)
+api_key = cyclopts.App(
+    name="api-key", help="Keys for clients of a gateway with PYOCO_HTTP_AUTH_MODE=api_key."
+)
+app.command(api_key)
+
+Settings = Annotated[NatsBackendConfig, Parameter(parse=False)]
+
+
+@app.meta.default
+def launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)], nats_url: str | None = None
+) -> None:
+    """Run a command.
+
+    Parameters
+    ----------
+    nats_url
+        The NATS of the server (also: PYOCO_NATS_URL).
+    """
+    command, bound, ignored = app.parse_args(tokens)
+    with told_to_the_user():
+        if "config" in ignored:
+            bound.arguments["config"] = _settings(nats_url)
+        command(*bound.args, **bound.kwargs)
+
+
+@api_key.command
+def create(*, tenant: str, config: Settings) -> None:
+    """Issue a key and print it. This is the only time it is shown.
+
+    Parameters
+    ----------
+    tenant
+        Whom the key's runs belong to: [A-Za-z0-9_-]{1,64}.
+    """
+    _print_answer(
+        config,
+        lambda keys: IssueApiKey(keys, time.time, config.auth_pepper)(tenant, new_api_key(), new_salt()),
+    )
+
+
+@api_key.command(name="list")
+def list_(*, config: Settings) -> None:
+    """Print all keys, revoked ones too."""
+    _print_answer(config, list_api_keys)
+
+
+@api_key.command
+def revoke(*, key_id: str, config: Settings) -> None:
+    """Refuse a key from now on. Gateways follow within a second.
+
+    Parameters
+    ----------
+    key_id
+        The key, by its id: what stands between `pyoco_` and the dot.
+    """
+    _print_answer(config, lambda keys: revoke_api_key(keys, key_id, time.time))
+
+
+def _settings(nats_url: str | None) -> NatsBackendConfig:
+    config = NatsBackendConfig.from_env(nats_url=nats_url)
+    # stdout is for the answer; and of the logs only what went wrong is of interest here.
+    configure_logging(
+        service="pyoco-server:admin", level="WARNING", log_format=config.log_format, stream=sys.stderr
+    )
+    return config
+
+
+def _print_answer(config: NatsBackendConfig, ask: Callable[[ApiKeyStore], Awaitable[Any]]) -> None:
+    async def answer() -> Any:
+        async with open_backend(config, name="pyoco-server-admin") as backend:
+            return await ask(backend.api_keys)
+
+    text = msgspec.json.format(msgspec.json.encode(run(answer())), indent=2)
+    print(text.decode())
+
+
+def main() -> None:
+    try:
+        app.meta()
+    except cyclopts.CycloptsError:  # which has printed itself
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""API keys: the text a client presents, the record that is stored of it, and whether the two belong together.
+
+The record is shared with servers of another make, so its fields and the meaning of `pbkdf2_hmac_sha256` are
+fixed. docs/decisions/0003-api-key-hashing.md says why new records are hashed differently.
+"""
+
+import binascii
+import hashlib
+import hmac
+import re
+from base64 import b64decode, urlsafe_b64encode
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pyoco_server.errors import InvalidRequest
+
+PBKDF2 = "pbkdf2_hmac_sha256"
+HMAC = "hmac_sha256"
+MAX_ITERATIONS = 5_000_000
+"""A record that asks for more would let whoever wrote it occupy a processor at will."""
+
+_KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TENANT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_KEY_TEXT = re.compile(r"pyoco_([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{16,256})")
+
+
+class ApiKey(Struct, frozen=True):
+    """A key as its holder has it. The secret is never stored and never logged."""
+
+    key_id: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"ApiKey({self.key_id!r}, ***)"
+
+    @property
+    def text(self) -> str:
+        return f"pyoco_{self.key_id}.{self.secret}"
+
+
+class ApiKeyRecord(Struct, frozen=True, kw_only=True):
+    """What is stored of a key."""
+
+    key_id: str
+    tenant_id: str
+    kdf: str
+    iterations: int
+    salt_b64: str
+    hash_b64: str
+    created_at: float | None = None
+    revoked_at: float | None = None
+
+    @property
+    def is_revoked(self) -> bool:
+        return self.revoked_at is not None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether checking a secret against it takes milliseconds instead of microseconds."""
+        return self.kdf == PBKDF2
+
+
+def parse(text: str) -> ApiKey | None:
+    """The key in a header's text; None for anything else."""
+    found = _KEY_TEXT.fullmatch(text)
+    return ApiKey(found[1], found[2]) if found else None
+
+
+def is_key_id(text: str) -> bool:
+    return _KEY_ID.fullmatch(text) is not None
+
+
+def require_tenant_id(text: str) -> str:
+    if _TENANT_ID.fullmatch(text) is None:
+        raise InvalidRequest(f"tenant {text!r} must match [A-Za-z0-9_-]{{1,64}}")
+    return text
+
+
+def record_key(key_id: str) -> str:
+    """Where the record stands in its bucket."""
+    return f"api_keys.{key_id}"
+
+
+def new_record(
+    key_id: str, tenant_id: str, secret: str, salt: bytes, pepper: str, now: float
+) -> ApiKeyRecord:
+    return ApiKeyRecord(
+        key_id=key_id,
+        tenant_id=require_tenant_id(tenant_id),
+        kdf=HMAC,
+        iterations=1,
+        salt_b64=_to_base64(salt),
+        hash_b64=_to_base64(_hmac(secret, salt, pepper)),
+        created_at=now,
+    )
+
+
+def revoked(record: ApiKeyRecord, now: float) -> ApiKeyRecord:
+    """A key is revoked once: the first moment stays."""
+    return record if record.is_revoked else replace(record, revoked_at=now)
+
+
+def verify(record: ApiKeyRecord, secret: str, pepper: str) -> bool:
+    """Whether the record was made of this secret. How long it takes says nothing of how near a guess was."""
+    salt, expected = _from_base64(record.salt_b64), _from_base64(record.hash_b64)
+    if salt is None or not expected:
+        return False
+    found = _hash(record, secret, salt, pepper)
+    return found is not None and hmac.compare_digest(found, expected)
+
+
+def fingerprint(secret: str, process_key: bytes) -> bytes:
+    """What a process may remember of a secret: useless to whoever does not have `process_key`."""
+    return hashlib.blake2b(secret.encode(), key=process_key, digest_size=32).digest()
+
+
+def _hash(record: ApiKeyRecord, secret: str, salt: bytes, pepper: str) -> bytes | None:
+    """As the record says; None when it says something we do not do."""
+    if record.kdf == HMAC:
+        return _hmac(secret, salt, pepper)
+    if record.kdf == PBKDF2 and 1 <= record.iterations <= MAX_ITERATIONS:
+        return hashlib.pbkdf2_hmac("sha256", _bytes(secret + pepper), salt, record.iterations)
+    return None
+
+
+def _hmac(secret: str, salt: bytes, pepper: str) -> bytes:
+    # HMAC pads short keys with zeros; hashing first keeps every pepper apart from every other.
+    return hmac.digest(hashlib.sha256(salt + _bytes(pepper)).digest(), secret.encode(), "sha256")
+
+
+def _bytes(text: str) -> bytes:
+    """A pepper comes from the environment, whose bytes need not be UTF-8."""
+    return text.encode("utf-8", errors="surrogateescape")
+
+
+def _to_base64(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _from_base64(text: str) -> bytes | None:
+    """Either alphabet, padded or not; None when it is neither."""
+    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None

@@ -1,0 +1,188 @@
+"""All API keys in memory, kept up to date by a pull consumer over their bucket.
+
+The consumer has no acknowledgements, so its own numbering is the proof that nothing was missed. After a gap,
+a reconnect or a lost consumer everything is read again from the start: a key that was removed in between has
+left no trace that one could continue from.
+"""
+
+import asyncio
+from uuid import uuid4
+
+from nats.aio.msg import Msg
+
+from pyoco_server.domain import wire
+from pyoco_server.domain.api_keys import ApiKeyRecord, record_key
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, ApiError, NatsConnection
+from pyoco_server.jetstream.kv_store import is_removal
+from pyoco_server.jetstream.pull import PullConsumer
+from pyoco_server.jetstream.streams import CONSUMER_NOT_FOUND, NANOSECONDS
+from pyoco_server.logs import best_effort, get_logger
+
+log = get_logger(__name__)
+
+HEARTBEAT_SEC = 0.25
+CURRENT_SEC = 0.75
+"""Longer silence is not trusted: the store is asked, early enough for a revocation to count in a second."""
+LOOK_SEC = 0.5
+"""How often the follower looks whether its request fell silent."""
+BATCH = 1_000
+INACTIVE_SEC = 60.0
+"""The server removes the consumer of a gateway that is gone."""
+STOP_PATIENCE_SEC = 2 * REQUEST_TIMEOUT_SEC
+
+
+class JetStreamApiKeyFeed:
+    def __init__(self, connection: NatsConnection, bucket: str) -> None:
+        self._connection = connection
+        self._stream = f"KV_{bucket}"
+        self._prefix = f"$KV.{bucket}.{record_key('')}"
+        self._name = f"pyoco_api_keys_{uuid4().hex}"
+        self._something_happened = asyncio.Event()
+        self._consumer = PullConsumer(
+            connection,
+            self._stream,
+            self._name,
+            self._arrived,
+            self._something_happened.set,
+            heartbeat=HEARTBEAT_SEC,
+        )
+        self._records: dict[str, ApiKeyRecord] = {}
+        self._next = 1
+        self._lost = True
+        self._caught_up = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def is_current(self) -> bool:
+        return (
+            self._caught_up.is_set()
+            and not self._lost
+            and self._consumer.refusal is None
+            and self._consumer.silent_for < CURRENT_SEC
+        )
+
+    def known(self, key_id: str) -> ApiKeyRecord | None:
+        return self._records.get(key_id)
+
+    async def all_records(self) -> list[ApiKeyRecord]:
+        """Raises NatsUnavailable when they do not arrive in time."""
+        waiter = asyncio.ensure_future(self._caught_up.wait())
+        done, _ = await asyncio.wait({waiter}, timeout=STOP_PATIENCE_SEC)
+        waiter.cancel()
+        if not done:
+            raise NatsUnavailable("nats unavailable: the API keys could not be read in time")
+        return list(self._records.values())
+
+    async def open(self) -> None:
+        await self._consumer.open()
+        self._connection.on_reconnect(self._lose)
+        self._following = asyncio.ensure_future(self._follow())
+
+    async def close(self) -> None:
+        self._stopping = True
+        self._something_happened.set()
+        self._connection.forget_callback(self._lose)
+        # Asked, not cancelled: before Python 3.12 a cancellation can get lost inside a request.
+        done, _ = await asyncio.wait({self._following}, timeout=STOP_PATIENCE_SEC)
+        if not done:
+            self._following.cancel()
+        with best_effort(log, "api_keys.unfollow", NatsUnavailable):
+            await self._consumer.close()
+            if self._connection.is_connected:
+                await self._delete_consumer()
+
+    async def _follow(self) -> None:
+        while not self._stopping:
+            self._something_happened.clear()
+            with best_effort(log, "api_keys.follow", NatsUnavailable):
+                await self._go_on()
+            await self._wait()
+
+    async def _go_on(self) -> None:
+        if not self._connection.is_connected:
+            return
+        if self._lost or self._consumer.refusal is not None:
+            await self._start_over()
+        await self._consumer.ask(BATCH)
+        if self._consumer.is_idle:
+            # The last record on the way may have been removed before it was sent.
+            self._caught_up.set()
+
+    async def _start_over(self) -> None:
+        self._caught_up.clear()
+        # Before the requests: a reconnect during them must not be forgotten.
+        self._lost = False
+        try:
+            await self._delete_consumer()
+            self._records.clear()
+            self._next = 1
+            waiting = await self._create_consumer()
+        except BaseException:
+            self._lost = True
+            raise
+        self._consumer.refusal = None
+        self._consumer.forget()
+        if waiting == 0:
+            self._caught_up.set()
+
+    async def _create_consumer(self) -> int:
+        """How many records there are to read."""
+        subject = f"{self._prefix}*"
+        config = {
+            "name": self._name,
+            "deliver_policy": "last_per_subject",
+            "ack_policy": "none",
+            "filter_subject": subject,
+            "inactive_threshold": int(INACTIVE_SEC * NANOSECONDS),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        answer = await self._connection.api(
+            f"CONSUMER.CREATE.{self._stream}.{self._name}.{subject}",
+            {"stream_name": self._stream, "config": config, "action": "create"},
+        )
+        return int(answer.get("num_pending", 0))
+
+    async def _delete_consumer(self) -> None:
+        try:
+            await self._connection.api(f"CONSUMER.DELETE.{self._stream}.{self._name}")
+        except ApiError as error:
+            if error.err_code != CONSUMER_NOT_FOUND:
+                raise
+
+    def _lose(self) -> None:
+        self._lost = True
+        self._something_happened.set()
+
+    def _arrived(self, message: Msg) -> None:
+        if message.metadata.sequence.consumer != self._next:
+            self._lose()
+            return
+        self._next += 1
+        self._take(message)
+        if message.metadata.num_pending == 0:
+            self._caught_up.set()
+        self._something_happened.set()
+
+    def _take(self, message: Msg) -> None:
+        key_id = message.subject.removeprefix(self._prefix)
+        self._records.pop(key_id, None)  # and to the end: the order is that of the changes
+        if is_removal(message.headers or {}):
+            return
+        try:
+            self._records[key_id] = wire.decode_api_key(message.data)
+        except wire.Unreadable as error:
+            log.warning(
+                "an API key record is unreadable, its key is refused",
+                action="api_keys.unreadable",
+                key_id=key_id,
+                exc_info=error,
+            )
+
+    async def _wait(self) -> None:
+        waiter = asyncio.ensure_future(self._something_happened.wait())
+        try:
+            await asyncio.wait({waiter}, timeout=LOOK_SEC)
+        finally:
+            waiter.cancel()
