@@ -129,7 +129,7 @@ class _Teller:
     def printed(self, entry: LogEntry) -> None:
         with self._lock:
             self._printed.append(entry)
-        if self._is_live and entry.text.endswith("\n"):
+        if self._is_live:
             self._send_printed()
 
     def take_printed(self) -> list[LogEntry]:

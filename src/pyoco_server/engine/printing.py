@@ -12,6 +12,9 @@ from pyoco_server.domain.task_logs import LogBudget, LogEntry
 
 OnPrinted = Callable[[LogEntry], None]
 
+MAX_LINE = 8 * 1024
+"""A longer line is told in pieces: something may print for ever without ending its line."""
+
 
 class PrintCatcher:
     """Stands in for stdout and stderr of the process while one flow runs.
@@ -24,11 +27,15 @@ class PrintCatcher:
         self._on_printed = on_printed
         self._passes_through = passes_through
         self._budget = LogBudget()
-        self._tasks = threading.local()
+        self._lock = threading.Lock()
+        self._tasks: dict[int, str | None] = {}
+        self._unended: dict[tuple[int, str], str] = {}
 
     def entered(self, task: str | None) -> None:
         """The calling thread is in this task from now on."""
-        self._tasks.name = task
+        thread = threading.get_ident()
+        self._end_lines(thread)
+        self._tasks[thread] = task
 
     @contextmanager
     def catching(self) -> Iterator[None]:
@@ -39,10 +46,30 @@ class PrintCatcher:
             yield
         finally:
             sys.stdout, sys.stderr = before
+            for thread, _ in list(self._unended):
+                self._end_lines(thread)
 
     def printed(self, stream: str, text: str) -> None:
-        task = getattr(self._tasks, "name", None)
-        kept = self._budget.take(task, text)
+        """Whole lines are told, the rest waits for its end: `print` writes a line in several pieces."""
+        thread = threading.get_ident()
+        with self._lock:
+            held = self._unended.get((thread, stream), "") + text
+            end = len(held) if len(held) > MAX_LINE else held.rfind("\n") + 1
+            self._unended[thread, stream] = held[end:]
+        if end:
+            self._tell(thread, stream, held[:end])
+
+    def _end_lines(self, thread: int) -> None:
+        for stream in ("stdout", "stderr"):
+            with self._lock:
+                held = self._unended.pop((thread, stream), "")
+            if held:
+                self._tell(thread, stream, held)
+
+    def _tell(self, thread: int, stream: str, text: str) -> None:
+        task = self._tasks.get(thread)
+        with self._lock:
+            kept = self._budget.take(task, text)
         if kept:
             self._on_printed(LogEntry(task, stream, kept, time.time()))
 

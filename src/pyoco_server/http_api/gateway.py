@@ -20,6 +20,7 @@ from pyoco_server.usecases.list_runs import ListRuns
 from pyoco_server.usecases.list_workers import HideWorker, ListWorkers
 from pyoco_server.usecases.own_writes import OwnWrites
 from pyoco_server.usecases.ports import GatewayBackend
+from pyoco_server.usecases.read_logs import ReadLogs
 from pyoco_server.usecases.read_run import ReadRun
 from pyoco_server.usecases.submit_batch import SubmitBatch
 from pyoco_server.usecases.submit_once import SubmitOnce
@@ -54,8 +55,9 @@ class UseCases:
         self.submit_once = SubmitOnce(backend.claims, self.submit_run, clock, new_run_id)
         self.submit_batch = SubmitBatch(self.submit_run)
         self.read_run = ReadRun(backend.runs, self.follow_workers, clock, timeout)
+        self.read_logs = ReadLogs(self.read_run, backend.task_logs)
         self.list_runs = ListRuns(backend.runs, backend.run_index, own_writes)
-        self.watch_run = WatchRun(backend.runs, hub, clock)
+        self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
         self.cancel_run = CancelRun(backend.runs, own_writes, clock)
         self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
         self.list_workers = ListWorkers(self.follow_workers, clock, timeout)

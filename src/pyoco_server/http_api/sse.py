@@ -6,10 +6,9 @@ import msgspec
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 
-from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.http_api.views import snapshot_view
-from pyoco_server.usecases.ports import Clock, Versioned
-from pyoco_server.usecases.watch_run import Heartbeat
+from pyoco_server.usecases.ports import Clock
+from pyoco_server.usecases.watch_run import Heartbeat, WatchEvent
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies must pass events on as they come."""
@@ -21,13 +20,15 @@ def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
 
 async def run_events(
     run_id: str,
-    events: AsyncIterator[Versioned[RunSnapshot] | Heartbeat],
+    events: AsyncIterator[WatchEvent],
     include: Collection[str],
     clock: Clock,
 ) -> AsyncIterator[bytes]:
     async for event in events:
         if isinstance(event, Heartbeat):
             yield _event("heartbeat", {"run_id": run_id, "ts": event.at})
+        elif isinstance(event, list):
+            yield _event("log", {"run_id": run_id, "lines": event, "ts": clock()})
         else:
             data = {"run_id": run_id, "snapshot": snapshot_view(event.value, include), "ts": clock()}
             yield _event("snapshot", data, str(event.revision))

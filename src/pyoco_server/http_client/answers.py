@@ -83,12 +83,22 @@ class Tasks(TypedDict):
     task_records_truncated: bool
 
 
-class _Snapshot(TypedDict, total=False):
+class LogLine(TypedDict):
+    attempt: int
+    n: int
+    task: str | None
+    stream: str
+    text: str
+    ts: float
+
+
+class _EventExtras(TypedDict, total=False):
     snapshot: Run
+    lines: list[LogLine]
 
 
-class RunEvent(_Snapshot):
-    """`event` is `snapshot` or `heartbeat`; only a snapshot has one."""
+class RunEvent(_EventExtras):
+    """`event` is `snapshot`, `log` or `heartbeat`."""
 
     event: str
     id: str

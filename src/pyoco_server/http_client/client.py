@@ -10,6 +10,7 @@ import httpx2
 
 from pyoco_server.errors import CancelTimedOut, GatewayUnreachable
 from pyoco_server.http_client.answers import (
+    LogLine,
     Run,
     RunEvent,
     RunPage,
@@ -99,6 +100,12 @@ class PyocoHttpClient:
     def get_tasks(self, run_id: str) -> Tasks:
         tasks: Tasks = self._call("GET", _run(run_id, "/tasks"))
         return tasks
+
+    def get_logs(self, run_id: str, task: str | None = None, limit: int | None = None) -> list[LogLine]:
+        """What the run's flow printed, oldest first."""
+        answer = self._call("GET", _run(run_id, "/logs"), params=_given({"task": task, "limit": limit}))
+        lines: list[LogLine] = answer["lines"]
+        return lines
 
     def list_runs(
         self,

@@ -1,30 +1,46 @@
 """One feed, many watchers: each is told of the newest snapshot of its run, and never has to catch up."""
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from msgspec import Struct
+
 from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.errors import TooManyWatchers
 from pyoco_server.usecases.ports import Change, Versioned
+
+MAX_LINES_WAITING = 1000
+"""Printed lines for a watcher that does not read; older ones are dropped here, the log has them."""
+
+
+class News(Struct, frozen=True):
+    snapshot: Versioned[RunSnapshot] | None
+    lines: list[LogLine]
 
 
 class Watcher:
     """The newest news of one run. A slow reader misses steps in between, never the last one."""
 
     def __init__(self) -> None:
-        self._news: Versioned[RunSnapshot] | None = None
+        self._snapshot: Versioned[RunSnapshot] | None = None
+        self._lines: deque[LogLine] = deque(maxlen=MAX_LINES_WAITING)
         self._arrived = asyncio.Event()
 
-    def tell(self, news: Versioned[RunSnapshot]) -> None:
-        self._news = news
+    def tell(self, snapshot: Versioned[RunSnapshot]) -> None:
+        self._snapshot = snapshot
+        self._arrived.set()
+
+    def printed(self, lines: Iterable[LogLine]) -> None:
+        self._lines.extend(lines)
         self._arrived.set()
 
     def wake(self) -> None:
         self._arrived.set()
 
-    async def next(self, timeout: float) -> Versioned[RunSnapshot] | None:  # noqa: ASYNC109
+    async def next(self, timeout: float) -> News | None:  # noqa: ASYNC109
         """What is new, or None when nothing happened for `timeout` seconds."""
         if not self._arrived.is_set():
             waiter = asyncio.ensure_future(self._arrived.wait())
@@ -33,7 +49,11 @@ class Watcher:
             finally:
                 waiter.cancel()
         self._arrived.clear()
-        news, self._news = self._news, None
+        if self._snapshot is None and not self._lines:
+            return None
+        news = News(self._snapshot, list(self._lines))
+        self._snapshot = None
+        self._lines.clear()
         return news
 
 

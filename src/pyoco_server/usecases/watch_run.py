@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from pyoco_server.domain.names import is_run_id
 from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.errors import RunNotFound
 from pyoco_server.usecases.callers import Caller, may_see
-from pyoco_server.usecases.ports import Clock, Revision, RunStore, Versioned
+from pyoco_server.usecases.ports import Clock, Revision, RunStore, TaskLogs, Versioned
 from pyoco_server.usecases.watch_hub import Watcher, WatchHub
 
 HEARTBEAT_SEC = 1.5
@@ -18,6 +19,9 @@ HEARTBEAT_SEC = 1.5
 
 class Heartbeat(Struct, frozen=True):
     at: float
+
+
+WatchEvent = Versioned[RunSnapshot] | list[LogLine] | Heartbeat
 
 
 class WatchRequest(Struct, frozen=True, kw_only=True):
@@ -30,8 +34,9 @@ class WatchRequest(Struct, frozen=True, kw_only=True):
 
 
 class WatchRun:
-    def __init__(self, runs: RunStore, hub: WatchHub, clock: Clock) -> None:
+    def __init__(self, runs: RunStore, task_logs: TaskLogs, hub: WatchHub, clock: Clock) -> None:
         self._runs = runs
+        self._task_logs = task_logs
         self._hub = hub
         self._clock = clock
 
@@ -41,7 +46,7 @@ class WatchRun:
         if current is None or not may_see(caller, current.value):
             raise RunNotFound
 
-    async def __call__(self, wanted: WatchRequest) -> AsyncIterator[Versioned[RunSnapshot] | Heartbeat]:
+    async def __call__(self, wanted: WatchRequest) -> AsyncIterator[WatchEvent]:
         with self._hub.watching(wanted.run_id) as watcher:
             current = await self._runs.get(wanted.run_id)
             if current is None:
@@ -50,12 +55,16 @@ class WatchRun:
                 yield current
             if current.value.status.is_terminal:
                 return
-            async for event in self._changes(watcher, current.revision, wanted.timeout):
-                yield event
+            stop = await self._task_logs.follow(wanted.run_id, watcher.printed)
+            try:
+                async for event in self._changes(watcher, current.revision, wanted.timeout):
+                    yield event
+            finally:
+                await stop()
 
     async def _changes(
         self, watcher: Watcher, seen: Revision, patience: float | None
-    ) -> AsyncIterator[Versioned[RunSnapshot] | Heartbeat]:
+    ) -> AsyncIterator[WatchEvent]:
         loop = asyncio.get_running_loop()
         deadline = None if patience is None else loop.time() + patience
         while not self._hub.is_closed:
@@ -65,10 +74,13 @@ class WatchRun:
             news = await watcher.next(left)
             if news is None:
                 yield Heartbeat(self._clock())
-            elif news.revision > seen:
-                seen = news.revision
-                yield news
-                if news.value.status.is_terminal:
+                continue
+            if news.lines:  # before the snapshot: what was printed belongs in front of the end
+                yield news.lines
+            if news.snapshot is not None and news.snapshot.revision > seen:
+                seen = news.snapshot.revision
+                yield news.snapshot
+                if news.snapshot.value.status.is_terminal:
                     return
 
 

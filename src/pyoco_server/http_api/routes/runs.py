@@ -1,5 +1,6 @@
 """Runs: submit, read, list, watch, cancel."""
 
+import asyncio
 import time
 from typing import Annotated, Any, Literal
 
@@ -11,10 +12,12 @@ from starlette.routing import Route
 from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import InvalidListQuery, InvalidRequest, PyocoServerError, RequestTooLarge
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_table import error_body
+from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, gateway_of
 from pyoco_server.http_api.refusals import places, refusing_with
 from pyoco_server.http_api.sse import event_stream, run_events
@@ -143,6 +146,30 @@ def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submis
     return _submission(wanted, caller, default_tag)
 
 
+@router.post(
+    "/runs/yaml",
+    summary="Submit a flow.yaml",
+    openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
+)
+async def submit_yaml(request: Request) -> Response:
+    """The flow comes with the run. Its params are the file's `flow.defaults`."""
+    gateway, caller = gateway_of(request), caller_of(request)
+    form = await read_flow_form(request, gateway.config.workflow_yaml_max_bytes)
+    # In a thread: refusing a hostile file may take some milliseconds of computing.
+    checked = await asyncio.to_thread(check_flow_yaml, form.workflow, gateway.config.workflow_yaml_max_bytes)
+    submission = Submission(
+        flow_name=form.flow_name,
+        params=checked.defaults,
+        tag=form.tag or gateway.config.default_tag,
+        tenant_id=caller.tenant_id,
+        api_key_id=caller.api_key_id,
+        workflow_yaml=checked.text,
+        workflow_yaml_sha256=checked.sha256,
+        workflow_yaml_bytes=checked.bytes,
+    )
+    return await _submit(gateway, submission, _idempotency_key(request))
+
+
 def _submission(wanted: RunSubmitRequest, caller: Caller, default_tag: str) -> Submission:
     return Submission(
         flow_name=wanted.flow_name,
@@ -199,6 +226,19 @@ async def get_tasks(request: Request, run_id: str) -> Response:
     return json_response(tasks_view(view.snapshot))
 
 
+@router.get("/runs/{run_id}/logs", summary="What a run's flow printed")
+async def get_logs(
+    request: Request,
+    run_id: str,
+    *,
+    task: Annotated[str | None, Query(description="of this task only")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="the last so many lines")] = 1000,
+) -> Response:
+    """Kept per task up to 64 KiB and per run up to 1 MiB, for `PYOCO_LOGS_MAX_AGE_SEC`."""
+    lines = await gateway_of(request).use_cases.read_logs(run_id, caller_of(request), task, limit)
+    return json_response({"run_id": run_id, "lines": lines})
+
+
 @router.get(
     "/runs/{run_id}/watch",
     summary="Follow a run (server-sent events)",
@@ -213,7 +253,7 @@ async def watch_run(
     timeout_sec: Annotated[float | None, Query(ge=1, le=600)] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """`snapshot` events with the revision as id, `heartbeat` in between; ends when the run has ended."""
+    """`snapshot` events (id: the revision), `log` events, `heartbeat` in between; ends with the run."""
     watch = gateway_of(request).use_cases.watch_run
     await watch.check(run_id, caller_of(request))
     known = last_event_id or ""
