@@ -18,6 +18,8 @@ _encoder = msgspec.json.Encoder()
 _job_decoder = msgspec.json.Decoder(Job)
 _run_decoder = msgspec.json.Decoder(RunSnapshot)
 _worker_decoder = msgspec.json.Decoder(WorkerRecord)
+_NOT_READABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The last: nested too deeply. Whoever wrote that must not bring a reader down."""
 
 
 class Unreadable(Exception):
@@ -31,21 +33,21 @@ def encode(value: RunSnapshot | Job | WorkerRecord | DeadLetter) -> bytes:
 def decode_run(data: bytes) -> RunSnapshot:
     try:
         return _run_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _NOT_READABLE as error:
         raise Unreadable(f"run snapshot: {error}") from error
 
 
 def decode_worker(data: bytes) -> WorkerRecord:
     try:
         return _worker_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _NOT_READABLE as error:
         raise Unreadable(f"worker record: {error}") from error
 
 
 def decode_job(data: bytes) -> Job:
     try:
         return check(_job_decoder.decode(data))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _NOT_READABLE as error:
         raise InvalidJob(str(error)) from error
 
 
@@ -57,7 +59,7 @@ def run_id_in(data: bytes) -> str | None:
     """The run id of a job that is otherwise unreadable, if it can be made out."""
     try:
         found = msgspec.json.decode(data, type=_RunIdOnly).run_id
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _NOT_READABLE:
         return None
     return found if isinstance(found, str) else None
 
