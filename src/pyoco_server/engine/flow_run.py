@@ -11,7 +11,7 @@ from pyoco.trace.backend import TraceBackend
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
-from pyoco_server.engine.values import json_safe
+from pyoco_server.engine.values import described, json_safe
 
 OnProgress = Callable[[FlowProgress], None]
 
@@ -33,7 +33,7 @@ class FlowRun:
             return FlowOutcome(
                 ending=Ending.EXECUTION_ERROR,
                 progress=self._trace.complete(),
-                error=f"{type(error).__name__}: {error}",
+                error=described(error),
             )
         if self._context.status is EngineStatus.CANCELLED:
             return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
@@ -104,8 +104,8 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
             started_at=record.started_at,
             ended_at=record.ended_at,
             duration_ms=record.duration_ms,
-            error=record.error,
-            traceback=record.traceback,
+            error=json_safe(record.error),
+            traceback=json_safe(record.traceback),
             inputs=json_safe(record.inputs),
             output=json_safe(record.output),
             artifacts=json_safe(record.artifacts),

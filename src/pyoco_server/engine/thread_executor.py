@@ -9,6 +9,7 @@ from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.engine.flow_resolving import FlowResolver
 from pyoco_server.engine.flow_run import FlowRun, OnProgress
+from pyoco_server.engine.values import described
 
 
 class ThreadExecutor:
@@ -45,7 +46,7 @@ class ThreadExecutor:
         except BaseException as error:  # noqa: BLE001 - a resolver is user code
             return FlowOutcome(
                 ending=Ending.EXECUTION_ERROR,
-                error=f"the flow resolver raised {type(error).__name__}: {error}",
+                error=f"the flow resolver raised {described(error)}",
             )
         with self._lock:
             self._current = FlowRun(flow, job.run_id, job.params or {}, tell)
