@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from pyoco_server.config import NatsBackendConfig
@@ -14,6 +15,17 @@ from support.nats_server import delete_streams_of, free_port, unique_config
 # The same examples on every machine: a failure is a finding, never a matter of luck.
 settings.register_profile("pyoco", derandomize=True, deadline=None, database=None)
 settings.load_profile("pyoco")
+
+# Logs go through logging, where pytest collects them for the report of a test that fails.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(key_order=["event"]),
+    ],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    wrapper_class=structlog.stdlib.BoundLogger,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyoco_server.domain.jobs import Submission, accept, pending
 from pyoco_server.domain.runs import RunSnapshot
-from pyoco_server.errors import NatsUnavailable, OrphanRunSuspected
+from pyoco_server.errors import OrphanRunSuspected, PyocoServerError
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunStore, WrongRevision
 
@@ -19,14 +19,14 @@ class SubmitRun:
         self._new_run_id = new_run_id
 
     async def __call__(self, submission: Submission) -> RunSnapshot:
-        """Raises NatsUnavailable when the run was not accepted; then nothing of it is left behind."""
+        """Raises NatsUnavailable or RequestTooLarge when the run was not accepted; then nothing is left."""
         job = accept(submission, self._new_run_id(), self._clock())
         snapshot = pending(job)
         revision: Revision | None = None
         try:
             revision = await self._runs.create(snapshot.run_id, snapshot)
             await self._queue.publish(job, revision)
-        except NatsUnavailable:
+        except PyocoServerError:
             if not await self._withdraw(snapshot.run_id, revision):
                 return snapshot
             raise
