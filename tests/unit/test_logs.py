@@ -18,10 +18,10 @@ log = get_logger("tests.logs")
 @pytest.fixture(autouse=True)
 def _restored_logging() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers, root.level
+    handlers, level, configuration = root.handlers, root.level, structlog.get_config()
     yield
     root.handlers, root.level = handlers, level
-    structlog.reset_defaults()
+    structlog.configure(**configuration)
 
 
 @pytest.fixture
