@@ -92,15 +92,15 @@ class PullConsumer:
 
     async def _received(self, message: Msg) -> None:
         status = (message.headers or {}).get("Status")
-        current = message.subject.endswith(f".{self._request}")
         if status is None:
+            # A job arrives under its own subject, so it cannot be told which request it answers. One that
+            # answers an earlier request counts for the open one: at worst one job too many is asked for.
             self._last_sign = _now()
-            if current:
-                self._missing -= 1
+            self._missing = max(0, self._missing - 1)
             self._on_message(message)
         elif status == _IDLE_HEARTBEAT:
             self._last_sign = _now()
-        elif current:
+        elif message.subject.endswith(f".{self._request}"):
             self._ended(status, (message.headers or {}).get("Description", ""))
 
     def _ended(self, status: str, description: str) -> None:
