@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.names import is_run_id, is_worker_id
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.domain.workers import ALIVE, WorkerRecord, observed_state
 from pyoco_server.errors import RunNotFound
@@ -41,8 +41,8 @@ class ReadRun:
         )
 
     async def _worker_of(self, snapshot: RunSnapshot) -> WorkerRecord | None:
-        """Only a held run has a worker whose life matters."""
-        if snapshot.worker_id is None or snapshot.status not in _HELD:
+        """Only a held run has a worker whose life matters. Its name may be anybody's: is it a key?"""
+        if snapshot.status not in _HELD or not is_worker_id(snapshot.worker_id or ""):
             return None
-        stored = await self._workers.get(snapshot.worker_id)
+        stored = await self._workers.get(snapshot.worker_id or "")
         return stored.value if stored else None
