@@ -64,6 +64,8 @@ class RunRecorder:
                 if self._waiting is None:  # else something newer was offered meanwhile
                     self._waiting = change
                 await asyncio.sleep(RETRY_SEC)
+            except SnapshotTooLarge:
+                log.exception("progress is too large to be shown", action="run.progress_too_large")
 
     def stop(self) -> None:
         self._stopping = True
