@@ -135,6 +135,24 @@ def returning(value: Any) -> Flow:
     return Flow(name="returning") >> give
 
 
+def passing_on(value: Any) -> Flow:
+    """The output of its first task is the input of the second."""
+
+    @task
+    def give() -> Any:
+        return value
+
+    @task
+    def take(give: Any) -> Any:
+        return give
+
+    @task
+    def done(take: Any) -> str:
+        return "done"
+
+    return Flow(name="passing_on") >> give >> take >> done
+
+
 class Gate:
     """A flow of two tasks that stops in its first until the test opens the gate."""
 
