@@ -41,7 +41,7 @@ class ReadRun:
         )
 
     async def _worker_of(self, snapshot: RunSnapshot) -> WorkerRecord | None:
-        """Only a held run has a worker whose life matters. Its name may be anybody's: is it a key?"""
+        """Only a held run has a worker whose life matters. Anybody may have written its name."""
         if snapshot.status not in _HELD or not is_worker_id(snapshot.worker_id or ""):
             return None
         stored = await self._workers.get(snapshot.worker_id or "")
