@@ -9,7 +9,7 @@ from typing import Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from pyoco_server.cli.failures import INTERRUPTED, told_to_the_user
+from pyoco_server.cli.failures import INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
@@ -109,7 +109,7 @@ async def _connected(
 
 
 def main() -> None:
-    app()
+    run_app(app)
 
 
 if __name__ == "__main__":
