@@ -50,8 +50,10 @@ class PyocoHttpClient:
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:
             response = self._http.request(method, path, **options)
-        except httpx2.ConnectError as error:
-            raise GatewayUnreachable(f"no server answers at {self._http.base_url}") from error
+        except httpx2.TransportError as error:
+            raise GatewayUnreachable(
+                f"no server answers at {self._http.base_url} ({type(error).__name__})"
+            ) from error
         response.raise_for_status()
         answer: dict[str, Any] = response.json()
         return answer
