@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import httpx2
+from structlog.testing import capture_logs
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunSnapshot
@@ -130,8 +131,18 @@ async def test_a_worker_survives_a_restart_of_nats_in_the_middle_of_a_run(own_na
 
 
 async def test_a_run_that_ends_while_nats_is_away_is_written_when_it_is_back(own_nats: EmbeddedNats) -> None:
-    config = unique_config(own_nats.url)
+    """REQ-0009, REQ-0010; the operator reads what cannot be done meanwhile (ERR-PYOCO-0008 and -0009)."""
+    config = unique_config(own_nats.url, ack_progress_interval_sec=0.1)
     gate = flows.Gate()
+    with capture_logs() as logs:
+        await _end_while_nats_is_away(own_nats, config, gate)
+    told = {(line.get("action"), line.get("err_id")) for line in logs}
+    assert {("run.end_delayed", "ERR-PYOCO-0008"), ("job.in_progress", "ERR-PYOCO-0009")} <= told
+
+
+async def _end_while_nats_is_away(
+    own_nats: EmbeddedNats, config: NatsBackendConfig, gate: flows.Gate
+) -> None:
     async with gateway(config) as client, worker(config, {"gated": gate.flow}) as instance:
         run_id = (await post(client, flow_name="gated")).json()["run_id"]
         handling = asyncio.ensure_future(instance.run_once(PATIENCE_SEC))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pyoco_server.domain.outcomes import FlowProgress
 from pyoco_server.domain.run_changes import Beat, Conclude, Refusal, Report, RunChange
 from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus
-from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
+from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.ports import Clock, RunStore, Versioned
@@ -77,7 +77,12 @@ class RunRecorder:
             try:
                 await self._write(change)
             except NatsUnavailable as error:
-                log.warning("the run's end is not written yet", action="run.end_delayed", exc_info=error)
+                log.warning(
+                    "the run's end is not written yet",
+                    action="run.end_delayed",
+                    exc_info=error,
+                    **TerminalNotRecorded().ids,
+                )
                 await asyncio.sleep(RETRY_SEC)
             except SnapshotTooLarge:
                 log.exception("the run's end is too large", action="run.end_too_large")
