@@ -142,13 +142,13 @@ async def test_a_job_that_is_given_back_with_a_delay_comes_after_it(world: World
 
 async def test_a_sign_of_progress_holds_a_job_longer_than_its_ack_wait(new_world: Worlds) -> None:
     """REQ-0010"""
-    world = await new_world(consumer_ack_wait_sec=0.6, ack_progress_interval_sec=0.1)
+    world = await new_world(consumer_ack_wait_sec=1.0, ack_progress_interval_sec=0.1)
     await world.backend.queue.publish(a_job(), Revision(1))
     async with source(world) as jobs:
         delivery = await taken(jobs)
-        for _ in range(6):
+        for _ in range(5):
             await delivery.in_progress()
-            assert await jobs.next(0.2) is None
+            assert await jobs.next(0.3) is None
         await delivery.ack()
 
 

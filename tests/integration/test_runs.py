@@ -13,6 +13,7 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.run_changes import Claim, RequestCancel
 from pyoco_server.domain.runs import Owner, RunStatus
 from pyoco_server.usecases.change_run import change_run
+from pyoco_server.usecases.ports import Versioned
 from pyoco_server.wiring import new_run_id, open_backend
 from support import flows
 from support.gateway import gateway
@@ -214,8 +215,30 @@ async def test_a_cancel_wins_over_a_flow_that_succeeds(config: NatsBackendConfig
             await handling
         run = (await client.get(f"/runs/{run_id}")).json()
     assert (run["status"], run["cancel_reason"], run["result"]) == ("CANCELLED", "no more needed", None)
-    assert run["tasks"]["after"] in ("CANCELLED", "SUCCEEDED")
     assert await jobs_waiting(config) == 0
+
+
+async def test_a_cancel_reaches_the_flow(config: NatsBackendConfig) -> None:
+    """REQ-0024: the worker learns of it by its own heartbeat, and no further task starts."""
+    gate = flows.Gate()
+    async with gateway(config) as client, open_backend(config, "test") as backend:
+        run_id = await submit(client, "gated")
+        async with worker(config, {"gated": gate.flow}) as instance:
+            handling = asyncio.ensure_future(instance.run_once(PATIENCE_SEC))
+            await entered(gate.entered)
+            asked = await change_run(
+                backend.runs, run_id, RequestCancel(requested_by="anonymous"), lambda: NOW
+            )
+            assert isinstance(asked, Versioned)
+            # Its second write after the cancel: the first has told it.
+            await until(
+                lambda: backend.runs.get(run_id),
+                lambda stored: stored is not None and stored.revision >= asked.revision + 2,
+            )
+            gate.open()
+            await handling
+        run = (await client.get(f"/runs/{run_id}")).json()
+    assert (run["status"], run["tasks"]) == ("CANCELLED", {"wait": "SUCCEEDED", "after": "CANCELLED"})
 
 
 async def test_a_run_that_was_cancelled_before_it_was_taken_never_starts(config: NatsBackendConfig) -> None:
@@ -234,14 +257,14 @@ async def test_a_run_that_was_cancelled_before_it_was_taken_never_starts(config:
 
 async def test_a_long_run_is_delivered_once(config: NatsBackendConfig) -> None:
     """REQ-0010: signs of progress keep the job from coming back."""
-    short = replace(config, consumer_ack_wait_sec=0.5, ack_progress_interval_sec=0.1)
+    short = replace(config, consumer_ack_wait_sec=1.0, ack_progress_interval_sec=0.1)
     gate = flows.Gate()
     async with gateway(short) as client, worker(short, {"gated": gate.flow}) as instance:
         run_id = await submit(client, "gated")
         async with worker(short, {"gated": gate.flow}, "worker-b") as other:
             handling = asyncio.ensure_future(instance.run_once(PATIENCE_SEC))
             await entered(gate.entered)
-            assert await other.run_once(1.5) is None, "three times the AckWait"
+            assert await other.run_once(2.5) is None, "more than twice the AckWait"
             gate.open()
             await handling
         run = (await client.get(f"/runs/{run_id}")).json()
