@@ -320,6 +320,25 @@ async def test_a_worker_takes_only_jobs_of_its_tags(config: NatsBackendConfig) -
     assert await jobs_waiting(config) == 1
 
 
+async def test_a_job_that_arrives_at_a_busy_worker_goes_on_to_another(config: NatsBackendConfig) -> None:
+    """It asked for both tags at once; what it cannot start soon it gives back."""
+    brief = replace(config, consumer_ack_wait_sec=1.5, ack_progress_interval_sec=0.2)
+    gate = flows.Gate()
+    async with gateway(brief) as client:
+        async with worker(brief, {"gated": gate.flow}, "busy", tags=("cpu", "gpu")) as busy:
+            handling = asyncio.ensure_future(busy.run_once(PATIENCE_SEC))
+            await submit(client, "gated", tag="cpu")
+            await entered(gate.entered)
+            run_id = await submit(client, "chain", tag="gpu")
+            async with worker(brief, FLOWS, "free", tags=("gpu",)) as free:
+                assert await free.run_once(PATIENCE_SEC) == run_id
+            assert not handling.done()
+            gate.open()
+            await handling
+        run = (await client.get(f"/runs/{run_id}")).json()
+    assert (run["status"], run["worker_id"]) == ("COMPLETED", "free")
+
+
 async def test_a_result_larger_than_a_message_may_be_does_not_stop_the_worker(
     config: NatsBackendConfig,
 ) -> None:
