@@ -6,7 +6,7 @@ capitals behind `PYOCO_`. A value that cannot be used stops the start and is nam
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
@@ -18,8 +18,10 @@ from pyoco_server.errors import ConfigError
 
 ENV_PREFIX = "PYOCO_"
 
-Seconds = Annotated[float, Meta(gt=0)]
-SecondsOrNever = Annotated[float, Meta(ge=0)]
+MAX_SECONDS = 9e9
+"""JetStream counts nanoseconds in 64 bits; `inf` would be no number there."""
+Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
+SecondsOrNever = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Count = Annotated[int, Meta(ge=1)]
 Bytes = Annotated[int, Meta(ge=1)]
 Subject = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
@@ -57,7 +59,7 @@ class NatsBackendConfig:
     http_auth_mode: Literal["none", "api_key"] = "none"
     http_api_key_header: HeaderName = "X-API-Key"
     auth_kv_bucket: Name = "pyoco_auth"
-    auth_pepper: str = ""
+    auth_pepper: str = field(default="", repr=False)  # a secret
 
     # Heartbeats and cancel
     run_heartbeat_interval_sec: Seconds = 1.0
@@ -115,7 +117,7 @@ class NatsBackendConfig:
     log_include_traceback: bool = True
 
     def __post_init__(self) -> None:
-        problems = [*_bad_fields(self), *_contradictions(self)]
+        problems = _bad_fields(self) or _contradictions(self)
         if problems:
             raise ConfigError(problems)
 
@@ -160,15 +162,15 @@ def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
     hints = get_type_hints(cls, include_extras=True)
     values: dict[str, Any] = {}
     problems = []
-    for field in fields(cls):
-        key = env_name(field.name)
+    for setting in fields(cls):
+        key = env_name(setting.name)
         text = environ.get(key, "").strip()
         if not text:
             continue
-        if field.name == "log_level":
+        if setting.name == "log_level":
             text = text.upper()
         try:
-            values[field.name] = msgspec.convert(text, hints[field.name], strict=False)
+            values[setting.name] = msgspec.convert(text, hints[setting.name], strict=False)
         except msgspec.ValidationError as error:
             problems.append(f"{key}={_shown(key, text)}: {error}")
     if problems:
@@ -179,12 +181,12 @@ def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
 def _bad_fields(config: NatsBackendConfig) -> list[str]:
     hints = get_type_hints(type(config), include_extras=True)
     problems = []
-    for field in fields(config):
-        value = getattr(config, field.name)
+    for setting in fields(config):
+        value = getattr(config, setting.name)
         try:
-            msgspec.convert(value, hints[field.name])
+            msgspec.convert(value, hints[setting.name])
         except msgspec.ValidationError as error:
-            problems.append(f"{env_name(field.name)}={_shown(field.name, value)}: {error}")
+            problems.append(f"{env_name(setting.name)}={_shown(setting.name, value)}: {error}")
     return problems
 
 
@@ -197,10 +199,11 @@ def _contradictions(config: NatsBackendConfig) -> list[str]:
             f"PYOCO_CONSUMER_ACK_WAIT_SEC={config.consumer_ack_wait_sec}, "
             "or every long run is delivered twice"
         )
-    if config.work_subject_prefix == config.dlq_subject_prefix:
+    work, dlq = f"{config.work_subject_prefix}.", f"{config.dlq_subject_prefix}."
+    if work.startswith(dlq) or dlq.startswith(work):
         problems.append(
-            f"PYOCO_DLQ_SUBJECT_PREFIX={config.dlq_subject_prefix!r}: "
-            "must differ from PYOCO_WORK_SUBJECT_PREFIX"
+            f"PYOCO_DLQ_SUBJECT_PREFIX={config.dlq_subject_prefix!r}: must not overlap with "
+            f"PYOCO_WORK_SUBJECT_PREFIX={config.work_subject_prefix!r}"
         )
     return problems
 

@@ -28,10 +28,34 @@ _CALLSITE = {
 }
 _ORDER = ["ts", "level", "service", "message", "action"]
 _QUIET = ("nats", "uvicorn.access", "uvicorn.error", "asyncio", "httpcore2", "httpx2")
+_FIELDS = "pyoco_fields"
+"""The attribute of a log record that holds a line's fields."""
+
+
+def _hand_to_logging(
+    _logger: WrappedLogger, _method: str, event: EventDict
+) -> tuple[tuple[str], dict[str, Any]]:
+    """A line as `logging` takes it: the constant message, and the fields in one attribute of the record."""
+    message, exc_info = event.pop("event"), event.pop("exc_info", None)
+    return (message,), {"exc_info": exc_info, "extra": {_FIELDS: event}}
+
+
+_loggers = structlog.stdlib.LoggerFactory()
+_PROCESSORS: list[Processor] = [
+    structlog.stdlib.filter_by_level,
+    structlog.contextvars.merge_contextvars,
+    _hand_to_logging,
+]
 
 
 def get_logger(name: str) -> Logger:
-    logger: Logger = structlog.stdlib.get_logger(name)
+    """A logger that hands its lines to the standard library's, and changes nothing for anybody else.
+
+    A program that uses us as a library sees them wherever its own logs go.
+    """
+    logger: Logger = structlog.wrap_logger(
+        _loggers(name), processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger
+    ).bind()
     return logger
 
 
@@ -45,17 +69,6 @@ def configure_logging(
     stream: TextIO | None = None,
 ) -> None:
     """Send all logs of this process to `stream` (stdout) as `service`, e.g. `pyoco-server:worker`."""
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.CallsiteParameterAdder(_CALLSITE, additional_ignores=["pyoco_server.logs"]),
-        structlog.processors.TimeStamper(fmt="iso", utc=utc, key="ts"),
-        _add_service(service),
-        _describe_exception(include_traceback=include_traceback),
-        structlog.processors.EventRenamer("message"),
-        _order_fields,
-    ]
     renderer: Processor = (
         structlog.processors.JSONRenderer(ensure_ascii=False, default=repr)
         if log_format == "json"
@@ -64,8 +77,17 @@ def configure_logging(
     handler = _Handler(stream or sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            foreign_pre_chain=[
+                _add_fields,
+                structlog.stdlib.add_log_level,
+                structlog.stdlib.add_logger_name,
+                structlog.processors.CallsiteParameterAdder(_CALLSITE),
+                structlog.processors.TimeStamper(fmt="iso", utc=utc, key="ts"),
+                _add_service(service),
+                _describe_exception(include_traceback=include_traceback),
+                structlog.processors.EventRenamer("message"),
+            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _order_fields, renderer],
         )
     )
     root = logging.getLogger()
@@ -77,16 +99,6 @@ def configure_logging(
         library.handlers = []
         library.propagate = True
         library.setLevel(max(logging.WARNING, root.level))
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
 
 
 @contextmanager
@@ -115,6 +127,11 @@ class _Handler(logging.StreamHandler[TextIO]):
             self._complained = True
             entry = LoggingFailed.entry
             sys.stderr.write(f"{entry.err_id} {entry.msg_id} {entry.en}\n")
+
+
+def _add_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    fields: EventDict = getattr(event["_record"], _FIELDS, {})
+    return {**fields, **event}
 
 
 def _add_service(service: str) -> Processor:

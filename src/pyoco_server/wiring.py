@@ -53,6 +53,9 @@ __all__ = [
 
 log = get_logger(__name__)
 
+HEADER_ROOM = 4_096
+"""The server's limit is for a message with its headers."""
+
 
 @dataclass(frozen=True)
 class JetStreamBackend:
@@ -141,7 +144,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             connection,
             config.runs_kv_bucket,
             streams[f"KV_{config.runs_kv_bucket}"],
-            partial(encode_within, config.max_run_snapshot_bytes),
+            partial(encode_within, min(config.max_run_snapshot_bytes, connection.max_payload - HEADER_ROOM)),
             wire.decode_run,
             partial(_retention, config.runs_retention_sec),
         ),

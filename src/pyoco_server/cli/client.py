@@ -9,7 +9,7 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli.failures import fail, told_to_the_user
+from pyoco_server.cli.failures import fail, run_app, told_to_the_user
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 
@@ -82,7 +82,7 @@ def _http_errors() -> Iterator[None]:
 
 
 def main() -> None:
-    app()
+    run_app(app)
 
 
 if __name__ == "__main__":

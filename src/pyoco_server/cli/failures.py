@@ -5,10 +5,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+import cyclopts
+
 from pyoco_server.errors import ConfigError, IncompatibleNats, PyocoServerError
 
 FAILED = 1
 INTERRUPTED = 130
+
+
+def run_app(app: cyclopts.App) -> None:
+    """Arguments that cannot be used end with 1, as every failure; the library alone would say 2."""
+    try:
+        app(exit_on_error=False)
+    except cyclopts.CycloptsError:  # it has been printed, with what is wrong
+        fail(f"What it takes:  {app.name[0]} --help")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli.demo import run_demo
-from pyoco_server.cli.failures import FAILED, INTERRUPTED, told_to_the_user
+from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.cli.ports import require_free
 from pyoco_server.cli.stack import (
@@ -119,7 +119,7 @@ def demo(*, stay: Annotated[bool, Parameter(negative="")] = False, port: int | N
 
 
 def main() -> None:
-    app()
+    run_app(app)
 
 
 if __name__ == "__main__":

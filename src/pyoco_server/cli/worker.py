@@ -12,7 +12,7 @@ import cyclopts
 from cyclopts import Parameter
 from msgspec import Struct
 
-from pyoco_server.cli.failures import FAILED, INTERRUPTED, told_to_the_user
+from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
@@ -173,7 +173,7 @@ async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id
 
 
 def main() -> None:
-    app()
+    run_app(app)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     last_seen_at: float
     last_heartbeat_at: float
-    heartbeat_at: float
-    updated_at: float
+    heartbeat_at: float = 0.0
+    """The same as last_heartbeat_at, for older readers; not every worker of another make writes it."""
+    updated_at: float = 0.0
     hidden: bool = False
     current_run_id: str | None = None
     last_run_id: str | None = None

@@ -33,6 +33,7 @@ from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
 from pyoco_server.engine.printing import PrintCatcher
+from pyoco_server.engine.values import described
 
 _WORKER_GONE = 3
 
@@ -62,7 +63,7 @@ class Executor:
         try:
             return load_resolver(spec.flow_resolver)
         except BaseException as error:  # noqa: BLE001 - importing users' code may raise anything
-            self._send(Unusable(f"{type(error).__name__}: {error}"))
+            self._send(Unusable(described(error)))
             return None
 
     def _run(self, resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]) -> FlowOutcome:

@@ -9,6 +9,7 @@ from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome
 from pyoco_server.engine.flow_resolving import FlowResolver
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
+from pyoco_server.engine.values import described
 from pyoco_server.errors import PyocoServerError
 
 
@@ -43,5 +44,5 @@ def _from_resolver(job: Job, resolver: FlowResolver) -> FlowOfJob | FlowOutcome:
     except BaseException as error:  # noqa: BLE001 - a resolver is user code
         return FlowOutcome(
             ending=Ending.EXECUTION_ERROR,
-            error=f"the flow resolver raised {type(error).__name__}: {error}",
+            error=f"the flow resolver raised {described(error)}",
         )

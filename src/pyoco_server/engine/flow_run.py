@@ -13,7 +13,7 @@ from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
 from pyoco_server.engine.chain import without_thread_pool
-from pyoco_server.engine.values import json_safe
+from pyoco_server.engine.values import described, json_safe
 
 OnProgress = Callable[[FlowProgress], None]
 OnTask = Callable[[str | None], None]
@@ -46,7 +46,7 @@ class FlowRun:
             return FlowOutcome(
                 ending=Ending.EXECUTION_ERROR,
                 progress=self._trace.complete(),
-                error=f"{type(error).__name__}: {error}",
+                error=described(error),
             )
         if self._context.status is EngineStatus.CANCELLED:
             return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
@@ -139,8 +139,8 @@ def _record(context: RunContext, name: str) -> TaskRecord:
         started_at=record.started_at,
         ended_at=record.ended_at,
         duration_ms=record.duration_ms,
-        error=record.error,
-        traceback=record.traceback,
+        error=json_safe(record.error),
+        traceback=json_safe(record.traceback),
         inputs=json_safe(record.inputs),
         output=json_safe(record.output),
         artifacts=json_safe(record.artifacts),

@@ -255,8 +255,10 @@ class PyocoHttpClient:
             response = send_again_if_safe(
                 lambda: self._http.request(method, path, **options), is_safe=is_safe
             )
-        except httpx2.ConnectError as error:
-            raise GatewayUnreachable(f"no server answers at {self._http.base_url}") from error
+        except httpx2.TransportError as error:
+            raise GatewayUnreachable(
+                f"no server answers at {self._http.base_url} ({type(error).__name__})"
+            ) from error
         response.raise_for_status()
         return response
 

@@ -90,9 +90,11 @@ class NatsConnection:
     async def open(self, *, patiently: bool = False) -> None:
         """Connect. `patiently` waits for a server that is not there yet; otherwise NatsUnavailable."""
         connecting = asyncio.ensure_future(self._connect())
-        done, _ = await asyncio.wait({connecting}, timeout=None if patiently else CONNECT_TIMEOUT_SEC * 2)
+        try:
+            done, _ = await asyncio.wait({connecting}, timeout=None if patiently else CONNECT_TIMEOUT_SEC * 2)
+        finally:
+            connecting.cancel()  # it would go on for ever; when it is done this does nothing
         if not done:
-            connecting.cancel()
             raise NatsUnavailable(f"no NATS server answers at {without_credentials(self._url)}")
         with translated():
             connecting.result()

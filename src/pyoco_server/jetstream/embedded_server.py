@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -22,7 +23,7 @@ START_PATIENCE_SEC = 20.0
 _SYNC_INTERVAL = {"safe": "always", "fast": '"1s"'}
 _CONFIG = """\
 # Written by pyoco-server at every start; changes are lost.
-server_name: pyoco_embedded
+server_name: {name}
 listen: "127.0.0.1:{port}"
 log_file: "{directory}/nats-server.log"
 logfile_size_limit: 10MB
@@ -72,10 +73,14 @@ class EmbeddedNats:
     def start(self) -> None:
         """Start the server and wait until it takes connections. A restart keeps its port."""
         self.port = self.port or self._wanted_port or _free_port(preferred=DEFAULT_PORT)
+        self._name = f"pyoco_embedded_{secrets.token_hex(4)}"
         config = self.directory / "nats-server.conf"
         config.write_text(
             _CONFIG.format(
-                port=self.port, directory=self.directory, sync_interval=_SYNC_INTERVAL[self.durability]
+                name=self._name,
+                port=self.port,
+                directory=self.directory,
+                sync_interval=_SYNC_INTERVAL[self.durability],
             )
         )
         self._child = start_child([_binary(), "-c", config], stdout=subprocess.DEVNULL)
@@ -103,7 +108,7 @@ class EmbeddedNats:
                 raise NatsUnavailable(
                     f"the embedded nats-server ended with code {self._child.returncode}: {self._last_words()}"
                 )
-            if _answers(self.port):
+            if _answers(self.port, self._name):
                 return
             time.sleep(0.01)
         self.stop()
@@ -139,10 +144,13 @@ def _free_port(preferred: int) -> int:
     raise NatsUnavailable("no free port on 127.0.0.1")
 
 
-def _answers(port: int) -> bool:
-    """The server speaks first: its INFO line says that it takes connections."""
+def _answers(port: int, name: str) -> bool:
+    """The server speaks first: its INFO line says that it takes connections, and that it is ours.
+
+    Another NATS may have taken the port while ours has not found out yet.
+    """
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            return connection.recv(5).startswith(b"INFO")
+            return name.encode() in connection.makefile("rb").readline()
     except OSError:
         return False

@@ -17,9 +17,9 @@ class WorkQueue:
         self._stream = stream
         self._prefix = subject_prefix
 
-    async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         data = wire.encode(job)
-        headers = {"Nats-Msg-Id": message_id, REVISION_HEADER: str(revision)}
+        headers = {"Nats-Msg-Id": message_id or job.run_id, REVISION_HEADER: str(revision)}
         try:
             return await self._publish(f"{self._prefix}.{job.tag}", data, headers)
         except PayloadTooLarge as error:

@@ -170,10 +170,11 @@ class MemoryQueue:
         self._messages: deque[_Message] = deque()
         self._seen: set[str] = set()
 
-    async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
-        is_new = message_id not in self._seen
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+        known_as = message_id or job.run_id
+        is_new = known_as not in self._seen
         if is_new:
-            self._seen.add(message_id)
+            self._seen.add(known_as)
             await self.put(f"{self._prefix}.{job.tag}", wire.encode(job), revision)
 
         return is_new

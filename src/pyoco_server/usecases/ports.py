@@ -138,8 +138,11 @@ class RunIndex(Protocol):
 
 
 class JobQueue(Protocol):
-    async def publish(self, job: Job, revision: Revision, message_id: str) -> bool:
-        """Returns when the queue has the job. False: it had a message of that id already, none is added."""
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+        """Returns when the queue has the job. False: it had a message of that id already, none is added.
+
+        The message id is the run's, unless another is given.
+        """
         ...
 
     async def run_ids(self) -> set[str]:

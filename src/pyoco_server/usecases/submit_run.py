@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyoco_server.domain.jobs import Job, Submission, accept, pending
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.errors import NatsUnavailable, OrphanRunSuspected
+from pyoco_server.errors import OrphanRunSuspected, PyocoServerError
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunStore, WrongRevision
 
@@ -27,7 +27,7 @@ class SubmitRun:
         self._on_written = on_written
 
     async def __call__(self, submission: Submission) -> RunSnapshot:
-        """Raises NatsUnavailable when the run was not accepted; then nothing of it is left behind."""
+        """Raises NatsUnavailable or RequestTooLarge when it was not accepted; then nothing is left behind."""
         return await self.place(accept(submission, self._new_run_id(), self._clock()))
 
     async def place(self, job: Job, *, is_repeat: bool = False) -> RunSnapshot:
@@ -39,7 +39,7 @@ class SubmitRun:
             if revision is not None:
                 self._on_written(revision)
                 await self._publish(job, revision, is_repeat=is_repeat)
-        except NatsUnavailable:
+        except PyocoServerError:
             if not await self._withdraw(snapshot.run_id, revision):
                 return snapshot
             raise
@@ -63,7 +63,7 @@ class SubmitRun:
         return found.revision if found and found.value.status is RunStatus.PENDING else None
 
     async def _publish(self, job: Job, revision: Revision, *, is_repeat: bool) -> None:
-        was_new = await self._queue.publish(job, revision, message_id=job.run_id)
+        was_new = await self._queue.publish(job, revision)
         if is_repeat and not was_new:
             # The queue remembers the job of a try whose snapshot was withdrawn; a worker may have dropped it.
             await self._queue.publish(job, revision, message_id=f"{job.run_id}.{revision}")

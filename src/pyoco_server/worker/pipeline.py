@@ -88,6 +88,13 @@ class Pipeline:
         except NatsUnavailable as error:
             log.warning("a job comes back because NATS failed", action="job.nats_failed", exc_info=error)
             handled = Handled(Ending.NATS_UNAVAILABLE, job.run_id if job else None)
+        except wire.Unreadable:
+            log.exception(
+                "the run's snapshot is damaged; the job will be delivered again",
+                action="job.snapshot_unreadable",
+                run_id=job.run_id if job else None,
+            )
+            handled = Handled(Ending.NATS_UNAVAILABLE, job.run_id if job else None)
         await self._settle(delivery, job, handled)
         return handled
 
@@ -143,6 +150,8 @@ class Pipeline:
             )
         except NatsUnavailable:
             return Handled(Ending.NATS_UNAVAILABLE, run_id)
+        except wire.Unreadable:
+            return Handled(Ending.INVALID_JOB, run_id, error=error.detail)
         return Handled(Ending.INVALID_JOB, run_id, RunStatus.FAILED, error.detail)
 
     async def _settle(self, delivery: Delivery, job: Job | None, handled: Handled) -> None:

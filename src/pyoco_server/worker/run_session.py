@@ -10,7 +10,7 @@ from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress, conclusion
 from pyoco_server.domain.run_changes import Beat, Conclude, Refusal, Report, RunChange
 from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus
 from pyoco_server.domain.task_logs import LogEntry, LogLine
-from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge
+from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.ports import Backend, Clock, Versioned
@@ -103,6 +103,8 @@ class RunSession:
                 if self._waiting is None:  # else something newer was offered meanwhile
                     self._waiting = change
                 await asyncio.sleep(RETRY_SEC)
+            except SnapshotTooLarge:
+                log.exception("progress is too large to be shown", action="run.progress_too_large")
             else:
                 if isinstance(change, Report) and self._flow is not None:
                     self._flow.written()
@@ -165,7 +167,12 @@ class RunSession:
             try:
                 await self._write(change)
             except NatsUnavailable as error:
-                log.warning("the run's end is not written yet", action="run.end_delayed", exc_info=error)
+                log.warning(
+                    "the run's end is not written yet",
+                    action="run.end_delayed",
+                    exc_info=error,
+                    **TerminalNotRecorded().ids,
+                )
                 await asyncio.sleep(RETRY_SEC)
             except SnapshotTooLarge:
                 log.exception("the run's end is too large", action="run.end_too_large", run_id=self._run_id)

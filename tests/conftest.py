@@ -1,0 +1,45 @@
+"""One real nats-server per session; names of their own for every test."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.wiring import EmbeddedNats
+from support.nats_server import delete_streams_of, free_port, unique_config
+
+# The same examples on every machine: a failure is a finding, never a matter of luck.
+settings.register_profile("pyoco", derandomize=True, deadline=None, database=None)
+settings.load_profile("pyoco")
+
+
+@pytest.fixture(autouse=True)
+def _own_directory_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyoco writes ./artifacts, and settings come from the environment and ./.env: each test has its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("PYOCO_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
+    with EmbeddedNats(tmp_path_factory.mktemp("nats"), durability="fast", port=free_port()) as server:
+        yield server
+
+
+@pytest.fixture
+async def config(nats_server: EmbeddedNats) -> AsyncIterator[NatsBackendConfig]:
+    """Settings with names that no other test uses; what they name is deleted afterwards."""
+    settings_of_test = unique_config(nats_server.url)
+    yield settings_of_test
+    await delete_streams_of(settings_of_test)
+
+
+@pytest.fixture
+def own_nats(tmp_path: Path) -> Iterator[EmbeddedNats]:
+    """A server of the test's own, to be stopped, frozen and killed."""
+    with EmbeddedNats(tmp_path / "nats", durability="fast", port=free_port()) as server:
+        yield server

@@ -1,0 +1,188 @@
+"""JobQueue, JobSources, Deliveries, DeadLetters. REQ-0008, REQ-0010, REQ-0012."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pyoco_server.domain.dispositions import DeadLetter, DlqReason
+from pyoco_server.errors import InvalidJob
+from pyoco_server.usecases.ports import Delivery, JobSource, Revision
+from support.things import NOW, RUN_ID, a_job
+from support.worlds import World, Worlds
+
+SOON = 5.0
+"""Longer than anything that comes takes; only a failing test waits so long."""
+NOTHING_COMES = 0.2
+
+
+@asynccontextmanager
+async def source(world: World, tags: Sequence[str] = ("default",)) -> AsyncIterator[JobSource]:
+    opened = await world.backend.sources.open(tags)
+    yield opened
+    await opened.close()
+
+
+async def taken(jobs: JobSource) -> Delivery:
+    delivery = await jobs.next(SOON)
+    assert delivery is not None
+    return delivery
+
+
+async def nothing_comes(jobs: JobSource) -> bool:
+    return await jobs.next(NOTHING_COMES) is None
+
+
+async def test_a_published_job_is_delivered_with_its_revision(world: World) -> None:
+    job = a_job()
+    await world.backend.queue.publish(job, Revision(42))
+    async with source(world) as jobs:
+        delivery = await taken(jobs)
+        assert delivery.job() == job
+        assert (delivery.revision, delivery.num_delivered) == (42, 1)
+        assert delivery.subject == f"{world.config.work_subject_prefix}.default"
+        await delivery.ack()
+
+
+async def test_a_waiting_source_gets_a_job_that_is_published_later(world: World) -> None:
+    async with source(world) as jobs:
+        waiting = asyncio.ensure_future(taken(jobs))
+        job = a_job()
+        await world.backend.queue.publish(job, Revision(1))
+        assert (await waiting).job() == job
+
+
+async def test_an_empty_queue_answers_with_nothing_in_time(world: World) -> None:
+    async with source(world) as jobs:
+        assert await nothing_comes(jobs)
+
+
+async def test_publishing_the_same_run_again_adds_nothing(world: World) -> None:
+    job = a_job()
+    await world.backend.queue.publish(job, Revision(1))
+    await world.backend.queue.publish(job, Revision(1))
+    async with source(world) as jobs:
+        await (await taken(jobs)).ack()
+        assert await nothing_comes(jobs)
+
+
+async def test_jobs_come_in_the_order_they_were_published(world: World) -> None:
+    wanted = [a_job() for _ in range(5)]
+    for job in wanted:
+        await world.backend.queue.publish(job, Revision(1))
+    received = []
+    async with source(world) as jobs:
+        for _ in wanted:
+            delivery = await taken(jobs)
+            received.append(delivery.job())
+            await delivery.ack()
+    assert received == wanted
+
+
+async def test_a_source_of_two_tags_gets_the_jobs_of_either(world: World) -> None:
+    """REQ-0008: tags are an OR."""
+    for tag in ("cpu", "gpu", "other"):
+        await world.backend.queue.publish(a_job(tag=tag), Revision(1))
+    async with source(world, ("cpu", "gpu")) as jobs:
+        received = {(await taken(jobs)).job().tag for _ in range(2)}
+        assert received == {"cpu", "gpu"}
+        assert await nothing_comes(jobs)
+
+
+async def test_a_job_is_held_by_one_source_at_a_time(world: World) -> None:
+    await world.backend.queue.publish(a_job(), Revision(1))
+    async with source(world) as first, source(world) as second:
+        await taken(first)
+        assert await nothing_comes(second)
+
+
+async def test_an_acknowledged_job_does_not_come_back(new_world: Worlds) -> None:
+    world = await new_world(consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1)
+    await world.backend.queue.publish(a_job(), Revision(1))
+    async with source(world) as jobs:
+        await (await taken(jobs)).ack()
+        assert await jobs.next(0.8) is None
+
+
+async def test_a_terminated_job_does_not_come_back(new_world: Worlds) -> None:
+    world = await new_world(consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1)
+    await world.backend.queue.publish(a_job(), Revision(1))
+    async with source(world) as jobs:
+        await (await taken(jobs)).term()
+        assert await jobs.next(0.8) is None
+
+
+async def test_a_job_that_is_not_acknowledged_comes_back_and_counts(new_world: Worlds) -> None:
+    world = await new_world(consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1)
+    job = a_job()
+    await world.backend.queue.publish(job, Revision(9))
+    async with source(world) as jobs:
+        assert (await taken(jobs)).num_delivered == 1
+        again = await taken(jobs)
+        assert (again.num_delivered, again.job(), again.revision) == (2, job, 9)
+        await again.ack()
+
+
+async def test_a_job_that_is_given_back_comes_at_once(world: World) -> None:
+    await world.backend.queue.publish(a_job(), Revision(1))
+    async with source(world) as jobs:
+        await (await taken(jobs)).nak(0)
+        assert (await taken(jobs)).num_delivered == 2
+
+
+async def test_a_job_that_is_given_back_with_a_delay_comes_after_it(world: World) -> None:
+    await world.backend.queue.publish(a_job(), Revision(1))
+    async with source(world) as jobs:
+        await (await taken(jobs)).nak(0.5)
+        given_back = asyncio.get_running_loop().time()
+        assert (await taken(jobs)).num_delivered == 2
+        assert asyncio.get_running_loop().time() - given_back >= 0.45
+
+
+async def test_a_sign_of_progress_holds_a_job_longer_than_its_ack_wait(new_world: Worlds) -> None:
+    """REQ-0010"""
+    world = await new_world(consumer_ack_wait_sec=1.0, ack_progress_interval_sec=0.1)
+    await world.backend.queue.publish(a_job(), Revision(1))
+    async with source(world) as jobs:
+        delivery = await taken(jobs)
+        for _ in range(5):
+            await delivery.in_progress()
+            assert await jobs.next(0.3) is None
+        await delivery.ack()
+
+
+async def test_a_job_is_not_delivered_more_often_than_allowed(new_world: Worlds) -> None:
+    world = await new_world(consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1, consumer_max_deliver=2)
+    await world.backend.queue.publish(a_job(), Revision(1))
+    async with source(world) as jobs:
+        assert [(await taken(jobs)).num_delivered for _ in range(2)] == [1, 2]
+        assert await jobs.next(0.8) is None
+
+
+async def test_garbage_is_delivered_and_is_an_invalid_job(world: World) -> None:
+    await world.put(b"\xff not a job", "default")
+    async with source(world) as jobs:
+        delivery = await taken(jobs)
+        assert delivery.payload == b"\xff not a job"
+        assert delivery.revision is None
+        with pytest.raises(InvalidJob):
+            delivery.job()
+        await delivery.term()
+
+
+async def test_a_dead_letter_is_kept_under_its_tag(world: World) -> None:
+    """REQ-0012"""
+    letter = DeadLetter(
+        timestamp=NOW, reason=DlqReason.EXECUTION_ERROR, error="ValueError: x", run_id=RUN_ID, num_delivered=3
+    )
+    await world.backend.dead_letters.publish(letter, "gpu")
+    ((subject, content),) = await world.letters()
+    assert subject == f"{world.config.dlq_subject_prefix}.gpu"
+    assert content == {
+        "timestamp": NOW,
+        "reason": "execution_error",
+        "error": "ValueError: x",
+        "run_id": RUN_ID,
+        "num_delivered": 3,
+    }

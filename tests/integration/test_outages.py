@@ -1,0 +1,192 @@
+"""NATS goes away, stands still or refuses: nothing is lost, nothing is left behind, nobody waits long."""
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import httpx2
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
+from support import flows
+from support.captured_logs import capture_logs
+from support.gateway import gateway
+from support.nats_server import free_port, jobs_waiting, messages_in, raw_nats, unique_config
+from support.workers import PATIENCE_SEC, entered, until, worker
+
+
+async def post(client: httpx2.AsyncClient, **body: Any) -> httpx2.Response:
+    return await client.post("/runs", json={"flow_name": "chain", **body})
+
+
+def is_unavailable(answer: httpx2.Response) -> bool:
+    return (answer.status_code, answer.json()["err_id"]) == (503, "ERR-PYOCO-0003")
+
+
+async def ready(client: httpx2.AsyncClient) -> None:
+    await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 200)
+
+
+async def test_a_submit_without_nats_is_refused_soon_and_leaves_nothing(own_nats: EmbeddedNats) -> None:
+    """REQ-0003"""
+    config = unique_config(own_nats.url)
+    async with gateway(config) as client:
+        own_nats.stop()
+        async with asyncio.timeout(3):
+            answer = await post(client)
+        assert is_unavailable(answer)
+        assert answer.headers["retry-after"] == "1"
+        assert (await client.get("/health")).json() == {"status": "ok", "nats": "unavailable"}
+        assert (await client.get("/ready")).status_code == 503
+        own_nats.start()
+        await ready(client)
+        assert await messages_in(config, f"KV_{config.runs_kv_bucket}") == 0
+        assert await jobs_waiting(config) == 0
+        assert (await post(client)).status_code == 200
+
+
+async def test_a_submit_while_nats_stands_still_is_refused_and_taken_back(own_nats: EmbeddedNats) -> None:
+    """The write is in the server's socket when it is refused; the server will carry it out later."""
+    config = unique_config(own_nats.url)
+    async with gateway(config) as client, open_backend(config, "test") as backend:
+        os.kill(own_nats.pid, signal.SIGSTOP)
+        try:
+            answer = await post(client)
+        finally:
+            os.kill(own_nats.pid, signal.SIGCONT)
+        assert is_unavailable(answer)
+        await until(lambda: _mark_of_removal(config), bool)
+        assert await jobs_waiting(config) == 0
+        assert await _stored(config, backend) == []
+
+
+async def _mark_of_removal(config: NatsBackendConfig) -> bool:
+    async with raw_nats(config.nats_url) as client:
+        js = client.jetstream()
+        last = (await js.stream_info(f"KV_{config.runs_kv_bucket}")).state.last_seq
+        if last == 0:
+            return False
+        message = await js.get_msg(f"KV_{config.runs_kv_bucket}", last)
+        return (message.headers or {}).get("KV-Operation") == "PURGE"
+
+
+async def _runs_left(config: NatsBackendConfig) -> int:
+    return await messages_in(config, f"KV_{config.runs_kv_bucket}")
+
+
+async def _stored(config: NatsBackendConfig, backend: JetStreamBackend) -> list[RunSnapshot]:
+    async with raw_nats(config.nats_url) as client:
+        info = await client.jetstream().stream_info(f"KV_{config.runs_kv_bucket}", subjects_filter=">")
+    keys = [subject.rpartition(".")[2] for subject in info.state.subjects or {}]
+    found = [await backend.runs.get(key) for key in keys]
+    return [stored.value for stored in found if stored is not None]
+
+
+async def test_a_run_whose_job_is_refused_has_no_snapshot(config: NatsBackendConfig) -> None:
+    """REQ-0003: the work stream is gone, so the publish fails after the snapshot was written."""
+    async with gateway(config) as client, open_backend(config, "test") as backend:
+        async with raw_nats(config.nats_url) as raw:
+            await raw.jetstream().delete_stream(config.work_stream)
+        answer = await post(client)
+        assert is_unavailable(answer)
+        assert await _runs_left(config) == 1, "the mark of the removal"
+        assert await _stored(config, backend) == []
+
+
+async def test_a_full_work_queue_refuses_a_run_as_a_whole(config: NatsBackendConfig) -> None:
+    async with raw_nats(config.nats_url) as raw:
+        await raw.jetstream().add_stream(
+            name=config.work_stream,
+            subjects=[f"{config.work_subject_prefix}.>"],
+            retention="workqueue",
+            max_msgs=1,
+            discard="new",
+        )
+    async with gateway(config) as client, open_backend(config, "test") as backend:
+        accepted = (await post(client)).json()["run_id"]
+        assert is_unavailable(await post(client))
+        assert [run.run_id for run in await _stored(config, backend)] == [accepted]
+
+
+async def test_a_worker_survives_a_restart_of_nats_in_the_middle_of_a_run(own_nats: EmbeddedNats) -> None:
+    """REQ-0009"""
+    config = unique_config(own_nats.url)
+    gate = flows.Gate()
+    async with gateway(config) as client, worker(config, {"gated": gate.flow}) as instance:
+        run_id = (await post(client, flow_name="gated")).json()["run_id"]
+        handling = asyncio.ensure_future(instance.run_once(PATIENCE_SEC))
+        await entered(gate.entered)
+        own_nats.stop()
+        gate.open()
+        own_nats.start()
+        assert await handling == run_id
+        await ready(client)
+        run = (await client.get(f"/runs/{run_id}")).json()
+        assert (run["status"], run["result"], run["attempt"]) == ("COMPLETED", {"after": "after through"}, 1)
+        assert await until(lambda: jobs_waiting(config), lambda count: count == 0) == 0
+        again = (await post(client, flow_name="gated")).json()["run_id"]
+        assert await instance.run_once(PATIENCE_SEC) == again
+
+
+async def test_a_run_that_ends_while_nats_is_away_is_written_when_it_is_back(own_nats: EmbeddedNats) -> None:
+    """REQ-0009, REQ-0010; the operator reads what cannot be done meanwhile (ERR-PYOCO-0008 and -0009)."""
+    config = unique_config(own_nats.url, ack_progress_interval_sec=0.1)
+    gate = flows.Gate()
+    with capture_logs() as logs:
+        await _end_while_nats_is_away(own_nats, config, gate)
+    told = {(line.get("action"), line.get("err_id")) for line in logs}
+    assert {("run.end_delayed", "ERR-PYOCO-0008"), ("job.in_progress", "ERR-PYOCO-0009")} <= told
+
+
+async def _end_while_nats_is_away(
+    own_nats: EmbeddedNats, config: NatsBackendConfig, gate: flows.Gate
+) -> None:
+    async with gateway(config) as client, worker(config, {"gated": gate.flow}) as instance:
+        run_id = (await post(client, flow_name="gated")).json()["run_id"]
+        handling = asyncio.ensure_future(instance.run_once(PATIENCE_SEC))
+        await entered(gate.entered)
+        own_nats.stop()
+        gate.open()
+        done, _ = await asyncio.wait({handling}, timeout=1.0)
+        assert not done, "the end cannot be written yet"
+        own_nats.start()
+        assert await handling == run_id
+        await ready(client)
+        assert (await client.get(f"/runs/{run_id}")).json()["status"] == "COMPLETED"
+
+
+async def test_a_waiting_worker_gets_jobs_after_a_restart_of_nats(own_nats: EmbeddedNats) -> None:
+    config = unique_config(own_nats.url)
+    async with gateway(config) as client, worker(config, {"chain": flows.chain}) as instance:
+        waiting = asyncio.ensure_future(instance.run_once(PATIENCE_SEC))
+        own_nats.stop()
+        await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 503)
+        own_nats.start()
+        await ready(client)
+        run_id = (await post(client)).json()["run_id"]
+        async with asyncio.timeout(5):  # it asks again by itself, long before its lost request would expire
+            assert await waiting == run_id
+
+
+async def test_a_gateway_may_be_started_before_nats(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("pyoco_server.http_api.gateway.START_PATIENCE_SEC", 0.2)
+    port = free_port()
+    config = unique_config(f"nats://127.0.0.1:{port}")
+    async with gateway(config) as client:
+        assert (await client.get("/health")).json()["nats"] == "unavailable"
+        assert is_unavailable(await post(client))
+        with EmbeddedNats(tmp_path / "late", durability="fast", port=port):
+            await ready(client)
+            assert (await post(client)).status_code == 200
+
+
+async def test_a_gateway_that_never_found_nats_stops_and_leaves_nothing_running(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pyoco_server.http_api.gateway.START_PATIENCE_SEC", 0.2)
+    before = asyncio.all_tasks()
+    async with gateway(unique_config(f"nats://127.0.0.1:{free_port()}")) as client:
+        assert is_unavailable(await post(client))
+    if left := asyncio.all_tasks() - before:
+        await asyncio.wait(left, timeout=1)
+    assert {task for task in left if not task.done()} == set()

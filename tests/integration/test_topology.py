@@ -1,0 +1,163 @@
+"""REQ-0007: what must exist is created, what exists is kept, what cannot work is refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyoco_server import ensure_resources
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import IncompatibleNats
+from pyoco_server.wiring import open_backend
+from support import flows
+from support.gateway import gateway
+from support.nats_server import raw_nats, streams_of
+from support.workers import PATIENCE_SEC, worker
+
+
+@asynccontextmanager
+async def jetstream(config: NatsBackendConfig) -> AsyncIterator[Any]:
+    async with raw_nats(config.nats_url) as client:
+        yield client.jetstream()
+
+
+async def test_everything_is_created_once_and_found_again(config: NatsBackendConfig) -> None:
+    await ensure_resources(config)
+    await ensure_resources(config)
+    async with jetstream(config) as js:
+        found = {name: (await js.stream_info(name)).config for name in streams_of(config)}
+    work, dlq = found[config.work_stream], found[config.dlq_stream]
+    assert (work.subjects, work.retention) == ([f"{config.work_subject_prefix}.>"], "workqueue")
+    assert (dlq.subjects, dlq.retention) == ([f"{config.dlq_subject_prefix}.>"], "limits")
+    assert (dlq.max_age, dlq.max_msgs, dlq.max_bytes) == (604_800, 100_000, 536_870_912)
+    for bucket in (config.runs_kv_bucket, config.workers_kv_bucket):
+        assert (found[f"KV_{bucket}"].max_msgs_per_subject, found[f"KV_{bucket}"].max_age) == (1, 0)
+    assert {stream.num_replicas for stream in found.values()} == {1}
+
+
+async def test_many_starts_at_once_do_not_get_in_each_others_way(config: NatsBackendConfig) -> None:
+    await asyncio.gather(*(ensure_resources(config) for _ in range(5)))
+    async with jetstream(config) as js:
+        for name in streams_of(config):
+            await js.stream_info(name)
+
+
+async def test_the_buckets_are_those_that_every_client_knows(config: NatsBackendConfig) -> None:
+    await ensure_resources(config)
+    async with jetstream(config) as js:
+        bucket = await js.key_value(config.runs_kv_bucket)
+        await bucket.put("key", b"value")
+        assert (await bucket.get("key")).value == b"value"
+        store = await js.object_store(config.wheel_object_store_bucket)
+        await store.put("wheel", b"bytes")
+
+
+async def test_streams_that_an_operator_tuned_are_kept(config: NatsBackendConfig) -> None:
+    async with jetstream(config) as js:
+        subjects = [f"{config.work_subject_prefix}.>"]
+        await js.add_stream(name=config.work_stream, subjects=subjects, retention="workqueue", max_msgs=77)
+        await js.add_stream(name=config.dlq_stream, subjects=[f"{config.dlq_subject_prefix}.>"], max_msgs=5)
+        await ensure_resources(config)
+        assert (await js.stream_info(config.work_stream)).config.max_msgs == 77
+        assert (await js.stream_info(config.dlq_stream)).config.max_msgs == 5
+
+
+async def test_a_worker_bucket_with_a_ttl_is_respected(config: NatsBackendConfig) -> None:
+    async with jetstream(config) as js:
+        await js.create_key_value(bucket=config.workers_kv_bucket, ttl=60)
+        async with worker(config, {}):
+            info = await js.stream_info(f"KV_{config.workers_kv_bucket}")
+    assert info.config.max_age == 60
+
+
+async def test_a_consumer_that_an_operator_tuned_is_kept(config: NatsBackendConfig) -> None:
+    await ensure_resources(config)
+    async with jetstream(config) as js:
+        await js.add_consumer(
+            config.work_stream,
+            durable_name="pyoco_workers_default",
+            ack_policy="explicit",
+            ack_wait=123,
+            max_deliver=4,
+            filter_subject=f"{config.work_subject_prefix}.default",
+        )
+        async with gateway(config) as client, worker(config, {"chain": flows.chain}) as instance:
+            run_id = (await client.post("/runs", json={"flow_name": "chain"})).json()["run_id"]
+            assert await instance.run_once(PATIENCE_SEC) == run_id
+        tuned = (await js.consumer_info(config.work_stream, "pyoco_workers_default")).config
+    assert (tuned.ack_wait, tuned.max_deliver) == (123, 4)
+
+
+async def test_a_new_consumer_has_the_values_of_the_settings(config: NatsBackendConfig) -> None:
+    tuned = replace(
+        config,
+        consumer_ack_wait_sec=45,
+        consumer_max_deliver=7,
+        consumer_max_ack_pending=33,
+        default_tag="gpu",
+    )
+    async with worker(tuned, {}), jetstream(config) as js:
+        found = (await js.consumer_info(config.work_stream, "pyoco_workers_gpu")).config
+    assert (found.ack_wait, found.max_deliver, found.max_ack_pending) == (45, 7, 33)
+    assert (found.ack_policy, found.filter_subject) == ("explicit", f"{config.work_subject_prefix}.gpu")
+
+
+async def test_a_consumer_that_somebody_deleted_is_made_again(config: NatsBackendConfig) -> None:
+    async with gateway(config) as client, worker(config, {"chain": flows.chain}) as instance:
+        waiting = asyncio.ensure_future(instance.run_once(PATIENCE_SEC))
+        async with jetstream(config) as js:
+            await js.delete_consumer(config.work_stream, "pyoco_workers_default")
+        run_id = (await client.post("/runs", json={"flow_name": "chain"})).json()["run_id"]
+        assert await waiting == run_id
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"retention": "limits"}, "retention='limits', but 'workqueue' is needed"),
+        ({"retention": "workqueue", "subjects": ["elsewhere.>"]}, "subjects="),
+    ],
+)
+async def test_a_stream_that_cannot_work_stops_the_start_with_a_clear_text(
+    config: NatsBackendConfig, wrong: dict[str, Any], named: str
+) -> None:
+    subjects = wrong.pop("subjects", [f"{config.work_subject_prefix}.>"])
+    async with jetstream(config) as js:
+        await js.add_stream(name=config.work_stream, subjects=subjects, **wrong)
+    with pytest.raises(
+        IncompatibleNats, match=f"work queue stream {config.work_stream} exists with"
+    ) as raised:
+        async with gateway(config):
+            pass
+    assert named in str(raised.value)
+
+
+async def made_by_nats_py(js: Any, bucket: str) -> None:
+    await js.create_key_value(bucket=bucket)
+
+
+async def made_by_an_old_client(js: Any, bucket: str) -> None:
+    """The least that makes a bucket."""
+    await js.add_stream(
+        name=f"KV_{bucket}", subjects=[f"$KV.{bucket}.>"], max_msgs_per_subject=1, allow_rollup_hdrs=True
+    )
+
+
+@pytest.mark.parametrize("make", [made_by_nats_py, made_by_an_old_client])
+async def test_buckets_of_other_makes_work(config: NatsBackendConfig, make: Any) -> None:
+    """Without direct gets, and perhaps without TTLs of messages."""
+    async with jetstream(config) as js:
+        for bucket in (config.runs_kv_bucket, config.workers_kv_bucket):
+            await make(js, bucket)
+        info = (await js.stream_info(f"KV_{config.runs_kv_bucket}")).config
+    assert not info.allow_direct
+    async with gateway(config) as client, worker(config, {"chain": flows.chain}) as instance:
+        run_id = (await client.post("/runs", json={"flow_name": "chain"})).json()["run_id"]
+        assert await instance.run_once(PATIENCE_SEC) == run_id
+        assert (await client.get(f"/runs/{run_id}")).json()["status"] == "COMPLETED"
+        async with open_backend(config, "test") as backend:
+            await backend.runs.remove(run_id, None)
+        assert (await client.get(f"/runs/{run_id}")).status_code == 404

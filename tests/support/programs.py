@@ -1,0 +1,106 @@
+"""Our commands as real processes, and whether any of them is left."""
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sysconfig
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PATIENCE_SEC = 30.0
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+
+
+class Programs:
+    """Starts commands in one directory, and finds all their processes by a mark in the environment."""
+
+    def __init__(self, directory: Path, **environ: str) -> None:
+        self.directory = directory
+        self._mark = f"STARTED_BY_TEST={secrets.token_hex(8)}"
+        name, _, value = self._mark.partition("=")
+        self.environ = {**os.environ, name: value, "NO_COLOR": "1", "COLUMNS": "120", **environ}
+
+    def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """To its end."""
+        return subprocess.run(
+            [SCRIPTS / command[0], *command[1:]],
+            cwd=self.directory,
+            env={**self.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SEC,
+            check=False,
+        )
+
+    @contextmanager
+    def started(self, *command: str, **environ: str) -> Iterator["Program"]:
+        """Until the test ends it, or the block does."""
+        output = self.directory / f"output-{secrets.token_hex(4)}"
+        with (
+            output.open("wb") as sink,
+            subprocess.Popen(
+                [SCRIPTS / command[0], *command[1:]],
+                cwd=self.directory,
+                env={**self.environ, **environ},
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            try:
+                yield Program(process, output)
+            finally:
+                process.kill()
+
+    def pids(self) -> set[int]:
+        """Every process of ours that runs now."""
+        return {pid for pid in _all_pids() if self._mark.encode() in _environ_of(pid).split(b"\0")}
+
+    def are_gone(self) -> bool:
+        deadline = time.monotonic() + PATIENCE_SEC
+        while self.pids() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.pids()
+
+
+class Program:
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self._process = process
+        self._output = output
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    def says(self, pattern: str) -> re.Match[str]:
+        """Waits until its output has `pattern`."""
+        deadline = time.monotonic() + PATIENCE_SEC
+        while (found := re.search(pattern, self.output)) is None:
+            ended = self._process.poll()
+            assert ended is None, f"ended with {ended} and never said {pattern!r}:\n{self.output}"
+            assert time.monotonic() < deadline, f"never said {pattern!r}:\n{self.output}"
+            time.sleep(0.02)
+        return found
+
+    def ends_after(self, sent: signal.Signals) -> int:
+        """Its exit code after a signal."""
+        self._process.send_signal(sent)
+        return self._process.wait(PATIENCE_SEC)
+
+
+def _all_pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _environ_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # it has ended, or it is somebody else's
+        return b""
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()

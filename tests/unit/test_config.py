@@ -1,0 +1,202 @@
+"""Settings: the contract's defaults, read loudly."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyoco_server.config import NatsBackendConfig, env_name, is_set
+from pyoco_server.errors import ConfigError
+
+# Appendix I of the contract.
+DEFAULTS: dict[str, Any] = {
+    "PYOCO_NATS_URL": "nats://127.0.0.1:4222",
+    "PYOCO_WORK_SUBJECT_PREFIX": "pyoco.work",
+    "PYOCO_DEFAULT_TAG": "default",
+    "PYOCO_RUNS_KV_BUCKET": "pyoco_runs",
+    "PYOCO_WORKERS_KV_BUCKET": "pyoco_workers",
+    "PYOCO_HTTP_AUTH_MODE": "none",
+    "PYOCO_HTTP_API_KEY_HEADER": "X-API-Key",
+    "PYOCO_AUTH_KV_BUCKET": "pyoco_auth",
+    "PYOCO_AUTH_PEPPER": "",
+    "PYOCO_RUN_HEARTBEAT_INTERVAL_SEC": 1.0,
+    "PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC": 5.0,
+    "PYOCO_WORKERS_KV_TTL_SEC": 15.0,
+    "PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC": 20.0,
+    "PYOCO_CANCEL_GRACE_PERIOD_SEC": 30.0,
+    "PYOCO_CONSUMER_ACK_WAIT_SEC": 30.0,
+    "PYOCO_CONSUMER_MAX_DELIVER": 20,
+    "PYOCO_CONSUMER_MAX_ACK_PENDING": 200,
+    "PYOCO_ACK_PROGRESS_INTERVAL_SEC": 10.0,
+    "PYOCO_DLQ_STREAM": "PYOCO_DLQ",
+    "PYOCO_DLQ_SUBJECT_PREFIX": "pyoco.dlq",
+    "PYOCO_DLQ_PUBLISH_EXECUTION_ERROR": True,
+    "PYOCO_DLQ_MAX_AGE_SEC": 604_800,
+    "PYOCO_DLQ_MAX_MSGS": 100_000,
+    "PYOCO_DLQ_MAX_BYTES": 536_870_912,
+    "PYOCO_MAX_RUN_SNAPSHOT_BYTES": 262_144,
+    "PYOCO_WORKFLOW_YAML_MAX_BYTES": 262_144,
+    "PYOCO_WHEEL_OBJECT_STORE_BUCKET": "pyoco_wheels",
+    "PYOCO_WHEEL_MAX_BYTES": 536_870_912,
+    "PYOCO_WHEEL_SYNC_ENABLED": False,
+    "PYOCO_WHEEL_SYNC_DIR": ".pyoco/wheels",
+    "PYOCO_WHEEL_SYNC_INTERVAL_SEC": 10.0,
+    "PYOCO_WHEEL_INSTALL_TIMEOUT_SEC": 180.0,
+    "PYOCO_WHEEL_HISTORY_KV_BUCKET": "pyoco_wheel_history",
+    "PYOCO_WHEEL_HISTORY_TTL_SEC": 7_776_000,
+    "PYOCO_DASHBOARD_LANG": "auto",
+    "PYOCO_LOAD_DOTENV": True,
+    "PYOCO_ENV_FILE": ".env",
+    "PYOCO_LOG_LEVEL": "INFO",
+    "PYOCO_LOG_FORMAT": "json",
+    "PYOCO_LOG_UTC": True,
+    "PYOCO_LOG_INCLUDE_TRACEBACK": True,
+}
+
+
+def problems_of(environ: dict[str, str]) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        NatsBackendConfig.from_env(environ)
+    return raised.value.problems
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    config = NatsBackendConfig.from_env({})
+    found = {env_name(field.name): getattr(config, field.name) for field in fields(config)}
+    assert {key: found[key] for key in DEFAULTS} == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        ("PYOCO_NATS_URL", "nats://a:1,nats://b:2", "nats://a:1,nats://b:2"),
+        ("PYOCO_CONSUMER_MAX_DELIVER", "3", 3),
+        ("PYOCO_CONSUMER_ACK_WAIT_SEC", "60", 60.0),
+        ("PYOCO_WHEEL_SYNC_ENABLED", "1", True),
+        ("PYOCO_LOG_UTC", "0", False),
+        ("PYOCO_LOG_UTC", "false", False),
+        ("PYOCO_LOG_LEVEL", "debug", "DEBUG"),
+        ("PYOCO_DASHBOARD_LANG", " ja ", "ja"),
+        ("PYOCO_DEFAULT_TAG", "", "default"),
+        ("PYOCO_DEFAULT_TAG", "   ", "default"),
+    ],
+)
+def test_an_environment_variable_sets_its_field(key: str, text: str, expected: Any) -> None:
+    config = NatsBackendConfig.from_env({key: text})
+    assert getattr(config, key.removeprefix("PYOCO_").lower()) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("PYOCO_CONSUMER_MAX_DELIVER", "many"),
+        ("PYOCO_CONSUMER_MAX_DELIVER", "0"),
+        ("PYOCO_CONSUMER_MAX_DELIVER", "1.5"),
+        ("PYOCO_CONSUMER_ACK_WAIT_SEC", "-1"),
+        ("PYOCO_CONSUMER_ACK_WAIT_SEC", "nan"),
+        ("PYOCO_CONSUMER_ACK_WAIT_SEC", "inf"),
+        ("PYOCO_DLQ_MAX_AGE_SEC", "inf"),
+        ("PYOCO_RUNS_KV_BUCKET", "with.dot"),
+        ("PYOCO_WORK_STREAM", "with blank"),
+        ("PYOCO_WORK_SUBJECT_PREFIX", "work.*"),
+        ("PYOCO_WORK_SUBJECT_PREFIX", "work."),
+        ("PYOCO_DEFAULT_TAG", "a.b"),
+        ("PYOCO_HTTP_AUTH_MODE", "password"),
+        ("PYOCO_HTTP_API_KEY_HEADER", "X API Key"),
+        ("PYOCO_LOG_FORMAT", "xml"),
+        ("PYOCO_LOG_LEVEL", "LOUD"),
+        ("PYOCO_LOG_UTC", "perhaps"),
+        ("PYOCO_DASHBOARD_LANG", "fr"),
+        ("PYOCO_JETSTREAM_REPLICAS", "6"),
+        ("PYOCO_MAX_RUN_SNAPSHOT_BYTES", "1023"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_key(key: str, text: str) -> None:
+    (problem,) = problems_of({key: text})
+    assert problem.startswith(f"{key}={text!r}: ")
+
+
+def test_all_bad_values_are_told_at_once() -> None:
+    bad = {"PYOCO_LOG_FORMAT": "xml", "PYOCO_DLQ_MAX_MSGS": "0", "PYOCO_DASHBOARD_LANG": "fr"}
+    assert {problem.partition("=")[0] for problem in problems_of(bad)} == set(bad)
+
+
+def test_a_bad_value_given_by_a_program_is_told_the_same_way() -> None:
+    wrong: dict[str, Any] = {"ack_progress_interval_sec": "often", "log_level": "loud"}
+    with pytest.raises(ConfigError) as raised:
+        NatsBackendConfig(**wrong)
+    assert {problem.partition(":")[0] for problem in raised.value.problems} == {
+        "PYOCO_ACK_PROGRESS_INTERVAL_SEC='often'",
+        "PYOCO_LOG_LEVEL='loud'",
+    }
+
+
+@pytest.mark.parametrize("interval", ["30", "31"])
+def test_signs_of_progress_must_be_more_frequent_than_the_ack_wait(interval: str) -> None:
+    """REQ-0010"""
+    (problem,) = problems_of({"PYOCO_ACK_PROGRESS_INTERVAL_SEC": interval})
+    assert f"PYOCO_ACK_PROGRESS_INTERVAL_SEC={float(interval)}" in problem
+    assert "PYOCO_CONSUMER_ACK_WAIT_SEC=30.0" in problem
+
+
+@pytest.mark.parametrize(("work", "dlq"), [("a.b", "a.b"), ("a", "a.b"), ("a.b.c", "a.b")])
+def test_work_and_dead_letters_cannot_share_subjects(work: str, dlq: str) -> None:
+    (problem,) = problems_of({"PYOCO_WORK_SUBJECT_PREFIX": work, "PYOCO_DLQ_SUBJECT_PREFIX": dlq})
+    assert problem.startswith(f"PYOCO_DLQ_SUBJECT_PREFIX={dlq!r}: ")
+
+
+def test_prefixes_that_only_look_alike_are_fine() -> None:
+    environ = {"PYOCO_WORK_SUBJECT_PREFIX": "pyoco.work", "PYOCO_DLQ_SUBJECT_PREFIX": "pyoco.work2"}
+    assert NatsBackendConfig.from_env(environ).dlq_subject_prefix == "pyoco.work2"
+
+
+def test_options_of_a_command_line_come_last_and_absent_ones_change_nothing() -> None:
+    config = NatsBackendConfig.from_env({"PYOCO_NATS_URL": "nats://env:1"}, nats_url="nats://option:1")
+    assert config.nats_url == "nats://option:1"
+    assert (
+        NatsBackendConfig.from_env({"PYOCO_NATS_URL": "nats://env:1"}, nats_url=None).nats_url
+        == "nats://env:1"
+    )
+
+
+def test_a_dotenv_file_is_read_and_the_real_environment_wins(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PYOCO_DEFAULT_TAG=file\nPYOCO_LOG_FORMAT=text\nOTHER=1\n")
+    config = NatsBackendConfig.from_env({"PYOCO_DEFAULT_TAG": "environment"})
+    assert (config.default_tag, config.log_format) == ("environment", "text")
+
+
+def test_a_dotenv_file_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "other.env").write_text("PYOCO_DEFAULT_TAG=other\n")
+    assert NatsBackendConfig.from_env({"PYOCO_ENV_FILE": "other.env"}).default_tag == "other"
+
+
+def test_the_dotenv_file_can_be_switched_off(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PYOCO_DEFAULT_TAG=file\n")
+    assert NatsBackendConfig.from_env({"PYOCO_LOAD_DOTENV": "0"}).default_tag == "default"
+
+
+def test_a_bad_value_in_a_dotenv_file_is_named_too(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PYOCO_DLQ_MAX_MSGS=few\n")
+    assert problems_of({}) == ["PYOCO_DLQ_MAX_MSGS='few': Expected `int`, got `str`"]
+
+
+def test_whether_a_setting_was_made_can_be_asked(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PYOCO_NATS_URL=nats://file:1\n")
+    assert is_set("nats_url", {})
+    assert not is_set("nats_url", {"PYOCO_NATS_URL": "  "})
+    assert not is_set("default_tag", {})
+
+
+def test_the_pepper_is_never_shown() -> None:
+    secret = "s3cret-pepper"  # noqa: S105
+    assert secret not in repr(NatsBackendConfig(auth_pepper=secret))
+    wrong: dict[str, Any] = {"auth_pepper": [secret]}
+    with pytest.raises(ConfigError) as raised:
+        NatsBackendConfig(**wrong)
+    assert secret not in str(raised.value)
+    assert "PYOCO_AUTH_PEPPER=***" in str(raised.value)
+
+
+def test_every_variable_of_the_contract_has_a_field() -> None:
+    assert set(DEFAULTS) <= {env_name(field.name) for field in fields(NatsBackendConfig)}

@@ -1,0 +1,35 @@
+"""REQ-0012: what the contract says about each way a delivery can end."""
+
+import pytest
+
+from pyoco_server.domain.dispositions import Ending, disposition
+
+CONTRACT = {
+    "completed": ("ack", None),
+    "cancelled": ("ack", None),
+    "execution_error": ("ack", "execution_error"),
+    "flow_not_found": ("ack", "flow_not_found"),
+    "invalid_job": ("term", "invalid_job"),
+    "nats_unavailable": ("nak", None),
+    "not_started": ("nak", None),
+    "already_terminal": ("ack", None),
+    "withdrawn": ("ack", None),
+    "fenced": ("leave", None),
+}
+
+
+def test_every_ending_has_a_row() -> None:
+    assert set(CONTRACT) == set(Ending)
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_the_queue_action_and_the_dead_letter_of_an_ending(ending: Ending) -> None:
+    found = disposition(ending)
+    assert (found.action, found.dlq) == CONTRACT[ending]
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_only_the_dead_letters_of_execution_errors_can_be_switched_off(ending: Ending) -> None:
+    action, reason = CONTRACT[ending]
+    found = disposition(ending, publish_execution_error=False)
+    assert (found.action, found.dlq) == (action, None if reason == "execution_error" else reason)

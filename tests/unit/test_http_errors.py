@@ -1,0 +1,83 @@
+"""One table answers every error: status, ids and language."""
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+
+from pyoco_server import errors
+from pyoco_server.domain.wire import Unreadable
+from pyoco_server.errors import PyocoServerError
+from pyoco_server.http_api import error_table
+from pyoco_server.http_api.error_table import preferred_language
+from support.gateway import running
+
+
+def _kinds(base: type[PyocoServerError] = PyocoServerError) -> Iterator[type[PyocoServerError]]:
+    for kind in base.__subclasses__():
+        if kind.__module__ == errors.__name__:
+            yield kind
+        yield from _kinds(kind)
+
+
+def app_that_raises(error: Exception) -> FastAPI:
+    app = FastAPI()
+    error_table.install(app)
+
+    @app.get("/")
+    async def raises() -> None:
+        raise error
+
+    return app
+
+
+@pytest.mark.parametrize("kind", list(_kinds()), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("language", ["ja", "en"])
+async def test_every_error_is_answered_with_its_status_ids_and_text(
+    kind: type[PyocoServerError], language: str
+) -> None:
+    async with running(app_that_raises(kind())) as client:
+        answer = await client.get("/", headers={"Accept-Language": language})
+    assert answer.status_code == kind().status
+    assert answer.json() == {
+        "detail": kind().detail,
+        "err_id": kind.entry.err_id,
+        "msg_id": kind.entry.msg_id,
+        "message": getattr(kind.entry, language),
+    }
+    assert ("retry-after" in answer.headers) is (answer.status_code == 503)
+
+
+async def test_the_detail_is_the_cause_that_was_given() -> None:
+    async with running(app_that_raises(errors.NatsUnavailable("nats unavailable: TimeoutError"))) as client:
+        answer = await client.get("/")
+    assert answer.json()["detail"] == "nats unavailable: TimeoutError"
+
+
+async def test_damaged_data_is_a_503_that_says_so() -> None:
+    async with running(app_that_raises(Unreadable("run snapshot: broken"))) as client:
+        answer = await client.get("/")
+    assert answer.status_code == 503
+    assert answer.json()["err_id"] == "ERR-PYOCO-0003"
+    assert answer.json()["detail"] == "stored data is unreadable: run snapshot: broken"
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("", "en"),
+        ("ja", "ja"),
+        ("ja-JP,ja;q=0.9,en;q=0.8", "ja"),
+        ("en-US,en;q=0.9,ja;q=0.8", "en"),
+        ("ja;q=0.4, en;q=0.5", "en"),
+        ("fr, ja;q=0.1", "ja"),
+        ("fr", "en"),
+        ("*", "en"),
+        ("ja;q=0", "en"),
+        ("ja;q=nonsense, en;q=0.1", "en"),
+        (" JA ", "ja"),
+        (";;,,q=", "en"),
+    ],
+)
+def test_the_language_is_the_one_the_client_prefers(header: str, expected: str) -> None:
+    assert preferred_language(header) == expected

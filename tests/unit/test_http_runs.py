@@ -1,0 +1,215 @@
+"""REQ-0001, REQ-0002, REQ-0004: the gateway's runs and health, on the memory backend."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.runs import RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.wire import decode_job
+from pyoco_server.domain.workers import WorkerState
+from pyoco_server.testing import MemoryGatewayBackend
+from support.gateway import new_memory_gateway
+from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker
+from support.waiting import until
+
+
+class World:
+    def __init__(self, client: httpx2.AsyncClient, backend: MemoryGatewayBackend) -> None:
+        self.client = client
+        self.backend = backend
+
+    async def post(self, body: bytes, **headers: str) -> httpx2.Response:
+        return await self.client.post("/runs", content=body, headers=headers)
+
+    def jobs(self, tag: str = "default") -> list[Job]:
+        taken = iter(lambda: self.backend.queue.take([f"pyoco.work.{tag}"]), None)
+        return [decode_job(delivery.payload) for delivery in taken]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_memory_gateway() as (client, backend):
+        yield World(client, backend)
+
+
+async def test_health_says_that_the_process_is_there_and_nats_too(world: World) -> None:
+    """REQ-0001"""
+    assert (await world.client.get("/health")).json() == {"status": "ok", "nats": "ok"}
+    assert (await world.client.get("/ready")).status_code == 200
+
+
+async def test_a_submitted_run_has_a_snapshot_and_a_job(world: World) -> None:
+    """REQ-0002"""
+    body = {"flow_name": "f", "params": {"x": [1, None]}, "tag": "gpu", "tags": ["a", "b"]}
+    answer = await world.client.post("/runs", json=body)
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "PENDING"
+    run_id = answer.json()["run_id"]
+    (job,) = world.jobs("gpu")
+    assert (job.run_id, job.flow_name, job.params) == (run_id, "f", {"x": [1, None]})
+    assert job.tags == ("a", "b")
+    run = (await world.client.get(f"/runs/{run_id}")).json()
+    assert (run["status"], run["tag"], run["tags"]) == ("PENDING", "gpu", ["a", "b"])
+
+
+async def test_a_run_without_a_tag_goes_to_the_default_one(world: World) -> None:
+    await world.client.post("/runs", json={"flow_name": "f"})
+    (job,) = world.jobs("default")
+    assert (job.tag, job.tags, job.params) == ("default", ("default",), {})
+
+
+async def test_two_equal_posts_are_two_runs(world: World) -> None:
+    ids = {(await world.client.post("/runs", json={"flow_name": "f"})).json()["run_id"] for _ in range(2)}
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({}, ["body", "flow_name"]),
+        ({"flow_name": ""}, ["body", "flow_name"]),
+        ({"flow_name": "x" * 201}, ["body", "flow_name"]),
+        ({"flow_name": 3}, ["body", "flow_name"]),
+        ({"flow_name": "f", "params": []}, ["body", "params"]),
+        ({"flow_name": "f", "params": None}, ["body", "params"]),
+        ({"flow_name": "f", "tag": "a.b"}, ["body", "tag"]),
+        ({"flow_name": "f", "tag": "x" * 65}, ["body", "tag"]),
+        ({"flow_name": "f", "tag": "ends\n"}, ["body", "tag"]),
+        ({"flow_name": "f", "tag": ""}, ["body", "tag"]),
+        ({"flow_name": "f", "tags": "a"}, ["body", "tags"]),
+        ({"flow_name": "f", "tags": ["a", "b c"]}, ["body", "tags", 1]),
+        ({"flow_name": "f", "tags": [f"t{n}" for n in range(33)]}, ["body", "tags"]),
+        ([], ["body"]),
+    ],
+)
+async def test_a_body_of_the_wrong_shape_is_refused_with_the_place(
+    world: World, body: Any, place: list[Any]
+) -> None:
+    answer = await world.client.post("/runs", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["err_id"] == "ERR-PYOCO-0002"
+    assert [problem["loc"] for problem in answer.json()["detail"]] == [place]
+    assert world.jobs() == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"flow_name": "f", "params": {"x": NaN}}',
+        b'{"flow_name": "f", "params": {"x": Infinity}}',
+        b'{"flow_name": "f", "params": {"x": 1e999}}',
+        b'{"flow_name": "\xff"}',
+        b'{"flow_name": "\\ud800"}',
+        b'{"flow_name": "f", "params": {"x": %s' % (b"[" * 100_000),
+        b'{"flow_name": "f"} trailing',
+    ],
+)
+async def test_what_is_not_strict_json_is_refused(world: World, body: bytes) -> None:
+    answer = await world.post(body)
+    assert answer.status_code == 422
+    assert answer.json()["err_id"] == "ERR-PYOCO-0002"
+    assert answer.json()["detail"][0]["type"] == "json_invalid"
+    assert world.jobs() == []
+
+
+async def test_numbers_larger_than_a_machine_word_survive(world: World) -> None:
+    answer = await world.post(b'{"flow_name": "f", "params": {"x": 123456789012345678901234567890}}')
+    assert answer.status_code == 200
+    assert world.jobs()[0].params == {"x": 123456789012345678901234567890}
+
+
+async def test_a_body_that_is_declared_too_large_is_refused_unread(world: World) -> None:
+    answer = await world.post(b"{}", **{"content-length": str(10**12)})
+    assert answer.status_code == 413
+    assert answer.json()["err_id"] == "ERR-PYOCO-0002"
+
+
+async def test_a_body_that_grows_too_large_is_refused(world: World) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(1_000):
+            yield b" " * 1_024
+
+    answer = await world.client.post("/runs", content=endless())
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(("size", "expected"), [(256 * 1024, 200), (256 * 1024 + 1, 413)])
+async def test_params_have_a_limit_of_their_own(world: World, size: int, expected: int) -> None:
+    filler = "x" * (size - len(msgspec.json.encode({"x": ""})))
+    answer = await world.client.post("/runs", json={"flow_name": "f", "params": {"x": filler}})
+    assert answer.status_code == expected
+    assert len(world.jobs()) == (1 if expected == 200 else 0)
+
+
+@pytest.mark.parametrize("run_id", [RUN_ID, "nonsense", "a.b", "*", "%3E", "x" * 500, RUN_ID.upper()])
+async def test_a_run_that_does_not_exist_is_not_found(world: World, run_id: str) -> None:
+    answer = await world.client.get(f"/runs/{run_id}", headers={"Accept-Language": "ja"})
+    assert answer.status_code == 404
+    assert answer.json() == {
+        "detail": "run not found",
+        "err_id": "ERR-PYOCO-0005",
+        "msg_id": "MSG-PYOCO-0005",
+        "message": "runが見つかりません",
+    }
+
+
+@pytest.mark.parametrize(
+    ("include", "shown"),
+    [("", False), ("include=records", True), ("include=full", True), ("include=all", True)],
+)
+async def test_records_are_shown_on_request_only(world: World, include: str, *, shown: bool) -> None:
+    record = TaskRecord(state=TaskState.SUCCEEDED, output=3)
+    snapshot = a_snapshot(RunStatus.COMPLETED, OWNER, task_records={"t": record}, result={"t": 3})
+    await world.backend.runs.create(RUN_ID, snapshot)
+    run = (await world.client.get(f"/runs/{RUN_ID}?{include}")).json()
+    assert ("task_records" in run) is shown
+    assert run["result"] == {"t": 3}
+
+
+async def test_what_cannot_be_included_is_refused(world: World) -> None:
+    await world.backend.runs.create(RUN_ID, a_snapshot())
+    assert (await world.client.get(f"/runs/{RUN_ID}?include=x")).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "state", "alive"),
+    [
+        (0, WorkerState.RUNNING, True),
+        (21, WorkerState.RUNNING, False),
+        (0, WorkerState.STOPPED_GRACEFUL, False),
+    ],
+)
+async def test_a_held_run_says_whether_its_worker_is_alive(
+    world: World, monkeypatch: pytest.MonkeyPatch, seconds_ago: float, state: WorkerState, *, alive: bool
+) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    seen = NOW - seconds_ago
+    async with new_memory_gateway() as (client, backend):
+        await backend.runs.create(RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER))
+        await backend.workers.create(
+            OWNER.worker_id, a_worker(state=state, last_seen_at=seen, last_heartbeat_at=seen, tags=("gpu",))
+        )
+        await until(lambda: client.get("/workers?scope=all"), lambda answer: bool(answer.json()))
+        run = (await client.get(f"/runs/{RUN_ID}")).json()
+    assert (run["worker_alive"], run["worker_heartbeat_at"], run["worker_tags"]) == (alive, seen, ["gpu"])
+
+
+@pytest.mark.parametrize("worker_id", ["unknown", "a name with blanks", "*", ""])
+async def test_a_run_held_by_a_worker_that_nobody_knows_is_shown_all_the_same(
+    world: World, worker_id: str
+) -> None:
+    await world.backend.runs.create(RUN_ID, a_snapshot(RunStatus.RUNNING, worker_id=worker_id))
+    run = (await world.client.get(f"/runs/{RUN_ID}")).json()
+    assert (run["worker_id"], run["worker_alive"]) == (worker_id, None)
+
+
+async def test_a_run_that_has_ended_does_not_speak_of_its_worker(world: World) -> None:
+    await world.backend.runs.create(RUN_ID, a_snapshot(RunStatus.COMPLETED, OWNER))
+    await world.backend.workers.create(OWNER.worker_id, a_worker())
+    assert (await world.client.get(f"/runs/{RUN_ID}")).json()["worker_alive"] is None

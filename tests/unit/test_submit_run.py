@@ -1,0 +1,101 @@
+"""REQ-0003: a run is accepted as a whole, or not at all."""
+
+import pytest
+
+from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLarge
+from pyoco_server.testing import MemoryBackend, open_memory_backend
+from pyoco_server.testing.memory import MemoryStore
+from pyoco_server.usecases.ports import JobQueue, Revision, RunStore
+from pyoco_server.usecases.submit_run import SubmitRun
+from support.captured_logs import capture_logs
+from support.things import NOW, RUN_ID, a_snapshot, a_submission
+
+
+class FailingQueue:
+    def __init__(self, error: PyocoServerError) -> None:
+        self._error = error
+
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+        raise self._error
+
+    async def run_ids(self) -> set[str]:
+        return set()
+
+
+class AnsweringTooLate:
+    """The job arrives and a worker has it, but the answer to the publish is lost."""
+
+    def __init__(self, runs: RunStore) -> None:
+        self._runs = runs
+
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+        await self._runs.update(job.run_id, a_snapshot(), revision)
+        raise NatsUnavailable
+
+    async def run_ids(self) -> set[str]:
+        return set()
+
+
+class CannotRemove(MemoryStore[RunSnapshot]):
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        raise NatsUnavailable
+
+
+class CannotCreate(MemoryStore[RunSnapshot]):
+    async def create(self, key: str, value: RunSnapshot) -> Revision:
+        await super().create(key, value)
+        raise NatsUnavailable("written, but the answer is lost")
+
+
+def submit(runs: RunStore, queue: JobQueue) -> SubmitRun:
+    return SubmitRun(runs, queue, lambda: NOW, lambda: RUN_ID)
+
+
+def store(kind: type[MemoryStore[RunSnapshot]], backend: MemoryBackend) -> MemoryStore[RunSnapshot]:
+    return kind(backend.runs._encode, backend.runs._decode)
+
+
+async def test_an_accepted_run_has_its_snapshot_and_its_job_knows_the_revision() -> None:
+    async with open_memory_backend() as backend:
+        snapshot = await submit(backend.runs, backend.queue)(a_submission())
+        stored = await backend.runs.get(RUN_ID)
+        delivery = backend.queue.take(["pyoco.work.default"])
+    assert stored is not None
+    assert stored.value == snapshot
+    assert delivery is not None
+    assert delivery.revision == stored.revision
+
+
+@pytest.mark.parametrize("error", [NatsUnavailable(), RequestTooLarge("the job has 2 MB")])
+async def test_a_run_whose_job_cannot_be_queued_leaves_no_snapshot(error: PyocoServerError) -> None:
+    async with open_memory_backend() as backend:
+        with pytest.raises(type(error)):
+            await submit(backend.runs, FailingQueue(error))(a_submission())
+        assert await backend.runs.get(RUN_ID) is None
+
+
+async def test_a_snapshot_whose_write_was_not_answered_is_taken_back() -> None:
+    async with open_memory_backend() as backend:
+        runs = store(CannotCreate, backend)
+        with pytest.raises(NatsUnavailable):
+            await submit(runs, backend.queue)(a_submission())
+        assert await runs.get(RUN_ID) is None
+        assert backend.queue.take(["pyoco.work.default"]) is None
+
+
+async def test_a_snapshot_that_cannot_be_taken_back_is_told_to_the_operator() -> None:
+    async with open_memory_backend() as backend:
+        runs = store(CannotRemove, backend)
+        with capture_logs() as logs, pytest.raises(NatsUnavailable):
+            await submit(runs, FailingQueue(NatsUnavailable()))(a_submission())
+    (line,) = [line for line in logs if line["action"] == "run.withdraw"]
+    assert (line["err_id"], line["msg_id"], line["run_id"]) == ("ERR-PYOCO-0004", "MSG-PYOCO-0004", RUN_ID)
+
+
+async def test_a_run_that_a_worker_has_already_taken_was_accepted() -> None:
+    async with open_memory_backend() as backend:
+        snapshot = await submit(backend.runs, AnsweringTooLate(backend.runs))(a_submission())
+        assert snapshot.run_id == RUN_ID
+        assert await backend.runs.get(RUN_ID) is not None
