@@ -44,28 +44,42 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
 
+MAX_WAITING = 500
+
+
 class SqliteRunIndex:
-    """One writer, one thread. `tenants` keeps the runs of different tenants in different lists."""
+    """One writer, one thread. `tenants` keeps the runs of different tenants in different lists.
+
+    Changes wait in memory until somebody asks, or until they are many: a run is written several times in a
+    moment, and only its last state is worth an insert.
+    """
 
     def __init__(self, path: Path | None, *, tenants: bool) -> None:
         self._tenants = tenants
         self._kind = f"{SCHEMA_VERSION} {'tenants' if tenants else 'shared'}"
         self._db = _open(path, self._kind)
+        self._waiting: dict[str, Change[RunSnapshot]] = {}
+        self._position: FeedPosition | None = None
         self._counts: Counter[tuple[str, str]] = Counter(
             {(scope, status): n for scope, status, n in self._db.execute(
                 "SELECT scope, status, count(*) FROM runs GROUP BY scope, status")}
         )  # fmt: skip
 
     def close(self) -> None:
+        self._write_waiting()
         self._db.close()
 
     @property
     def position(self) -> FeedPosition | None:
-        """How far the feed was read when this index was written last."""
+        """How far the feed was read."""
+        if self._position is not None:
+            return self._position
         found = self._db.execute("SELECT value FROM facts WHERE name = 'position'").fetchone()
         return msgspec.json.decode(found[0], type=FeedPosition) if found else None
 
     def clear(self) -> None:
+        self._waiting.clear()
+        self._position = None
         with self._db:
             self._db.execute("DELETE FROM runs")
             self._db.execute("DELETE FROM tags")
@@ -74,19 +88,28 @@ class SqliteRunIndex:
 
     def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
         """Take changes over. Of several changes of one run only the last one matters."""
-        latest = {change.key: change for change in changes}
+        self._waiting.update((change.key, change) for change in changes)
+        self._position = position
+        if len(self._waiting) >= MAX_WAITING:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        if self._position is None:
+            return
         with self._db:
-            for change in latest.values():
+            for change in self._waiting.values():
                 self._remove(change.key)
                 if change.value is not None:
                     self._insert(change.value, change)
             self._db.execute(
                 "INSERT OR REPLACE INTO facts VALUES ('position', ?)",
-                (msgspec.json.encode(position).decode(),),
+                (msgspec.json.encode(self._position).decode(),),
             )
+        self._waiting.clear()
 
     def expire(self, now: float) -> int:
         """Forget what the store has forgotten by age. Answers with how many."""
+        self._write_waiting()
         gone = [row[0] for row in self._db.execute("SELECT run_id FROM runs WHERE expires_at <= ?", (now,))]
         with self._db:
             for run_id in gone:
@@ -95,6 +118,7 @@ class SqliteRunIndex:
 
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
         """Up to `limit` summaries (as JSON) behind `after`, and the place of the last if there are more."""
+        self._write_waiting()
         where, values = self._where(wanted, after)
         table = "runs" if wanted.tag is None else "tags AS t JOIN runs USING (run_id)"
         order = "runs" if wanted.tag is None else "t"
@@ -108,10 +132,12 @@ class SqliteRunIndex:
         return IndexedPage([row[0] for row in shown], [row[2] for row in shown], more)
 
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]:
+        self._write_waiting()
         scope = self._scope(tenant_id)
         return {status: self._counts[scope, status.value] for status in RunStatus}
 
     def unfinished(self) -> list[tuple[str, Revision]]:
+        self._write_waiting()
         return self._db.execute(
             "SELECT run_id, revision FROM runs WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING')"
         ).fetchall()

@@ -43,7 +43,7 @@ class SubmitRun:
             if not await self._withdraw(snapshot.run_id, revision):
                 return snapshot
             raise
-        log.info(
+        log.debug(
             "run accepted",
             action="run.accepted",
             run_id=snapshot.run_id,
