@@ -31,6 +31,7 @@ from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
 from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.task_logs import LogStream
+from pyoco_server.jetstream.wheel_store import WheelHistoryBucket, WheelObjects
 from pyoco_server.jetstream.work_queue import DlqStream, WorkQueue
 from pyoco_server.logs import get_logger
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
@@ -77,6 +78,8 @@ class JetStreamBackend:
 @dataclass(frozen=True)
 class JetStreamGatewayBackend(JetStreamBackend):
     claims: KvStore[Claim]
+    wheels: WheelObjects
+    wheel_history: WheelHistoryBucket
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     run_index: SqliteRunIndex
@@ -93,11 +96,13 @@ async def open_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[Je
 async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetStreamGatewayBackend]:
     """What a gateway needs; it waits for a NATS that is not there yet.
 
-    The feeds have a connection of their own, so that reading a long history never delays a request's answer.
+    Feeds and objects have connections of their own, so that a long history or a large wheel never delays a
+    request's answer.
     """
     async with (
         _connected(config, "pyoco-server", patiently=True) as connection,
         _connected(config, "pyoco-server feeds", patiently=True) as feeds,
+        _connected(config, "pyoco-server objects", patiently=True) as objects,
     ):
         backend = await _backend(connection, config)
         claims = KvStore(
@@ -116,6 +121,8 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
             yield JetStreamGatewayBackend(
                 **{field.name: getattr(backend, field.name) for field in fields(backend)},
                 claims=claims,
+                wheels=WheelObjects(objects, config.wheel_object_store_bucket),
+                wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
                 run_index=index,

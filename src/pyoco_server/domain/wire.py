@@ -14,6 +14,7 @@ from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job, check
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.domain.wheels import WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.errors import InvalidJob
 
@@ -46,6 +47,7 @@ def _decoding(of: type[S], what: str) -> Callable[[bytes], S]:
 
 decode_run = _decoding(RunSnapshot, "run snapshot")
 decode_worker = _decoding(WorkerRecord, "worker record")
+decode_wheel_event = _decoding(WheelEvent, "wheel history")
 decode_claim = _decoding(Claim, "idempotency claim")
 decode_log_lines = _decoding(list[LogLine], "task log")
 decode_api_key = _decoding(ApiKeyRecord, "API key record")

@@ -11,7 +11,7 @@ from pyoco_server.http_api import error_table
 from pyoco_server.http_api.auth import ApiKeyMiddleware
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
-from pyoco_server.http_api.routes import health, runs, workers
+from pyoco_server.http_api.routes import health, runs, wheels, workers
 from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
 
@@ -43,4 +43,5 @@ def create_app(
     app.include_router(runs.router)
     app.include_router(workers.router)
     app.include_router(metrics_route.router)
+    app.include_router(wheels.router)
     return app

@@ -1,6 +1,8 @@
 """Multipart forms, read within limits."""
 
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, BinaryIO
 
 from fastapi import Request
 from msgspec import Struct
@@ -33,6 +35,30 @@ FLOW_YAML_DOCS: dict[str, Any] = {
 }
 
 
+WHEEL_DOCS: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["wheel"],
+                    "properties": {
+                        "wheel": {"type": "string", "format": "binary", "description": "a *.whl file"},
+                        "tags": {"type": "string", "description": "comma-separated; none: for every worker"},
+                        "replace": {
+                            "type": "boolean",
+                            "default": True,
+                            "description": "kept for older clients; the version decides",
+                        },
+                    },
+                }
+            }
+        },
+    }
+}
+
+
 class FlowForm(Struct, frozen=True):
     workflow: bytes
     flow_name: str
@@ -42,7 +68,7 @@ class FlowForm(Struct, frozen=True):
 async def read_flow_form(request: Request, max_file_bytes: int) -> FlowForm:
     """The form of POST /runs/yaml. Raises WorkflowTooLarge or InvalidRequest, which names the field."""
     try:
-        form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES)
+        form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, "workflow")
     except RequestTooLarge as error:
         raise WorkflowTooLarge(f"workflow file too large: at most {max_file_bytes:,} bytes") from error
     try:
@@ -51,10 +77,10 @@ async def read_flow_form(request: Request, max_file_bytes: int) -> FlowForm:
         await form.close()
 
 
-async def _read_form(request: Request, limit: int) -> FormData:
+async def _read_form(request: Request, limit: int, file_field: str) -> FormData:
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
-        raise InvalidRequest("the body must be multipart/form-data with the fields workflow and flow_name")
+        raise InvalidRequest(f"the body must be multipart/form-data with a file in the field {file_field}")
     parser = MultiPartParser(
         request.headers, _within(request, limit), max_files=1, max_fields=MAX_FIELDS, max_part_size=limit
     )
@@ -74,11 +100,43 @@ async def _within(request: Request, limit: int) -> Any:
         yield chunk
 
 
-async def _file(form: FormData) -> bytes:
-    found = form.get("workflow")
+class WheelForm(Struct, frozen=True):
+    name: str
+    file: BinaryIO
+    size: int
+    tags: str
+    replace: bool
+
+
+@asynccontextmanager
+async def open_wheel_form(request: Request, max_file_bytes: int) -> AsyncIterator[WheelForm]:
+    """The form of POST /wheels. The file lies on disk, not in memory, while it is open."""
+    form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, "wheel")
+    try:
+        upload = _upload(form, "wheel", "curl -F wheel=@my_flows-1.0-py3-none-any.whl -F tags=cpu")
+        yield WheelForm(
+            upload.filename or "", upload.file, upload.size or 0, _text(form, "tags") or "", _flag(form)
+        )
+    finally:
+        await form.close()
+
+
+def _flag(form: FormData) -> bool:
+    text = (_text(form, "replace") or "true").strip().lower()
+    if text not in ("true", "false", "1", "0"):
+        raise InvalidRequest(f"replace: {text!r} is not true or false")
+    return text in ("true", "1")
+
+
+def _upload(form: FormData, name: str, example: str) -> UploadFile:
+    found = form.get(name)
     if not isinstance(found, UploadFile):
-        raise InvalidRequest("workflow: a file is required, e.g. curl -F workflow=@flow.yaml -F flow_name=x")
-    return await found.read()
+        raise InvalidRequest(f"{name}: a file is required, e.g. {example}")
+    return found
+
+
+async def _file(form: FormData) -> bytes:
+    return await _upload(form, "workflow", "curl -F workflow=@flow.yaml -F flow_name=x").read()
 
 
 def _text(form: FormData, name: str) -> str | None:

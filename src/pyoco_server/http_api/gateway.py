@@ -18,6 +18,7 @@ from pyoco_server.usecases.follow_runs import FollowRuns
 from pyoco_server.usecases.follow_workers import FollowWorkers
 from pyoco_server.usecases.list_runs import ListRuns
 from pyoco_server.usecases.list_workers import HideWorker, ListWorkers
+from pyoco_server.usecases.manage_wheels import ManageWheels
 from pyoco_server.usecases.own_writes import OwnWrites
 from pyoco_server.usecases.ports import GatewayBackend
 from pyoco_server.usecases.read_logs import ReadLogs
@@ -60,6 +61,7 @@ class UseCases:
         self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
         self.cancel_run = CancelRun(backend.runs, own_writes, clock)
         self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
+        self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_run_id)
         self.list_workers = ListWorkers(self.follow_workers, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
 

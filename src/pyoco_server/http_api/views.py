@@ -1,6 +1,7 @@
 """How things of ours look over HTTP."""
 
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -55,3 +56,7 @@ def snapshot_view(snapshot: RunSnapshot, include: Collection[str]) -> dict[str, 
 def tasks_view(snapshot: RunSnapshot) -> dict[str, Any]:
     shown = ("run_id", "flow_name", "status", "tasks", "task_records", "task_records_truncated")
     return {name: getattr(snapshot, name) for name in shown}
+
+
+def iso_time(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).isoformat()

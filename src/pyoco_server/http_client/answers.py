@@ -106,6 +106,16 @@ class RunEvent(_EventExtras):
     ts: float
 
 
+class Wheel(TypedDict):
+    name: str
+    size_bytes: int
+    bucket: str
+    nuid: str
+    modified: float
+    sha256_hex: str | None
+    tags: list[str]
+
+
 class Worker(TypedDict):
     worker_id: str
     instance_id: str

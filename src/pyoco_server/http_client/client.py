@@ -17,6 +17,7 @@ from pyoco_server.http_client.answers import (
     RunSummary,
     SubmittedRun,
     Tasks,
+    Wheel,
     Worker,
     is_terminal,
 )
@@ -216,6 +217,55 @@ class PyocoHttpClient:
         health: dict[str, Any] = self._call("GET", "/health")
         return health
 
+    def list_wheels(self) -> list[Wheel]:
+        wheels: list[Wheel] = self._call("GET", "/wheels")
+        return wheels
+
+    def list_wheel_history(
+        self, limit: int | None = None, wheel_name: str | None = None, action: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Newest first; `action` is `upload` or `delete`."""
+        wanted = {"limit": limit, "wheel_name": wheel_name, "action": action}
+        history: list[dict[str, Any]] = self._call("GET", "/wheels/history", params=_given(wanted))
+        return history
+
+    def upload_wheel(
+        self,
+        wheel_file: str | Path,
+        tags: Sequence[str] | None = None,
+        *,
+        replace: bool = True,
+        timeout: float = 600.0,
+    ) -> Wheel:
+        """Register a wheel for the workers that have one of `tags`; without tags, for all."""
+        path = Path(wheel_file)
+        with path.open("rb") as file:
+            wheel: Wheel = self._call(
+                "POST",
+                "/wheels",
+                is_safe=False,
+                files={"wheel": (path.name, file, "application/octet-stream")},
+                data={"tags": ",".join(tags or ()), "replace": str(replace).lower()},
+                timeout=timeout,
+            )
+        return wheel
+
+    def download_wheel(self, name: str, directory: str | Path) -> Path:
+        """Into `directory`; the path of the file."""
+        target = Path(directory) / name
+        with self._http.stream("GET", _wheel(name)) as response:
+            if response.is_error:
+                response.read()
+                response.raise_for_status()
+            with target.open("wb") as file:
+                for chunk in response.iter_bytes():
+                    file.write(chunk)
+        return target
+
+    def delete_wheel(self, name: str) -> dict[str, Any]:
+        deleted: dict[str, Any] = self._call("DELETE", _wheel(name), is_safe=False)
+        return deleted
+
     def close(self) -> None:
         self._http.close()
 
@@ -266,6 +316,10 @@ class PyocoHttpClient:
 def _run(run_id: str, rest: str = "") -> str:
     """Whatever is given as an id stays one segment of the path."""
     return f"/runs/{quote(run_id, safe='')}{rest}"
+
+
+def _wheel(name: str) -> str:
+    return f"/wheels/{quote(name, safe='')}"
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

@@ -12,22 +12,27 @@ from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnectio
 BATCH = 1000
 
 
-async def scan(connection: NatsConnection, stream: str, subjects: str) -> AsyncIterator[Msg]:
-    """The messages stored now under `subjects`. The stream must allow direct gets."""
+async def scan(
+    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH
+) -> AsyncIterator[Msg]:
+    """The messages stored now under `subjects`. The stream must allow direct gets.
+
+    At most `batch` messages are in memory at once.
+    """
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
     inbox = connection.new_inbox()
     subscription = await connection.subscribe(inbox, arrived.put)
     try:
         start = 1
         while True:
-            body = {"seq": start, "batch": BATCH, "next_by_subj": subjects}
+            body = {"seq": start, "batch": batch, "next_by_subj": subjects}
             await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
             count = 0
             async for message in _batch(arrived):
                 count += 1
                 start = int((message.headers or {})["Nats-Sequence"]) + 1
                 yield message
-            if count < BATCH:
+            if count < batch:
                 return
     finally:
         if connection.is_connected:

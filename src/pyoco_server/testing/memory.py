@@ -1,10 +1,13 @@
 """The ports in memory: the same answers as JetStream's, in one process and without its durability."""
 
 import asyncio
+import hashlib
+import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Generic, TypeVar
 
 from pyoco_server.config import NatsBackendConfig
@@ -16,6 +19,7 @@ from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision, Versioned, WrongRevision
@@ -271,6 +275,60 @@ class MemoryTaskLogs:
         return stop
 
 
+class MemoryWheels:
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
+        self._stored: dict[str, tuple[Wheel, bytes]] = {}
+        self._nuids = count(1)
+
+    async def list_wheels(self) -> list[Wheel]:
+        return sorted((wheel for wheel, _ in self._stored.values()), key=lambda wheel: wheel.name)
+
+    async def get(self, name: str) -> Wheel | None:
+        found = self._stored.get(name)
+        return found[0] if found else None
+
+    async def put(
+        self,
+        name: str,
+        chunks: AsyncIterator[bytes],
+        tags: Sequence[str],
+        check: Callable[[list[Wheel]], None],
+    ) -> Wheel:
+        check(await self.list_wheels())
+        content = b"".join([chunk async for chunk in chunks])
+        check(await self.list_wheels())
+        wheel = Wheel(
+            name=name,
+            size_bytes=len(content),
+            bucket=self._bucket,
+            nuid=str(next(self._nuids)),
+            modified=time.time(),
+            sha256=hashlib.sha256(content).digest(),
+            tags=tuple(tags),
+        )
+        self._stored[name] = (wheel, content)
+        return wheel
+
+    async def read(self, wheel: Wheel) -> AsyncIterator[bytes]:
+        yield self._stored[wheel.name][1]
+
+    async def delete(self, name: str) -> Wheel | None:
+        found = self._stored.pop(name, None)
+        return found[0] if found else None
+
+
+class MemoryWheelHistory:
+    def __init__(self) -> None:
+        self._events: list[WheelEvent] = []
+
+    async def append(self, event: WheelEvent) -> None:
+        self._events.insert(0, event)
+
+    async def list_events(self) -> list[WheelEvent]:
+        return list(self._events)
+
+
 class MemorySignals:
     """No hints at all: who uses them must also look for himself."""
 
@@ -301,6 +359,8 @@ class MemoryBackend:
 @dataclass(frozen=True, kw_only=True)
 class MemoryGatewayBackend(MemoryBackend):
     claims: MemoryStore[Claim]
+    wheels: MemoryWheels
+    wheel_history: MemoryWheelHistory = field(default_factory=MemoryWheelHistory)
     run_index: SqliteRunIndex
 
     @property
@@ -337,7 +397,10 @@ async def open_memory_gateway_backend(
     settings = config or NatsBackendConfig()
     index = SqliteRunIndex(None, tenants=settings.http_auth_mode != "none")
     yield MemoryGatewayBackend(
-        **_parts(settings), run_index=index, claims=MemoryStore(wire.encode, wire.decode_claim)
+        **_parts(settings),
+        run_index=index,
+        claims=MemoryStore(wire.encode, wire.decode_claim),
+        wheels=MemoryWheels(settings.wheel_object_store_bucket),
     )
     index.close()
 

@@ -16,6 +16,7 @@ from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
 
 Revision = NewType("Revision", int)
@@ -195,6 +196,43 @@ class JobSources(Protocol):
     async def open(self, tags: Sequence[str]) -> JobSource: ...
 
 
+class WheelStore(Protocol):
+    """Registered wheels: their content, and which there are."""
+
+    async def list_wheels(self) -> list[Wheel]: ...
+
+    async def get(self, name: str) -> Wheel | None: ...
+
+    async def put(
+        self,
+        name: str,
+        chunks: AsyncIterator[bytes],
+        tags: Sequence[str],
+        check: Callable[[list[Wheel]], None],
+    ) -> Wheel:
+        """Store a wheel. `check` sees all others, and raises if it must not be added to them.
+
+        Of two uploads at the same moment, the later one is checked against the earlier.
+        """
+        ...
+
+    def read(self, wheel: Wheel) -> AsyncIterator[bytes]:
+        """Its content, verified: raises NatsUnavailable when it is not what was stored."""
+        ...
+
+    async def delete(self, name: str) -> Wheel | None:
+        """The wheel that was removed; None when there was none."""
+        ...
+
+
+class WheelHistory(Protocol):
+    async def append(self, event: WheelEvent) -> None: ...
+
+    async def list_events(self) -> list[WheelEvent]:
+        """All that is kept, newest first."""
+        ...
+
+
 class TaskLogs(Protocol):
     """What flows print, by run."""
 
@@ -264,6 +302,10 @@ class GatewayBackend(Backend, Protocol):
     def worker_feed(self) -> Feed[WorkerRecord]: ...
     @property
     def claims(self) -> ClaimStore: ...
+    @property
+    def wheels(self) -> WheelStore: ...
+    @property
+    def wheel_history(self) -> WheelHistory: ...
     @property
     def run_index(self) -> RunIndex: ...
 
