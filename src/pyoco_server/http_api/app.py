@@ -30,8 +30,10 @@ def create_app(
         gateway = Gateway(settings, opener, metrics)
         app.state.gateway = gateway
         await gateway.start()
-        yield
-        await gateway.stop()
+        try:
+            yield
+        finally:
+            await gateway.stop()
 
     app = FastAPI(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
