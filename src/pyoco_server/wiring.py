@@ -39,6 +39,7 @@ from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 __all__ = [
     "Durability",
     "EmbeddedNats",
+    "ExecutorSpec",
     "JetStreamBackend",
     "Limits",
     "ensure_resources",
@@ -49,6 +50,7 @@ __all__ = [
     "open_backend",
     "open_gateway_backend",
     "open_process_executors",
+    "open_wheels",
     "without_credentials",
 ]
 
@@ -204,11 +206,17 @@ def new_thread_executors(
 
 
 @asynccontextmanager
+async def open_wheels(config: NatsBackendConfig) -> AsyncIterator[WheelObjects]:
+    """The registered wheels, on a connection of their own: a large one must not delay a heartbeat."""
+    async with _connected(config, "pyoco-worker objects", patiently=True) as connection:
+        yield WheelObjects(connection, config.wheel_object_store_bucket)
+
+
+@asynccontextmanager
 async def open_process_executors(
-    flow_resolver: str, allowed_modules: tuple[str, ...], concurrency: int, limits: Limits
+    spec: ExecutorSpec, concurrency: int, limits: Limits
 ) -> AsyncIterator[ProcessExecutors]:
     """Raises InvalidCliInput when the flows cannot be loaded."""
-    spec = ExecutorSpec(flow_resolver=flow_resolver, allowed_modules=allowed_modules)
     executors = ProcessExecutors(spec, concurrency, limits)
     await executors.open()
     try:

@@ -5,20 +5,27 @@ import os
 import signal
 import socket
 import sys
+import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Annotated
 
 import cyclopts
 from cyclopts import Parameter
 from msgspec import Struct
+from packaging.tags import sys_tags
 
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.engine.process_executors import ProcessExecutors
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
 from pyoco_server.usecases.ports import Backend
-from pyoco_server.wiring import Limits, open_backend, open_process_executors
+from pyoco_server.usecases.sync_wheels import SyncWheels
+from pyoco_server.wiring import ExecutorSpec, Limits, open_backend, open_process_executors, open_wheels
+from pyoco_server.worker.keep_wheels import KeepWheels
+from pyoco_server.worker.wheel_installer import DirectoryInstaller
 from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
 
 log = get_logger(__name__)
@@ -49,6 +56,10 @@ def worker(  # noqa: PLR0913 - the options of the contract
     max_runs_per_process: int = 0,
     max_memory_mb: int = 0,
     drain_timeout: float = 60.0,
+    wheel_sync: bool | None = None,
+    wheel_sync_dir: str | None = None,
+    wheel_sync_interval_sec: float | None = None,
+    wheel_install_timeout_sec: float | None = None,
     poll_timeout: float = 1.0,
     run_once: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -72,13 +83,27 @@ def worker(  # noqa: PLR0913 - the options of the contract
         Replace a process that has grown beyond this after a run; 0: never.
     drain_timeout
         After SIGTERM: how many seconds running flows may take to end before they are given back.
+    wheel_sync
+        Install the wheels that are registered for these tags (also: PYOCO_WHEEL_SYNC_ENABLED).
+    wheel_sync_dir
+        Where they are installed (also: PYOCO_WHEEL_SYNC_DIR).
+    wheel_sync_interval_sec
+        How often to look for new ones (also: PYOCO_WHEEL_SYNC_INTERVAL_SEC).
+    wheel_install_timeout_sec
+        How long installing one may take (also: PYOCO_WHEEL_INSTALL_TIMEOUT_SEC).
     poll_timeout
         With --run-once: how many seconds to wait for a job.
     run_once
         Handle one job (or none, if none comes) and stop.
     """
     with told_to_the_user():
-        config = NatsBackendConfig.from_env(nats_url=nats_url)
+        config = NatsBackendConfig.from_env(
+            nats_url=nats_url,
+            wheel_sync_enabled=wheel_sync,
+            wheel_sync_dir=wheel_sync_dir,
+            wheel_sync_interval_sec=wheel_sync_interval_sec,
+            wheel_install_timeout_sec=wheel_install_timeout_sec,
+        )
         configure_logging(
             service="pyoco-server:worker",
             level=config.log_level,
@@ -119,13 +144,13 @@ def _check(options: Options) -> None:
 
 async def _work(config: NatsBackendConfig, options: Options) -> int:
     async with AsyncExitStack() as stack:
+        spec = ExecutorSpec(flow_resolver=options.flow_resolver, allowed_modules=config.allowed_modules)
         executors = await stack.enter_async_context(
-            open_process_executors(
-                options.flow_resolver, config.allowed_modules, options.concurrency, options.limits
-            )
+            open_process_executors(spec, options.concurrency, options.limits)
         )
         backend = await _connected(stack, config, options.worker_id)
-        instance = Worker(config, backend, executors, options.worker_id, options.tags)
+        wheels = await _wheel_sync(stack, config, options, executors, spec)
+        instance = Worker(config, backend, executors, options.worker_id, options.tags, wheels)
         await instance.open()
         received = _stop_on_signals(instance)
         try:
@@ -136,6 +161,23 @@ async def _work(config: NatsBackendConfig, options: Options) -> int:
         finally:
             await instance.close()
     return INTERRUPTED if signal.SIGINT in received else 0
+
+
+async def _wheel_sync(
+    stack: AsyncExitStack,
+    config: NatsBackendConfig,
+    options: Options,
+    executors: ProcessExecutors,
+    spec: ExecutorSpec,
+) -> KeepWheels | None:
+    if not config.wheel_sync_enabled:
+        return None
+    installer = DirectoryInstaller(
+        Path(config.wheel_sync_dir) / options.worker_id, config.wheel_install_timeout_sec
+    )
+    wheels = await stack.enter_async_context(open_wheels(config))
+    sync = SyncWheels(wheels, installer, options.tags, list(sys_tags()), time.time)
+    return KeepWheels(sync, installer, executors, spec, config.wheel_sync_interval_sec)
 
 
 async def _serve(instance: Worker, options: Options) -> None:

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.run_changes import Conclude
-from pyoco_server.domain.runs import Owner, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.runs import CodeWheel, Owner, RunStatus, TaskRecord, TaskState
 
 
 class FlowProgress(Struct, frozen=True):
@@ -21,7 +21,7 @@ class FlowOutcome(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def conclusion(owner: Owner, outcome: FlowOutcome) -> Conclude:
+def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...] | None = None) -> Conclude:
     """What an outcome means for the run's snapshot."""
     status: Any = {Ending.COMPLETED: RunStatus.COMPLETED, Ending.CANCELLED: RunStatus.CANCELLED}.get(
         outcome.ending, RunStatus.FAILED
@@ -33,4 +33,5 @@ def conclusion(owner: Owner, outcome: FlowOutcome) -> Conclude:
         task_records=outcome.progress.task_records,
         result=outcome.result,
         error=outcome.error,
+        wheels=wheels,
     )

@@ -15,6 +15,7 @@ from typing import Any, Literal, assert_never
 from msgspec import Struct
 
 from pyoco_server.domain.runs import (
+    CodeWheel,
     Owner,
     RunSnapshot,
     RunStatus,
@@ -53,6 +54,7 @@ class Conclude(Struct, frozen=True, kw_only=True):
     task_records: dict[str, TaskRecord] | None = None
     result: Any = None
     error: str | None = None
+    wheels: tuple[CodeWheel, ...] | None = None
 
 
 class RequestCancel(Struct, frozen=True, kw_only=True):
@@ -157,6 +159,7 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
         snapshot,
         tasks=snapshot.tasks if change.tasks is None else change.tasks,
         task_records=snapshot.task_records if change.task_records is None else change.task_records,
+        wheels=change.wheels,
     )
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(known, RunStatus.CANCELLED, now)

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-__all__ = ["TERMINAL", "Owner", "RunSnapshot", "RunStatus", "TaskRecord", "TaskState", "replace"]
+__all__ = ["TERMINAL", "CodeWheel", "Owner", "RunSnapshot", "RunStatus", "TaskRecord", "TaskState", "replace"]
 
 
 class RunStatus(StrEnum):
@@ -42,6 +42,14 @@ class Owner(Struct, frozen=True):
     worker_id: str
     instance_id: str
     attempt: int
+
+
+class CodeWheel(Struct, frozen=True):
+    """A wheel that a run's executor had: which code ran."""
+
+    name: str
+    version: str
+    sha256: str | None
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True):
@@ -88,6 +96,7 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     workflow_yaml_bytes: int | None = None
     execution_id: str | None = None
     node_id: str | None = None
+    wheels: tuple[CodeWheel, ...] | None = None
 
     @property
     def owner(self) -> Owner | None:

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.wheel_sync import WheelSync
 
 
 class WorkerState(StrEnum):
@@ -36,6 +37,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     last_run_finished_at: float | None = None
     stopped_at: float | None = None
     stop_reason: str | None = None
+    wheel_sync: WheelSync | None = None
 
 
 class WorkerActivity(Struct, frozen=True, kw_only=True):
@@ -52,6 +54,7 @@ class WorkerActivity(Struct, frozen=True, kw_only=True):
     last_run_finished_at: float | None = None
     stopped_at: float | None = None
     stop_reason: str | None = None
+    wheel_sync: WheelSync | None = None
 
 
 def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
@@ -73,6 +76,7 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         last_run_finished_at=activity.last_run_finished_at or (known.last_run_finished_at if known else None),
         stopped_at=activity.stopped_at,
         stop_reason=activity.stop_reason,
+        wheel_sync=activity.wheel_sync,
     )
 
 

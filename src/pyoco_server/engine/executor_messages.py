@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.domain.task_logs import LogEntry
 
 
@@ -19,6 +20,8 @@ class ExecutorSpec(Struct, frozen=True, kw_only=True):
     """Which modules a flow.yaml may name; empty: any."""
     path: tuple[str, ...] = ()
     """Directories in front of the import path: where synced code lies."""
+    wheels: tuple[CodeWheel, ...] = ()
+    """What lies there."""
 
 
 class Ready(Struct, tag="ready"):

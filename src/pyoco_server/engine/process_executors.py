@@ -16,6 +16,7 @@ from msgspec import Struct
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.executor_messages import (
     HEADER,
@@ -170,7 +171,7 @@ class ProcessExecutors:
 
     async def _start_executor(self) -> "_Executor | str":
         """A ready executor, or why there is none."""
-        executor = _Executor(self)
+        executor = _Executor(self, self._spec.wheels)
         fds = await executor.connect()
         executor.pid = await self._zygote.fork(self._spec, fds)
         done, _ = await asyncio.wait({executor.ready}, timeout=READY_PATIENCE_SEC)
@@ -200,6 +201,10 @@ class ProcessFlow:
         self.started_at = time.monotonic()
         self.was_killed = False
 
+    @property
+    def wheels(self) -> tuple[CodeWheel, ...]:
+        return self._executor.wheels
+
     async def outcome(self) -> FlowOutcome:
         return await self.ended
 
@@ -226,8 +231,9 @@ class ProcessFlow:
 class _Executor(asyncio.Protocol):
     """One process: the worker's end of its two channels."""
 
-    def __init__(self, pool: ProcessExecutors) -> None:
+    def __init__(self, pool: ProcessExecutors, wheels: tuple[CodeWheel, ...]) -> None:
         self._pool = pool
+        self.wheels = wheels
         self._buffer = bytearray()
         self._flow: ProcessFlow | None = None
         self.pid = 0

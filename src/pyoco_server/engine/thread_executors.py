@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.flow_of_job import flow_of
 from pyoco_server.engine.flow_resolving import FlowResolver
@@ -34,6 +35,8 @@ class ThreadExecutors:
 
 
 class ThreadFlow:
+    wheels: tuple[CodeWheel, ...] = ()
+    """None: the caller's process has whatever code it has."""
     ended: "asyncio.Future[FlowOutcome]"
 
     def __init__(self, job: Job, listener: FlowListener) -> None:

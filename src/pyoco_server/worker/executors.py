@@ -5,6 +5,7 @@ from typing import Protocol
 
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.domain.task_logs import LogEntry
 
 
@@ -14,6 +15,11 @@ class FlowListener(Protocol):
 
 
 class RunningFlow(Protocol):
+    @property
+    def wheels(self) -> tuple[CodeWheel, ...]:
+        """The synced code it runs with."""
+        ...
+
     async def outcome(self) -> FlowOutcome:
         """How the flow ended. Does not raise for what the flow does."""
         ...

@@ -1,10 +1,12 @@
 """The worker's own record in the registry: who it is, what it does, that it is alive."""
 
 import asyncio
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.wheel_sync import WheelSync
 from pyoco_server.domain.workers import WorkerActivity, WorkerState
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import best_effort, get_logger
@@ -19,8 +21,14 @@ MIN_INTERVAL_SEC = 0.25
 
 class Presence:
     def __init__(
-        self, register: RegisterWorker, clock: Clock, interval: float, activity: WorkerActivity
+        self,
+        register: RegisterWorker,
+        clock: Clock,
+        interval: float,
+        activity: WorkerActivity,
+        wheel_sync: Callable[[], WheelSync],
     ) -> None:
+        self._wheel_sync = wheel_sync
         self._register = register
         self._clock = clock
         self._interval = interval
@@ -33,7 +41,7 @@ class Presence:
 
     async def announce(self) -> None:
         """The first record. Raises, because a worker that nobody can see should not start."""
-        await self._register(self._activity)
+        await self._register(self._now())
 
     async def run(self) -> None:
         while not self._stopping:
@@ -73,6 +81,7 @@ class Presence:
             last_run_id=run_id,
             last_run_status=status,
             last_run_finished_at=ended_at,
+            wheel_sync=self._wheel_sync(),
         )
 
     async def stopped(self, reason: str) -> None:

@@ -162,7 +162,8 @@ class RunSession:
 
     async def conclude(self, outcome: FlowOutcome) -> Versioned[RunSnapshot] | Refusal:
         """The last write. It is tried until NATS has answered: a result is never dropped."""
-        change = conclusion(self._owner, outcome)
+        wheels = self._flow.wheels if self._flow is not None else ()
+        change = conclusion(self._owner, outcome, wheels or None)
         while self.refusal is None:
             try:
                 await self._write(change)

@@ -9,6 +9,7 @@ from uuid_utils import uuid7
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.names import is_tag, is_worker_id
+from pyoco_server.domain.wheel_sync import WheelSync
 from pyoco_server.domain.wire import run_id_in
 from pyoco_server.domain.workers import WorkerActivity, WorkerState
 from pyoco_server.logs import get_logger
@@ -16,6 +17,7 @@ from pyoco_server.usecases.ports import Backend, Delivery, JobSource
 from pyoco_server.usecases.register_worker import RegisterWorker
 from pyoco_server.worker.executors import FlowExecutors
 from pyoco_server.worker.flow_rate import FlowRate
+from pyoco_server.worker.keep_wheels import KeepWheels
 from pyoco_server.worker.pipeline import Handled, Pipeline
 from pyoco_server.worker.presence import Presence
 
@@ -37,6 +39,7 @@ class Worker:
         executors: FlowExecutors,
         worker_id: str,
         tags: Sequence[str],
+        wheel_sync: KeepWheels | None = None,
     ) -> None:
         check_names(worker_id, tags)
         self.worker_id = worker_id
@@ -59,13 +62,19 @@ class Worker:
                 tags=self.tags,
                 state=WorkerState.IDLE,
             ),
+            _never_synced if wheel_sync is None else wheel_sync.status,
         )
+        self._wheel_sync = wheel_sync
 
     async def open(self) -> None:
         """Be known and ready. Raises NatsUnavailable."""
+        if self._wheel_sync is not None:  # before the first job, so that it finds its code
+            await self._wheel_sync.sync()
         self._source: JobSource = await self._backend.sources.open(self.tags)
         await self._presence.announce()
         work: list[Coroutine[Any, Any, None]] = [self._presence.run(), *self._pipeline.side_work()]
+        if self._wheel_sync is not None:
+            work.append(self._wheel_sync.run())
         self._side_work = [asyncio.ensure_future(item) for item in work]
         log.info("worker ready", action="worker.ready", worker_id=self.worker_id, tags=self.tags)
 
@@ -145,6 +154,10 @@ class Worker:
             if task.done():
                 cause = None if task.cancelled() else task.exception()
                 raise SideWorkEnded("the worker's signs of life have stopped") from cause
+
+
+def _never_synced() -> WheelSync:
+    return WheelSync()
 
 
 def check_names(worker_id: str, tags: Sequence[str]) -> None:

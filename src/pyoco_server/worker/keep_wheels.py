@@ -1,0 +1,51 @@
+"""Keeps the wheels of a worker in line with the registry, and its executors with the wheels."""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from pyoco_server.domain.runs import CodeWheel
+from pyoco_server.domain.wheel_sync import InstalledWheel, WheelSync
+from pyoco_server.engine.executor_messages import ExecutorSpec
+from pyoco_server.engine.process_executors import ProcessExecutors
+from pyoco_server.usecases.sync_wheels import SyncWheels
+from pyoco_server.worker.wheel_installer import DirectoryInstaller
+
+
+class KeepWheels:
+    """A run that is going ends with the code it began with; the next one gets the new code."""
+
+    def __init__(
+        self,
+        sync_wheels: SyncWheels,
+        installer: DirectoryInstaller,
+        executors: ProcessExecutors,
+        spec: ExecutorSpec,
+        interval: float,
+    ) -> None:
+        self._sync_wheels = sync_wheels
+        self._installer = installer
+        self._executors = executors
+        self._spec = spec
+        self._interval = interval
+
+    def status(self) -> WheelSync:
+        return self._sync_wheels.status
+
+    async def sync(self) -> None:
+        await self._sync_wheels(self._use)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await self.sync()
+
+    async def _use(self, wheels: Sequence[InstalledWheel]) -> str | None:
+        return await self._executors.change_spec(
+            replace(
+                self._spec,
+                path=tuple(self._installer.path_of(wheel) for wheel in wheels),
+                wheels=tuple(CodeWheel(wheel.name, wheel.version, wheel.sha256_hex) for wheel in wheels),
+            )
+        )

@@ -1,0 +1,146 @@
+"""REQ-0026: code reaches the workers as wheels, with real processes all the way."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from pyoco_server.cli.ports import free_port
+from pyoco_server.http_client import PyocoHttpClient
+from support.programs import Program, Programs
+from support.wheels import a_wheel, a_wheel_file, wheel_name
+
+RESOLVER = "def resolve(name):\n    raise KeyError(name)\n"
+WORKFLOW = 'flow: {graph: "which"}\ntasks: {which: {callable: "my_flows.tasks:which"}}\n'
+PATIENCE_SEC = 60.0
+
+
+@pytest.fixture
+def server(programs: Programs) -> Iterator[PyocoHttpClient]:
+    port = free_port("127.0.0.1")
+    (programs.directory / "flows.py").write_text(RESOLVER)
+    with programs.started("pyoco-server", "up", "--port", str(port), "--durability", "fast") as up:
+        url = up.says(r"(nats://\S+?),").group(1)
+        up.says("Ctrl-C stops it")
+        programs.environ["PYOCO_NATS_URL"] = url
+        with PyocoHttpClient(f"http://127.0.0.1:{port}") as client:
+            wait_for(lambda: client.get_health()["nats"] == "ok")
+            yield client
+
+
+def start_worker(programs: Programs, worker_id: str, tags: str) -> Any:
+    return programs.started(
+        *("pyoco-worker", "--flow-resolver", "flows.py:resolve", "--worker-id", worker_id, "--tags", tags),
+        *("--concurrency", "1", "--wheel-sync", "--wheel-sync-interval-sec", "0.2"),
+    )
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def sync_of(client: PyocoHttpClient, worker_id: str) -> dict[str, Any]:
+    workers: Any = client.get_workers(scope="all")
+    return next((w["wheel_sync"] for w in workers if w["worker_id"] == worker_id), {})
+
+
+def installed_on(client: PyocoHttpClient, worker_id: str) -> list[str]:
+    return [wheel["name"] for wheel in sync_of(client, worker_id).get("installed_wheels", [])]
+
+
+def ended(client: PyocoHttpClient, run_id: str) -> Any:
+    *_, last = client.watch_run(run_id, timeout_sec=PATIENCE_SEC)
+    return last["snapshot"]
+
+
+def run_yaml(client: PyocoHttpClient, tag: str = "cpu") -> Any:
+    return ended(client, client.submit_run_yaml(WORKFLOW, "y", tag)["run_id"])
+
+
+def code(version: str, before: str = "") -> str:
+    return f"import time\ndef which():\n    {before or 'pass'}\n    return {version!r}\n"
+
+
+def test_new_code_is_what_the_next_run_uses_and_removed_code_is_gone(
+    programs: Programs, server: PyocoHttpClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "go"
+    waits = f"import pathlib\n    while not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.01)"
+    with start_worker(programs, "w-cpu", "cpu"), start_worker(programs, "w-gpu", "gpu"):
+        server.upload_wheel(a_wheel_file(tmp_path, version="0.1.0", tasks=code("0.1.0", waits)), ["cpu"])
+        wait_for(lambda: installed_on(server, "w-cpu") == [wheel_name(version="0.1.0")])
+
+        going = server.submit_run_yaml(WORKFLOW, "y", "cpu")["run_id"]
+        wait_for(lambda: server.get_run(going)["tasks"].get("which") == "RUNNING")
+        server.upload_wheel(a_wheel_file(tmp_path, version="0.2.0", tasks=code("0.2.0")), ["cpu"])
+        wait_for(lambda: installed_on(server, "w-cpu") == [wheel_name(version="0.2.0")])
+        gate.touch()
+        first = ended(server, going)
+        assert (first["result"], first["wheels"][0]["version"]) == ({"which": "0.1.0"}, "0.1.0")
+        second = run_yaml(server)
+        assert (second["result"], second["wheels"][0]["version"]) == ({"which": "0.2.0"}, "0.2.0")
+        assert second["wheels"][0]["sha256"] == server.list_wheels()[-1]["sha256_hex"]
+
+        assert installed_on(server, "w-gpu") == []
+        assert run_yaml(server, "gpu")["status"] == "FAILED"
+
+        server.delete_wheel(wheel_name(version="0.1.0"))
+        server.delete_wheel(wheel_name(version="0.2.0"))
+        wait_for(lambda: installed_on(server, "w-cpu") == [])
+        gone = run_yaml(server)
+        assert (gone["status"], gone["wheels"]) == ("FAILED", None)
+        assert "my_flows" in gone["error"]
+
+
+def test_a_wheel_that_cannot_be_installed_is_shown_and_harms_nothing(
+    programs: Programs, server: PyocoHttpClient, tmp_path: Path
+) -> None:
+    """ERR-PYOCO-0024"""
+    with start_worker(programs, "w", "cpu") as worker:
+        server.upload_wheel(a_wheel_file(tmp_path, version="0.1.0", tasks=code("0.1.0")))
+        wait_for(lambda: installed_on(server, "w") == [wheel_name(version="0.1.0")])
+        bad = tmp_path / wheel_name(version="0.2.0")
+        bad.write_bytes(a_wheel(version="0.2.0", files={"my_flows-0.2.0.data/nonsense/x": "x"}))
+        server.upload_wheel(bad)
+        wait_for(lambda: sync_of(server, "w")["last_result"] == "error")
+        assert wheel_name(version="0.2.0") in sync_of(server, "w")["error"]
+        worker.says("ERR-PYOCO-0024")
+        assert run_yaml(server)["result"] == {"which": "0.1.0"}
+
+
+def test_a_worker_that_was_killed_while_installing_starts_into_a_whole_state(
+    programs: Programs, server: PyocoHttpClient, tmp_path: Path
+) -> None:
+    server.upload_wheel(a_wheel_file(tmp_path, version="0.1.0", tasks=code("0.1.0")))
+    directory = programs.directory / ".pyoco" / "wheels" / "w"
+    with start_worker(programs, "w", "cpu") as worker:
+        wait_for(lambda: any(directory.glob(".unfinished-*")) or worker_has_code(directory))
+        kill(worker)
+    with start_worker(programs, "w", "cpu"):
+        wait_for(lambda: installed_on(server, "w") == [wheel_name(version="0.1.0")])
+        assert run_yaml(server)["result"] == {"which": "0.1.0"}
+        assert not list(directory.glob(".unfinished-*"))
+
+
+def worker_has_code(directory: Path) -> bool:
+    return any(directory.glob("*/wheel.json"))
+
+
+def kill(worker: Program) -> None:
+    worker._process.kill()
+    worker._process.wait()
+
+
+def test_a_worker_without_wheel_sync_installs_nothing(programs: Programs, server: PyocoHttpClient) -> None:
+    """Without --wheel-sync nothing is installed, and the record says so."""
+    with programs.started("pyoco-worker", "--flow-resolver", "flows.py:resolve", "--worker-id", "plain"):
+        wait_for(lambda: bool(sync_of(server, "plain")))
+        assert sync_of(server, "plain")["last_result"] == "disabled"
+        with pytest.raises(httpx2.HTTPStatusError):
+            server.delete_wheel(wheel_name())
