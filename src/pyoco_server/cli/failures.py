@@ -13,12 +13,14 @@ FAILED = 1
 INTERRUPTED = 130
 
 
-def run_app(app: cyclopts.App) -> None:
+def run_app(app: cyclopts.App, name: str | None = None) -> None:
     """Arguments that cannot be used end with 1, as every failure; the library alone would say 2."""
     try:
         app(exit_on_error=False)
     except cyclopts.CycloptsError:  # it has been printed, with what is wrong
-        fail(f"What it takes:  {app.name[0]} --help")
+        fail(f"What it takes:  {name or app.name[0]} --help")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 @contextmanager

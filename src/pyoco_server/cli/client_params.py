@@ -1,0 +1,54 @@
+"""The params of a run, from a file, a JSON text and single values; what is given last wins."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pyoco_server.errors import InvalidCliInput
+
+_EXAMPLE = "example: --params '{\"x\": 1}'"
+
+
+def read_params(file: Path | None, text: str | None, single: Sequence[str]) -> dict[str, Any]:
+    return {**_from_file(file), **_from_json(text), **dict(map(_from_pair, single))}
+
+
+def _from_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
+    except OSError as error:
+        raise InvalidCliInput(f"--params-file {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidCliInput(f"--params-file {path} is neither JSON nor YAML: {error}") from error
+    return _object(value, f"--params-file {path}")
+
+
+def _from_json(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        return _object(json.loads(text), "--params")
+    except ValueError as error:
+        raise InvalidCliInput(f"--params is not JSON ({error}); {_EXAMPLE}") from error
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidCliInput(f"{where} must be a JSON object, not {type(value).__name__}; {_EXAMPLE}")
+    return value
+
+
+def _from_pair(pair: str) -> tuple[str, Any]:
+    """`n=3` is a number, `name=me` a text: JSON where it is JSON."""
+    key, separator, text = pair.partition("=")
+    if not separator or not key:
+        raise InvalidCliInput(f"--param {pair!r} is not key=value; example: --param rows=3")
+    try:
+        return key, json.loads(text)
+    except ValueError:
+        return key, text
