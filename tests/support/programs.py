@@ -59,6 +59,11 @@ class Programs:
         """Every process of ours that runs now."""
         return {pid for pid in _all_pids() if self._mark.encode() in _environ_of(pid).split(b"\0")}
 
+    def kill(self, pid: int) -> None:
+        """One of ours, by its id."""
+        assert pid in self.pids()
+        os.kill(pid, signal.SIGKILL)
+
     def are_gone(self) -> bool:
         deadline = time.monotonic() + PATIENCE_SEC
         while self.pids() and time.monotonic() < deadline:
