@@ -82,6 +82,9 @@ class NatsBackendConfig:
     dlq_max_msgs: Count = 100_000
     dlq_max_bytes: Bytes = 536_870_912
 
+    # The server's word that a job was delivered too often
+    advisories_stream: Name = "PYOCO_ADVISORIES"
+
     # What flows print
     logs_stream: Name = "PYOCO_LOGS"
     logs_subject_prefix: Subject = "pyoco.logs"

@@ -31,6 +31,7 @@ from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
 from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.task_logs import LogStream
+from pyoco_server.jetstream.undeliverable import JetStreamUndeliverable
 from pyoco_server.jetstream.wheel_store import WheelHistoryBucket, WheelObjects
 from pyoco_server.jetstream.work_queue import DlqStream, WorkQueue
 from pyoco_server.logs import get_logger
@@ -84,6 +85,7 @@ class JetStreamGatewayBackend(JetStreamBackend):
     wheel_history: WheelHistoryBucket
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
+    undeliverable: JetStreamUndeliverable
     run_index: SqliteRunIndex
 
 
@@ -127,6 +129,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                 wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
+                undeliverable=JetStreamUndeliverable(feeds, config),
                 run_index=index,
             )
         finally:

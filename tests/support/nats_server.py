@@ -25,6 +25,7 @@ def unique_config(url: str, **changes: Any) -> NatsBackendConfig:
         "work_subject_prefix": f"work.{unique}",
         "dlq_stream": f"DLQ_{unique}",
         "dlq_subject_prefix": f"dlq.{unique}",
+        "advisories_stream": f"ADVISORIES_{unique}",
         "runs_kv_bucket": f"runs_{unique}",
         "workers_kv_bucket": f"workers_{unique}",
         "auth_kv_bucket": f"auth_{unique}",
@@ -50,6 +51,7 @@ def streams_of(config: NatsBackendConfig) -> list[str]:
     return [
         config.work_stream,
         config.dlq_stream,
+        config.advisories_stream,
         *(f"KV_{bucket}" for bucket in (*buckets, config.wheel_history_kv_bucket)),
         f"OBJ_{config.wheel_object_store_bucket}",
     ]

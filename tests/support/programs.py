@@ -59,6 +59,11 @@ class Programs:
         """Every process of ours that runs now."""
         return {pid for pid in _all_pids() if self._mark.encode() in _environ_of(pid).split(b"\0")}
 
+    def kill(self, pid: int) -> None:
+        """One of ours, by its id."""
+        assert pid in self.pids()
+        os.kill(pid, signal.SIGKILL)
+
     def are_gone(self) -> bool:
         deadline = time.monotonic() + PATIENCE_SEC
         while self.pids() and time.monotonic() < deadline:
@@ -85,6 +90,17 @@ class Program:
             time.sleep(0.02)
         return found
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, signal_: signal.Signals) -> None:
+        self._process.send_signal(signal_)
+
+    def exit_code(self) -> int:
+        """Waits for its end."""
+        return self._process.wait(PATIENCE_SEC)
+
     def ends_after(self, sent: signal.Signals) -> int:
         """Its exit code after a signal."""
         self._process.send_signal(sent)
@@ -100,6 +116,17 @@ def _environ_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # it has ended, or it is somebody else's
         return b""
+
+
+def children_of(pid: int) -> list[int]:
+    return [child for child in _all_pids() if _parent_of(child) == pid]
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended
+        return None
 
 
 def name_of(pid: int) -> str:

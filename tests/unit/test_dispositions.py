@@ -12,6 +12,7 @@ CONTRACT = {
     "invalid_job": ("term", "invalid_job"),
     "nats_unavailable": ("nak", None),
     "not_started": ("nak", None),
+    "given_back": ("nak", None),
     "already_terminal": ("ack", None),
     "withdrawn": ("ack", None),
     "fenced": ("leave", None),

@@ -37,6 +37,8 @@ class Ending(StrEnum):
     NATS_UNAVAILABLE = "nats_unavailable"
     NOT_STARTED = "not_started"
     """No executor became free soon enough: another worker may have one."""
+    GIVEN_BACK = "given_back"
+    """The worker stops and could not wait for the run's end: another one begins it anew."""
     ALREADY_TERMINAL = "already_terminal"
     WITHDRAWN = "withdrawn"
     """Its sender took the snapshot back, because it could not be sure that the job had arrived."""
@@ -58,6 +60,7 @@ _TABLE = {
     Ending.INVALID_JOB: Disposition(QueueAction.TERM, DlqReason.INVALID_JOB),
     Ending.NATS_UNAVAILABLE: Disposition(QueueAction.NAK, delay=NAK_DELAY_SEC),
     Ending.NOT_STARTED: Disposition(QueueAction.NAK),
+    Ending.GIVEN_BACK: Disposition(QueueAction.NAK),
     Ending.ALREADY_TERMINAL: Disposition(QueueAction.ACK),
     Ending.WITHDRAWN: Disposition(QueueAction.ACK),
     Ending.FENCED: Disposition(QueueAction.LEAVE),

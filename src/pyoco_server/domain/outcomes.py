@@ -29,8 +29,9 @@ def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...]
     return Conclude(
         owner=owner,
         status=status,
-        tasks=outcome.progress.tasks,
-        task_records=outcome.progress.task_records,
+        # Whoever died in the middle told nothing of its tasks: what was reported before stays.
+        tasks=outcome.progress.tasks or None,
+        task_records=outcome.progress.task_records or None,
         result=outcome.result,
         error=outcome.error,
         wheels=wheels,

@@ -200,6 +200,7 @@ def _ended(
         snapshot,
         status=status,
         tasks=_settled(snapshot.tasks, status),
+        task_records=_settled_records(snapshot.task_records, status),
         error=error,
         result=result,
         end_time=now,
@@ -213,13 +214,29 @@ def _settled(tasks: dict[str, TaskState], status: RunStatus) -> dict[str, TaskSt
 
     One that was never reached stays PENDING, unless the run was cancelled, which cancels it too.
     """
-    if status is RunStatus.CANCELLED:
-        turned = {TaskState.PENDING: TaskState.CANCELLED, TaskState.RUNNING: TaskState.CANCELLED}
-    elif status is RunStatus.FAILED:
-        turned = {TaskState.RUNNING: TaskState.FAILED}
-    else:
-        return tasks
-    return {name: turned.get(state, state) for name, state in tasks.items()}
+    turned = _TURNED.get(status)
+    return {name: turned.get(state, state) for name, state in tasks.items()} if turned else tasks
+
+
+def _settled_records(
+    records: dict[str, TaskRecord] | None, status: RunStatus
+) -> dict[str, TaskRecord] | None:
+    turned = _TURNED.get(status, {})
+    if records is None or not any(record.state in turned for record in records.values()):
+        return records
+    return {
+        name: replace(record, state=turned.get(record.state, record.state))
+        for name, record in records.items()
+    }
+
+
+_TURNED = {
+    RunStatus.CANCELLED: {
+        TaskState.PENDING: TaskState.CANCELLED,
+        TaskState.RUNNING: TaskState.CANCELLED,
+    },
+    RunStatus.FAILED: {TaskState.RUNNING: TaskState.FAILED},
+}
 
 
 def _later(snapshot: RunSnapshot, now: float) -> float:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -115,7 +116,9 @@ class ProcessExecutors:
     async def start(self, job: Job, listener: FlowListener, patience: float) -> "ProcessFlow | None":
         """Run the job's flow in the next free executor; None when none became free within `patience`."""
         executor = self._idle.popleft() if self._idle else await self._next_idle(patience)
-        return None if executor is None else executor.begin(job, listener)
+        if executor is None or executor.is_gone:  # it may have died on its way to us
+            return None
+        return executor.begin(job, listener)
 
     async def close(self) -> None:
         self._is_closing = True
@@ -261,9 +264,14 @@ class _Executor(asyncio.Protocol):
     def tell(self, message: Struct) -> None:
         self._control.write(frame(message))
 
+    @property
+    def is_gone(self) -> bool:
+        return self._work.is_closing()
+
     def kill(self) -> None:
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
+        if self.pid and not self.is_gone:  # a process that has ended may have left its number to another
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def hang_up(self) -> None:
         """An idle executor ends when its channels do."""

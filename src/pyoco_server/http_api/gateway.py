@@ -14,6 +14,7 @@ from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
+from pyoco_server.usecases.end_undeliverable import EndUndeliverable
 from pyoco_server.usecases.follow_runs import FollowRuns
 from pyoco_server.usecases.follow_workers import FollowWorkers
 from pyoco_server.usecases.list_runs import ListRuns
@@ -61,6 +62,9 @@ class UseCases:
         self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
         self.cancel_run = CancelRun(backend.runs, own_writes, clock)
         self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
+        self.end_undeliverable = EndUndeliverable(
+            backend.undeliverable, backend.runs, backend.dead_letters, clock
+        )
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_run_id)
         self.list_workers = ListWorkers(self.follow_workers, backend.run_index, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
@@ -75,6 +79,7 @@ class UseCases:
             "follow-runs": self.follow_runs.run,
             "expire-runs": self.follow_runs.keep_expiring,
             "sweep-runs": self.sweep_runs.run,
+            "end-undeliverable": self.end_undeliverable.run,
             "follow-workers": self.follow_workers.run,
         }
 

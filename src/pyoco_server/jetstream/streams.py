@@ -56,6 +56,11 @@ def limits_stream(
     return StreamSpec(name=name, purpose=purpose, config=config, must_match={"subjects": config["subjects"]})
 
 
+def max_deliveries_subject(stream: str) -> str:
+    """Where the server tells that it has given up on a message of `stream`, without the consumer's name."""
+    return f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}"
+
+
 def kv_bucket(bucket: str, purpose: str, *, ttl_sec: float = 0) -> StreamSpec:
     """A key-value bucket with one value per key, as every NATS client knows them."""
     config = {

@@ -9,9 +9,13 @@ from pyoco_server.jetstream.streams import (
     ensure_stream,
     kv_bucket,
     limits_stream,
+    max_deliveries_subject,
     object_store,
     work_stream,
 )
+
+ADVISORIES_MAX_AGE_SEC = 604_800.0
+"""So long no gateway may be up before a job that was delivered too often is only found by the sweep."""
 
 
 def resources(config: NatsBackendConfig) -> list[StreamSpec]:
@@ -24,6 +28,14 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_age_sec=config.dlq_max_age_sec,
             max_msgs=config.dlq_max_msgs,
             max_bytes=config.dlq_max_bytes,
+        ),
+        limits_stream(
+            config.advisories_stream,
+            "advisory",
+            max_deliveries_subject(config.work_stream),
+            max_age_sec=ADVISORIES_MAX_AGE_SEC,
+            max_msgs=-1,
+            max_bytes=-1,
         ),
         limits_stream(
             config.logs_stream,

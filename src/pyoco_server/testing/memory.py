@@ -22,7 +22,15 @@ from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
-from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision, Versioned, WrongRevision
+from pyoco_server.usecases.ports import (
+    Change,
+    FeedBatch,
+    FeedPosition,
+    QueuedMessage,
+    Revision,
+    Versioned,
+    WrongRevision,
+)
 
 T = TypeVar("T")
 
@@ -207,6 +215,18 @@ class MemoryQueue:
                 return MemoryDelivery(self, message)
         return None
 
+    def take_undeliverable(self) -> _Message | None:
+        """A message whose last delivery has come to nothing."""
+        for message in self._messages:
+            is_due = message.redeliver_at is not None and message.redeliver_at <= _now()
+            if is_due and message.num_delivered >= self._max_deliver:
+                message.redeliver_at = _now() + self.ack_wait
+                return message
+        return None
+
+    def holds(self, message: _Message) -> bool:
+        return message in self._messages
+
     async def open(self, tags: Sequence[str]) -> "MemoryJobSource":
         return MemoryJobSource(self, [f"{self._prefix}.{tag}" for tag in tags])
 
@@ -237,6 +257,39 @@ class MemoryJobSource:
 
     async def close(self) -> None:
         pass
+
+
+class MemoryUndeliverableJob:
+    def __init__(self, queue: MemoryQueue, message: _Message) -> None:
+        self._queue = queue
+        self._message = message
+        self.deliveries = message.num_delivered
+
+    async def read(self) -> QueuedMessage | None:
+        if not self._queue.holds(self._message):
+            return None
+        return QueuedMessage(self._message.payload, self._message.subject)
+
+    async def remove(self) -> None:
+        self._queue.forget(self._message)
+
+    async def settle(self) -> None:
+        self._message.redeliver_at = None
+
+
+class MemoryUndeliverable:
+    _LOOK_SEC = 0.02
+
+    def __init__(self, queue: MemoryQueue) -> None:
+        self._queue = queue
+
+    async def follow(self) -> AsyncIterator[MemoryUndeliverableJob]:
+        while True:
+            message = self._queue.take_undeliverable()
+            if message is None:
+                await asyncio.sleep(self._LOOK_SEC)
+            else:
+                yield MemoryUndeliverableJob(self._queue, message)
 
 
 class MemoryDeadLetters:
@@ -370,6 +423,10 @@ class MemoryGatewayBackend(MemoryBackend):
     @property
     def worker_feed(self) -> MemoryStore[WorkerRecord]:
         return self.workers
+
+    @property
+    def undeliverable(self) -> MemoryUndeliverable:
+        return MemoryUndeliverable(self.queue)
 
 
 def _parts(settings: NatsBackendConfig) -> dict[str, Any]:

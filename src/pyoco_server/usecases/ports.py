@@ -198,6 +198,38 @@ class JobSources(Protocol):
     async def open(self, tags: Sequence[str]) -> JobSource: ...
 
 
+class QueuedMessage(Struct, frozen=True):
+    """A message of the work queue as it lies there, readable as a job or not."""
+
+    payload: bytes
+    subject: str
+
+
+class UndeliverableJob(Protocol):
+    """The queue's word that it has delivered a job as often as it may. It comes again until it is settled."""
+
+    @property
+    def deliveries(self) -> int: ...
+
+    async def read(self) -> QueuedMessage | None:
+        """None: the message is gone."""
+        ...
+
+    async def remove(self) -> None:
+        """Take the message off the queue. Fine if it is gone."""
+        ...
+
+    async def settle(self) -> None:
+        """Everything about it is done."""
+        ...
+
+
+class UndeliverableJobs(Protocol):
+    def follow(self) -> AsyncIterator[UndeliverableJob]:
+        """Also those of a time when nobody listened; each goes to one of all followers. For ever."""
+        ...
+
+
 class WheelStore(Protocol):
     """Registered wheels: their content, and which there are."""
 
@@ -320,6 +352,8 @@ class GatewayBackend(Backend, Protocol):
     def wheels(self) -> WheelStore: ...
     @property
     def wheel_history(self) -> WheelHistory: ...
+    @property
+    def undeliverable(self) -> UndeliverableJobs: ...
     @property
     def run_index(self) -> RunIndex: ...
 

@@ -68,11 +68,19 @@ class Pipeline:
         self._worker_id = worker_id
         self._instance_id = instance_id
         self._queue_pulse = Pulse(config.ack_progress_interval_sec, "job.in_progress", ProgressNotSent)
+        self._sessions: set[RunSession] = set()
+        self._is_giving_back = False
         self._run_pulse = Pulse(config.run_heartbeat_interval_sec, "run.heartbeat", NatsUnavailable)
 
     def side_work(self) -> Sequence[Any]:
         """What has to run beside the deliveries. If any of it ends, the worker must stop."""
         return [self._queue_pulse.run(), self._run_pulse.run()]
+
+    def give_back(self) -> None:
+        """End the flows that run, by force; their jobs go back to the queue, for other workers."""
+        self._is_giving_back = True
+        for session in self._sessions:
+            session.abandon()
 
     async def handle(self, delivery: Delivery) -> Handled:
         job: Job | None = None
@@ -104,11 +112,22 @@ class Pipeline:
         if isinstance(claimed, Handled):
             return claimed
         session = RunSession(self._backend, self._clock, owner, claimed, self._config.cancel_grace_period_sec)
+        self._sessions.add(session)
+        try:
+            return await self._run(job, session)
+        finally:
+            self._sessions.discard(session)
+
+    async def _run(self, job: Job, session: RunSession) -> Handled:
         with self._run_pulse.calling(session.beat):
             flow = await self._executors.start(job, session, START_PATIENCE_SEC)
             if flow is None:
                 return Handled(Ending.NOT_STARTED, job.run_id)
+            if self._is_giving_back:
+                session.abandon()
             outcome = await session.follow(flow)
+        if outcome is None:
+            return Handled(Ending.GIVEN_BACK, job.run_id)
         _say_failure(outcome)
         return _handled(job, outcome, await session.conclude(outcome))
 

@@ -44,19 +44,34 @@ class RunSession:
         self._timers: list[asyncio.TimerHandle] = []
         self._is_stopping = False
         self._has_ended = False
+        self._is_abandoned = False
         self.refusal: Refusal | None = None
         """Set when the run is not ours any more: nothing more is written."""
 
     # While the flow runs
 
-    async def follow(self, flow: RunningFlow) -> FlowOutcome:
-        """Until the flow has ended."""
+    async def follow(self, flow: RunningFlow) -> FlowOutcome | None:
+        """Until the flow has ended. None: it was abandoned before that."""
         self._flow = flow
         self._after(LIVE_AFTER_SEC, self._go_live)
+        if self._is_abandoned:
+            self._end_flow()
         try:
-            return await flow.outcome()
+            outcome = await flow.outcome()
         finally:
             await self._come_to_rest()
+        return None if self._is_abandoned else outcome
+
+    def abandon(self) -> None:
+        """End the flow by force and write nothing more: another worker will run it."""
+        if not self._has_ended:
+            self._is_abandoned = True
+            self._end_flow()
+
+    def _end_flow(self) -> None:
+        if self._flow is not None:
+            self._flow.cancel()
+            self._flow.kill()
 
     def progressed(self, progress: FlowProgress) -> None:
         self._offer(Report(self._owner, progress.tasks, progress.task_records))
@@ -154,9 +169,8 @@ class RunSession:
 
     def _stop_now(self) -> None:
         """The run belongs to somebody else: what our flow still does, it does twice."""
-        if self._flow is not None and not self._has_ended:
-            self._flow.cancel()
-            self._flow.kill()
+        if not self._has_ended:
+            self._end_flow()
 
     # The end
 

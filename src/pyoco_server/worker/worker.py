@@ -111,8 +111,11 @@ class Worker:
         return len(self._in_hand)
 
     async def close(self) -> None:
-        """Give back what was not started, say goodbye."""
+        """Give back what was not started or has not ended, say goodbye."""
         await self._source.close()
+        if self._in_hand:
+            self._pipeline.give_back()
+            await asyncio.wait(self._in_hand, timeout=WAIT_SEC)
         await self._presence.stopped("graceful_shutdown")
         for task in (*self._side_work, *self._in_hand):
             task.cancel()

@@ -1,0 +1,138 @@
+"""REQ-0008, REQ-0024: flows run in processes; what one of them does to itself concerns only its run."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.lab import Lab
+from support.programs import children_of
+from support.waiting import until
+
+Labs = Callable[..., Awaitable[Lab]]
+
+
+def executors_of(worker_pid: int) -> list[int]:
+    return [pid for zygote in children_of(worker_pid) for pid in children_of(zygote)]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"), [("exit", "exited with code 7"), ("kill", "SIGKILL"), ("segfault", "SIGSEGV")]
+)
+async def test_an_executor_that_dies_fails_its_run_only(labs: Labs, how: str, told: str) -> None:
+    lab = await labs()
+    async with lab.worker(concurrency=2):
+        other = await lab.submit("steps")
+        await lab.reached("in-first")
+        run = await lab.ended(await lab.submit("dying", how=how))
+        assert run["status"] == "FAILED"
+        assert told in run["error"]
+        lab.let("go")
+        assert (await lab.ended(other))["status"] == "COMPLETED"
+        assert (await lab.ended(await lab.submit("tiny")))["status"] == "COMPLETED"
+
+
+async def test_an_executor_that_dies_while_it_is_idle_is_replaced(labs: Labs) -> None:
+    lab = await labs()
+    async with lab.worker() as worker:
+        (idle,) = executors_of(worker.pid)
+        lab.programs.kill(idle)
+
+        async def replaced() -> bool:
+            return executors_of(worker.pid) not in ([], [idle])
+
+        await until(replaced)
+        assert (await lab.ended(await lab.submit("tiny")))["status"] == "COMPLETED"
+
+
+async def test_a_process_is_replaced_after_its_number_of_runs(labs: Labs) -> None:
+    lab = await labs()
+    async with lab.worker("w1", "--max-runs-per-process", "3"):
+        told = [(await lab.ended(await lab.submit("who")))["result"]["tell"] for _ in range(7)]
+    assert [answer["nth"] for answer in told] == [1, 2, 3, 1, 2, 3, 1]
+    assert len({answer["pid"] for answer in told}) == 3
+
+
+async def test_a_process_that_has_grown_is_replaced(labs: Labs) -> None:
+    lab = await labs()
+    async with lab.worker("w1", "--max-memory-mb", "200"):
+        told = [
+            (await lab.ended(await lab.submit("who", megabytes=size)))["result"]["tell"]
+            for size in (1, 1, 250, 1)
+        ]
+    assert [answer["nth"] for answer in told] == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize("flow", ["stuck", "holding"])
+async def test_executors_end_when_their_worker_is_killed(labs: Labs, flow: str) -> None:
+    lab = await labs()
+    async with lab.worker(concurrency=2) as worker:
+        await lab.submit(flow, seconds=100.0)
+        await lab.reached("in-sleep" if flow == "stuck" else "in-hold")
+        worker.ends_after(signal.SIGKILL)
+        assert await asyncio.to_thread(lab.programs.are_gone)
+
+
+async def test_nothing_leaks_over_many_runs_and_processes(labs: Labs) -> None:
+    lab = await labs()
+    async with lab.worker("w1", "--max-runs-per-process", "20", concurrency=2) as worker:
+
+        async def runs(count: int) -> list[Any]:
+            submitted = [await lab.submit("who") for _ in range(count)]
+            return [run["result"]["tell"]["fds"] for run in await lab.all_ended(submitted)]
+
+        async def settled() -> bool:
+            return len(executors_of(worker.pid)) == 2
+
+        await runs(50)
+        await until(settled)
+        (zygote,) = children_of(worker.pid)
+        before = _fds(worker.pid), _fds(zygote)
+        in_executors = set(await runs(200))
+        await until(settled)
+        assert (_fds(worker.pid), _fds(zygote)) == before
+        assert len(in_executors) == 1
+
+
+def _fds(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+async def test_output_is_caught_by_task_as_it_is_printed_and_capped(labs: Labs) -> None:
+    lab = await labs()
+    async with lab.worker():
+        run_id = await lab.submit("talking")
+        await lab.reached("in-first")
+
+        async def lines() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = (await lab.http.get(f"/runs/{run_id}/logs")).json()["lines"]
+            return found
+
+        live = await until(lines)  # the task still runs
+        assert [(line["task"], line["stream"]) for line in live] == [("first", "stdout")]
+        assert "hello from first" in live[0]["text"]
+        lab.let("go")
+        assert (await lab.ended(run_id))["status"] == "COMPLETED"
+        everything = "".join(line["text"] for line in await lines() if line["task"] == "second")
+    assert everything.startswith("line 0 ")
+    assert 60_000 < len(everything) < 70_000  # kept up to its limit, with a word about the rest
+    assert "more was printed" in everything
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [("import no_such_thing", "no_such_thing"), ("raise SystemExit(5)", "SystemExit"), ("def f(:", "Syntax")],
+)
+async def test_flows_that_cannot_be_imported_stop_the_start(
+    labs: Labs, tmp_path: Path, code: str, told: str
+) -> None:
+    lab = await labs()
+    (tmp_path / "broken.py").write_text(code)
+    done = await asyncio.to_thread(lab.programs.run, "pyoco-worker", "--flow-resolver", "broken.py:resolve")
+    assert done.returncode == 1
+    assert "the flows could not be loaded" in done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

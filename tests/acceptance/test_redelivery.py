@@ -1,0 +1,187 @@
+"""REQ-0010, REQ-0011: workers that die, freeze or stop; every run has one end, and none is lost."""
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from support.lab import Lab
+from support.nats_server import jobs_waiting, raw_nats
+from support.programs import Program
+from support.waiting import until
+
+Labs = Callable[..., Awaitable[Lab]]
+
+QUICK: dict[str, Any] = {"consumer_ack_wait_sec": 1.0, "ack_progress_interval_sec": 0.3}
+
+
+async def state_of(lab: Lab, worker_id: str) -> str:
+    answer = await lab.http.get("/workers", params={"scope": "all"})
+    records = {record["worker_id"]: record for record in answer.json()}
+    state: str = records[worker_id]["state"]
+    return state
+
+
+def without_signs_of_life(run: dict[str, Any]) -> dict[str, Any]:
+    """A run is shown with what is known of its worker now."""
+    return {key: value for key, value in run.items() if not key.startswith("worker_")}
+
+
+async def redelivered(lab: Lab) -> int:
+    async with raw_nats(lab.config.nats_url) as client:
+        info = await client.jetstream().consumer_info(lab.config.work_stream, "pyoco_workers_default")
+        delivered: int = info.delivered.consumer_seq
+        return delivered - 1
+
+
+async def test_another_worker_takes_over_from_one_that_was_killed(labs: Labs) -> None:
+    lab = await labs(**QUICK)
+    async with lab.worker("w1") as first:
+        run_id = await lab.submit("steps")
+        await lab.reached("in-first")
+        first.ends_after(signal.SIGKILL)
+    lab.forget("in-first")
+    async with lab.worker("w2"):
+        await lab.reached("in-first")
+        lab.let("go")
+        run = await lab.ended(run_id)
+        await until(lambda: jobs_waiting(lab.config), lambda count: count == 0)
+    assert (run["status"], run["worker_id"], run["attempt"]) == ("COMPLETED", "w2", 2)
+    assert run["tasks"] == {"first": "SUCCEEDED", "second": "SUCCEEDED"}
+
+
+async def test_a_worker_that_was_frozen_writes_nothing_when_it_wakes_up(labs: Labs) -> None:
+    lab = await labs(**QUICK)
+    async with lab.worker("frozen") as frozen:
+        run_id = await lab.submit("steps")
+        await lab.reached("in-first")
+        frozen.send(signal.SIGSTOP)
+        lab.forget("in-first")
+        async with lab.worker("awake"):
+            await lab.reached("in-first")  # delivered again, while the first still runs it
+            lab.let("go")
+            run = await lab.ended(run_id)
+            assert (run["status"], run["worker_id"], run["attempt"]) == ("COMPLETED", "awake", 2)
+            frozen.send(signal.SIGCONT)
+            await asyncio.to_thread(frozen.says, "our result is dropped")
+        assert without_signs_of_life(await lab.run(run_id)) == without_signs_of_life(run)
+        assert await jobs_waiting(lab.config) == 0
+
+
+async def test_a_worker_that_is_frozen_while_it_owns_a_run_leaves_it_to_the_next(labs: Labs) -> None:
+    """It wakes up while the next owner still runs the flow: fenced, and its flow is ended."""
+    lab = await labs(**QUICK)
+    async with lab.worker("frozen") as frozen:
+        run_id = await lab.submit("steps")
+        old = await lab.reached("in-first")
+        frozen.send(signal.SIGSTOP)
+        lab.forget("in-first")
+        async with lab.worker("awake"):
+            await lab.reached("in-first")
+            frozen.send(signal.SIGCONT)
+            await asyncio.to_thread(frozen.says, "our result is dropped")
+
+            async def is_gone() -> bool:
+                return old not in lab.programs.pids()
+
+            await until(is_gone)
+            lab.let("go")
+            run = await lab.ended(run_id)
+    assert (run["status"], run["worker_id"]) == ("COMPLETED", "awake")
+
+
+async def test_a_worker_that_is_asked_to_stop_lets_its_run_end(labs: Labs) -> None:
+    lab = await labs()
+    async with lab.worker("w1") as worker:
+        run_id = await lab.submit("steps")
+        await lab.reached("in-first")
+        worker.send(signal.SIGTERM)
+        await asyncio.to_thread(worker.says, "finishing the runs in hand")
+        lab.let("go")
+        assert await asyncio.to_thread(worker.exit_code) == 0
+    run = await lab.run(run_id)
+    assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
+    await until(lambda: state_of(lab, "w1"), lambda state: state == "STOPPED_GRACEFUL")
+
+
+async def test_a_run_that_outlasts_the_drain_is_given_back_at_once(labs: Labs) -> None:
+    lab = await labs()  # with an AckWait of 30 s
+    async with lab.worker("w1", "--drain-timeout", "0.2") as worker:
+        run_id = await lab.submit("steps")
+        await lab.reached("in-first")
+        lab.forget("in-first")
+        worker.send(signal.SIGTERM)
+        assert await asyncio.to_thread(worker.exit_code) == 0
+    gone_at = time.monotonic()
+    await until(lambda: state_of(lab, "w1"), lambda state: state == "STOPPED_GRACEFUL")
+    async with lab.worker("w2"):
+        await lab.reached("in-first")
+        assert time.monotonic() - gone_at < 10.0
+        lab.let("go")
+        run = await lab.ended(run_id)
+    assert (run["status"], run["worker_id"], run["attempt"]) == ("COMPLETED", "w2", 2)
+
+
+async def test_a_long_task_that_holds_the_interpreter_is_not_delivered_again(labs: Labs) -> None:
+    """Three times AckWait, in which the executor's Python cannot run a single line."""
+    lab = await labs(**QUICK)
+    async with lab.worker("w1", concurrency=2), lab.worker("w2"):
+        run = await lab.ended(await lab.submit("holding", seconds=3.0))
+        assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
+        assert await redelivered(lab) == 0
+
+
+class Supervised:
+    """A worker that is started again whenever it has been killed."""
+
+    def __init__(self, lab: Lab, worker_id: str) -> None:
+        self._lab = lab
+        self._worker_id = worker_id
+        self._stack = AsyncExitStack()
+        self.kills = 0
+
+    async def start(self) -> None:
+        self._program: Program = await self._stack.enter_async_context(
+            self._lab.worker(self._worker_id, concurrency=2)
+        )
+
+    async def kill(self) -> None:
+        self.kills += 1
+        await asyncio.to_thread(self._program.ends_after, signal.SIGKILL)
+        await self._stack.aclose()
+        await self.start()
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+
+async def test_no_run_is_lost_while_workers_are_killed(labs: Labs, campaign: int | None) -> None:
+    """Seeded: PYOCO_TEST_CAMPAIGN says how many runs."""
+    chance = random.Random(40_962)  # noqa: S311
+    lab = await labs(consumer_ack_wait_sec=1.5, ack_progress_interval_sec=0.4, consumer_max_deliver=1000)
+    workers = [Supervised(lab, "w1"), Supervised(lab, "w2")]
+    for worker in workers:
+        await worker.start()
+    run_ids: list[str] = []
+
+    async def submit_all() -> None:
+        for _ in range(campaign or 200):
+            run_ids.append(await lab.submit("tiny", pause=chance.choice([0.0, 0.02, 0.1])))
+            await asyncio.sleep(chance.uniform(0.0, 0.04))
+
+    submitting = asyncio.ensure_future(submit_all())
+    while not submitting.done() or await jobs_waiting(lab.config) > (campaign or 200) // 10:
+        await asyncio.sleep(chance.uniform(0.2, 1.0))  # the random moment is what is tried here
+        await chance.choice(workers).kill()
+    await submitting
+    runs = await lab.all_ended(run_ids)
+    await until(lambda: jobs_waiting(lab.config), lambda count: count == 0)
+    for worker in workers:
+        await worker.stop()
+    assert {run["status"] for run in runs} == {"COMPLETED"}
+    assert {str(run["result"]) for run in runs} == {"{'three': 3}"}
+    assert len(runs) == (campaign or 200)
+    assert sum(worker.kills for worker in workers) >= 3
