@@ -16,4 +16,8 @@ class OwnWrites:
         self._latest = max(self._latest, revision)
 
     async def are_visible(self) -> None:
-        await self._follower.reached(self._latest, PATIENCE_SEC)
+        """A write that never comes (say, the bucket was made anew) is waited for once, not by every list."""
+        wanted = self._latest
+        await self._follower.reached(wanted, PATIENCE_SEC)
+        if self._latest == wanted:
+            self._latest = Revision(0)
