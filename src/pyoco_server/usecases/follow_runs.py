@@ -49,6 +49,8 @@ class FollowRuns:
         if batch.is_reset:
             self._index.clear()
             self._seen = Revision(0)
+            if self.is_caught_up:  # the revisions that watchers know mean nothing any more
+                self._hub.send_home()
         self._hub.tell(batch.changes)
         if self.is_caught_up:  # history was counted when it was news
             observe(batch.changes, self._meter)

@@ -20,7 +20,7 @@ from pyoco_server.http_api.error_table import error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, gateway_of
 from pyoco_server.http_api.refusals import places, refusing_with
-from pyoco_server.http_api.sse import event_stream, run_events
+from pyoco_server.http_api.sse import EventStream, run_events
 from pyoco_server.http_api.views import (
     json_array,
     json_response,
@@ -263,7 +263,7 @@ async def watch_run(
         timeout=timeout_sec,
         last_revision=Revision(int(known)) if known.isascii() and known.isdigit() else None,
     )
-    return event_stream(run_events(run_id, watch(wanted), include, time.time))
+    return EventStream(run_events(run_id, watch.watching(wanted), include, time.time))
 
 
 @router.post(
