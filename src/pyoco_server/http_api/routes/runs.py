@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field, ValidationError
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
@@ -87,8 +88,16 @@ async def submit_run(request: Request) -> Response:
     )
 
 
+class _NamedRoute(Route):
+    """Tells, as FastAPI's routes do, who answers: figures are kept by route."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        return match, {**found, "route": self}
+
+
 # The hot path: FastAPI documents it, Starlette alone serves it, which halves what the framework costs.
-hot_routes = [Route("/runs", submit_run, methods=["POST"])]
+hot_routes = [_NamedRoute("/runs", submit_run, methods=["POST"])]
 
 
 def _idempotency_key(request: Request) -> str | None:
