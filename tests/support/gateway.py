@@ -2,14 +2,19 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.api_keys import ApiKey, new_record, record_key
 from pyoco_server.http_api import create_app
+from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.usecases.ports import ApiKeyStore
+from support.things import NOW
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[Any]]
 
@@ -48,3 +53,50 @@ async def memory_gateway(
 async def new_memory_gateway() -> AsyncIterator[tuple[httpx2.AsyncClient, MemoryGatewayBackend]]:
     async with open_memory_gateway_backend() as backend, memory_gateway(backend) as client:
         yield client, backend
+
+
+@dataclass(frozen=True)
+class RunningGateway:
+    app: FastAPI
+    client: httpx2.AsyncClient
+    backend: MemoryGatewayBackend
+
+
+@asynccontextmanager
+async def memory_app(**settings: Any) -> AsyncIterator[RunningGateway]:
+    """A gateway of its own, with its application for what a client cannot do (reading a live stream)."""
+    config = NatsBackendConfig(**settings)
+    async with open_memory_gateway_backend(config) as backend, on_backend(backend, config) as running_gateway:
+        yield running_gateway
+
+
+@asynccontextmanager
+async def on_backend(
+    backend: MemoryGatewayBackend, config: NatsBackendConfig | None = None
+) -> AsyncIterator[RunningGateway]:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[MemoryGatewayBackend]:
+        yield backend
+
+    app = create_app(config or NatsBackendConfig(), open_backend=opened)
+    async with running(app) as client:
+        yield RunningGateway(app, client, backend)
+
+
+@asynccontextmanager
+async def another_gateway(
+    first: RunningGateway, config: NatsBackendConfig | None = None
+) -> AsyncIterator[RunningGateway]:
+    """Beside the first, on the same store, with a picture of the runs of its own."""
+    settings = config or NatsBackendConfig()
+    index = SqliteRunIndex(None, tenants=settings.http_auth_mode != "none")
+    async with on_backend(replace(first.backend, run_index=index), settings) as second:
+        yield second
+    index.close()
+
+
+async def new_key(keys: ApiKeyStore, tenant_id: str, key_id: str) -> dict[str, str]:
+    """The header of a key of a tenant."""
+    key = ApiKey(key_id, "s" * 43)
+    await keys.create(record_key(key_id), new_record(key_id, tenant_id, key.secret, b"salt" * 4, "", NOW))
+    return {"X-API-Key": key.text}

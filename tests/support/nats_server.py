@@ -29,6 +29,9 @@ def unique_config(url: str, **changes: Any) -> NatsBackendConfig:
         "runs_kv_bucket": f"runs_{unique}",
         "workers_kv_bucket": f"workers_{unique}",
         "auth_kv_bucket": f"auth_{unique}",
+        "idempotency_kv_bucket": f"idempotency_{unique}",
+        "logs_stream": f"LOGS_{unique}",
+        "logs_subject_prefix": f"logs.{unique}",
         "wheel_history_kv_bucket": f"wheel_history_{unique}",
         "wheel_object_store_bucket": f"wheels_{unique}",
         "run_heartbeat_interval_sec": 0.1,
@@ -47,12 +50,19 @@ async def raw_nats(url: str) -> AsyncIterator[Any]:
 
 
 def streams_of(config: NatsBackendConfig) -> list[str]:
-    buckets = (config.runs_kv_bucket, config.workers_kv_bucket, config.auth_kv_bucket)
+    buckets = (
+        config.runs_kv_bucket,
+        config.workers_kv_bucket,
+        config.auth_kv_bucket,
+        config.idempotency_kv_bucket,
+        config.wheel_history_kv_bucket,
+    )
     return [
         config.work_stream,
         config.dlq_stream,
         config.advisories_stream,
-        *(f"KV_{bucket}" for bucket in (*buckets, config.wheel_history_kv_bucket)),
+        config.logs_stream,
+        *(f"KV_{bucket}" for bucket in buckets),
         f"OBJ_{config.wheel_object_store_bucket}",
     ]
 

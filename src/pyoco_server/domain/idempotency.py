@@ -31,5 +31,5 @@ def claim_key(tenant_id: str | None, key: str) -> str:
 
 def request_digest(submission: Submission) -> str:
     """Equal for equal requests, however their JSON was written and with whichever key of the tenant."""
-    request = replace(submission, api_key_id=None)
-    return hashlib.sha256(msgspec.json.encode(request, order="deterministic")).hexdigest()
+    wanted = replace(submission, api_key_id=None)
+    return hashlib.sha256(msgspec.json.encode(wanted, order="deterministic")).hexdigest()

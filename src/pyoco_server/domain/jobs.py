@@ -39,7 +39,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 def accept(submission: Submission, run_id: str, now: float) -> Job:
     """The job of a submission that follows the rules for names."""
-    _check_names(submission)
+    check_names(submission)
     return Job(
         run_id=run_id,
         flow_name=submission.flow_name,
@@ -55,7 +55,8 @@ def accept(submission: Submission, run_id: str, now: float) -> Job:
     )
 
 
-def _check_names(submission: Submission) -> None:
+def check_names(submission: Submission) -> None:
+    """Raises InvalidRequest."""
     if not 1 <= len(submission.flow_name) <= MAX_FLOW_NAME:
         raise InvalidRequest(f"flow_name must have 1 to {MAX_FLOW_NAME} characters")
     tags = submission.tags or ()

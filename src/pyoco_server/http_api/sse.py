@@ -1,10 +1,12 @@
 """Server-sent events."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
 import msgspec
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
+from starlette.types import Receive, Scope, Send
 
 from pyoco_server.http_api.views import snapshot_view
 from pyoco_server.usecases.ports import Clock
@@ -14,16 +16,32 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies must pass events on as they come."""
 
 
-def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
-    return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
+class EventStream(StreamingResponse):
+    """`opened` is entered before the first byte, so that a refusal is still an answer with a status."""
+
+    def __init__(self, opened: AbstractAsyncContextManager[AsyncIterator[bytes]]) -> None:
+        super().__init__((), media_type="text/event-stream", headers=_HEADERS)
+        self._opened = opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._opened as self.body_iterator:
+            await super().__call__(scope, receive, send)
 
 
+@asynccontextmanager
 async def run_events(
     run_id: str,
-    events: AsyncIterator[WatchEvent],
+    watching: AbstractAsyncContextManager[AsyncIterator[WatchEvent]],
     include: Collection[str],
     clock: Clock,
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    async with watching as events, aclosing(_texts(run_id, events, include, clock)) as texts:
+        yield texts
+
+
+async def _texts(
+    run_id: str, events: AsyncIterator[WatchEvent], include: Collection[str], clock: Clock
+) -> AsyncGenerator[bytes, None]:
     async for event in events:
         if isinstance(event, Heartbeat):
             yield _event("heartbeat", {"run_id": run_id, "ts": event.at})

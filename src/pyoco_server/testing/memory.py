@@ -87,14 +87,15 @@ class MemoryStore(Generic[T]):
         seen = 0 if position is None else position.last_revision
         yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self._history)
         while True:
-            self._written.clear()
             news = [entry for entry in self._history if entry[2] > seen]
-            if news:
-                seen = news[-1][2]
-                yield FeedBatch(
-                    [self._change(*entry) for entry in news], FeedPosition("memory", seen), False, True
-                )
-            await self._written.wait()
+            if not news:  # nothing is awaited in between, so that no other follower clears what is news here
+                self._written.clear()
+                await self._written.wait()
+                continue
+            seen = news[-1][2]
+            yield FeedBatch(
+                [self._change(*entry) for entry in news], FeedPosition("memory", seen), False, True
+            )
 
     def _change(self, key: str, data: bytes | None, revision: Revision) -> Change[T]:
         return Change(key, revision, None if data is None else self._decode(data), None)

@@ -11,16 +11,13 @@ class OwnWrites:
     def __init__(self, follower: FollowRuns) -> None:
         self._follower = follower
         self._latest = Revision(0)
-        self._resets = follower.resets
 
     def wrote(self, revision: Revision) -> None:
-        self._forget_other_store()
         self._latest = max(self._latest, revision)
 
-    def _forget_other_store(self) -> None:
-        if self._resets != self._follower.resets:
-            self._resets, self._latest = self._follower.resets, Revision(0)
-
     async def are_visible(self) -> None:
-        self._forget_other_store()
-        await self._follower.reached(self._latest, PATIENCE_SEC)
+        """A write that never comes (say, the bucket was made anew) is waited for once, not by every list."""
+        wanted = self._latest
+        await self._follower.reached(wanted, PATIENCE_SEC)
+        if self._latest == wanted:
+            self._latest = Revision(0)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from pyoco_server.domain.idempotency import Claim, claim_key, request_digest
-from pyoco_server.domain.jobs import Submission, accept
+from pyoco_server.domain.jobs import Submission, accept, check_names
 from pyoco_server.domain.runs import replace
 from pyoco_server.errors import InvalidRequest, NatsUnavailable
 from pyoco_server.logs import best_effort, get_logger
@@ -33,13 +33,14 @@ class SubmitOnce:
         self._new_run_id = new_run_id
 
     async def __call__(self, submission: Submission, key: str) -> Submitted:
+        check_names(submission)  # what is refused must not use up its key
         place, wanted = claim_key(submission.tenant_id, key), request_digest(submission)
         claim, is_new = await self._claim(place, wanted)
         if claim.value.request != wanted:
             raise InvalidRequest("this Idempotency-Key was used with another request")
         if not claim.value.is_accepted:
             job = accept(submission, claim.value.run_id, claim.value.claimed_at)
-            await self._submit_run.place(job, is_repeat=not is_new)
+            await self._submit_run.place_claimed(job, is_repeat=not is_new)
             await self._mark_accepted(place, claim)
         return Submitted(claim.value.run_id, is_replayed=not is_new)
 

@@ -28,29 +28,32 @@ class SubmitRun:
 
     async def __call__(self, submission: Submission) -> RunSnapshot:
         """Raises NatsUnavailable or RequestTooLarge when it was not accepted; then nothing is left behind."""
-        return await self.place(accept(submission, self._new_run_id(), self._clock()))
-
-    async def place(self, job: Job, *, is_repeat: bool = False) -> RunSnapshot:
-        """A repeat carries on wherever an earlier try of the same job was cut off."""
+        job = accept(submission, self._new_run_id(), self._clock())
         snapshot = pending(job)
         revision: Revision | None = None
         try:
-            revision = await self._create(snapshot, is_repeat=is_repeat)
-            if revision is not None:
-                self._on_written(revision)
-                await self._publish(job, revision, is_repeat=is_repeat)
+            revision = await self._runs.create(snapshot.run_id, snapshot)
+            self._on_written(revision)
+            await self._queue.publish(job, revision)
         except PyocoServerError:
             if not await self._withdraw(snapshot.run_id, revision):
                 return snapshot
             raise
-        log.debug(
-            "run accepted",
-            action="run.accepted",
-            run_id=snapshot.run_id,
-            flow_name=snapshot.flow_name,
-            tag=snapshot.tag,
-        )
+        _say_accepted(snapshot)
         return snapshot
+
+    async def place_claimed(self, job: Job, *, is_repeat: bool) -> None:
+        """The run of an `Idempotency-Key`. A repeat carries on wherever an earlier try was cut off.
+
+        Nothing is taken back when it fails: another try, of which this one knows nothing, may have been
+        answered. If none comes, a sweep ends the run.
+        """
+        snapshot = pending(job)
+        revision = await self._create(snapshot, is_repeat=is_repeat)
+        if revision is not None:
+            self._on_written(revision)
+            await self._publish(job, revision, is_repeat=is_repeat)
+        _say_accepted(snapshot)
 
     async def _create(self, snapshot: RunSnapshot, *, is_repeat: bool) -> Revision | None:
         """The revision that waits for its job; None when an earlier try got further than that."""
@@ -76,3 +79,13 @@ class SubmitRun:
             except WrongRevision:
                 return False
         return True
+
+
+def _say_accepted(snapshot: RunSnapshot) -> None:
+    log.debug(
+        "run accepted",
+        action="run.accepted",
+        run_id=snapshot.run_id,
+        flow_name=snapshot.flow_name,
+        tag=snapshot.tag,
+    )

@@ -28,8 +28,8 @@ class Watcher:
         self._snapshot: Versioned[RunSnapshot] | None = None
         self._lines: deque[LogLine] = deque(maxlen=MAX_LINES_WAITING)
         self._arrived = asyncio.Event()
-        self.is_removed = False
-        """Whether there is no such run any more."""
+        self.is_over = False
+        """There is nothing more to come: the run was removed, or the gateway stops."""
 
     def tell(self, snapshot: Versioned[RunSnapshot]) -> None:
         self._snapshot = snapshot
@@ -39,11 +39,8 @@ class Watcher:
         self._lines.extend(lines)
         self._arrived.set()
 
-    def removed(self) -> None:
-        self.is_removed = True
-        self._arrived.set()
-
-    def wake(self) -> None:
+    def end(self) -> None:
+        self.is_over = True
         self._arrived.set()
 
     async def next(self, timeout: float) -> News | None:  # noqa: ASYNC109
@@ -66,19 +63,16 @@ class Watcher:
 class WatchHub:
     def __init__(self, max_watchers: int) -> None:
         self._max_watchers = max_watchers
-        self.is_closed = False
+        self._is_closed = False
         self._watchers: dict[str, set[Watcher]] = defaultdict(set)
         self.count = 0
 
-    @property
-    def is_full(self) -> bool:
-        return self.count >= self._max_watchers
-
     @contextmanager
     def watching(self, run_id: str) -> Iterator[Watcher]:
-        if self.is_full:
+        if self.count >= self._max_watchers:
             raise TooManyWatchers
         watcher = Watcher()
+        watcher.is_over = self._is_closed
         self._watchers[run_id].add(watcher)
         self.count += 1
         try:
@@ -90,16 +84,20 @@ class WatchHub:
                 del self._watchers[run_id]
 
     def close(self) -> None:
-        """Wake everybody: the gateway is going away, and their clients should look for another."""
-        self.is_closed = True
+        """The gateway is going away, and its watchers' clients should look for another."""
+        self._is_closed = True
+        self.send_home()
+
+    def send_home(self) -> None:
+        """End every watch. A client that comes back is told what there is now."""
         for watchers in self._watchers.values():
             for watcher in watchers:
-                watcher.wake()
+                watcher.end()
 
     def tell(self, changes: Iterable[Change[RunSnapshot]]) -> None:
         for change in changes:
             for watcher in self._watchers.get(change.key, ()):
                 if change.value is None:
-                    watcher.removed()
+                    watcher.end()
                 else:
                     watcher.tell(Versioned(change.value, change.revision))

@@ -1,14 +1,15 @@
 """Follow one run: what it is now, then every change, until it has ended."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 
 from msgspec import Struct
 
 from pyoco_server.domain.names import is_run_id
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
-from pyoco_server.errors import RunNotFound, TooManyWatchers
+from pyoco_server.errors import RunNotFound
 from pyoco_server.usecases.callers import Caller, may_see
 from pyoco_server.usecases.ports import Clock, Revision, RunStore, TaskLogs, Versioned
 from pyoco_server.usecases.watch_hub import Watcher, WatchHub
@@ -41,43 +42,46 @@ class WatchRun:
         self._clock = clock
 
     async def check(self, run_id: str, caller: Caller) -> None:
-        """Raises RunNotFound or TooManyWatchers: a stream that has begun can only end, not answer."""
+        """Raises RunNotFound: a stream that has begun can only end, not answer 404."""
         current = await self._runs.get(run_id) if is_run_id(run_id) else None
         if current is None or not may_see(caller, current.value):
             raise RunNotFound
-        if self._hub.is_full:
-            raise TooManyWatchers
 
-    async def __call__(self, wanted: WatchRequest) -> AsyncIterator[WatchEvent]:
+    @asynccontextmanager
+    async def watching(self, wanted: WatchRequest) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """A place among the watchers, and what is seen from it. Raises TooManyWatchers."""
         with self._hub.watching(wanted.run_id) as watcher:
-            current = await self._runs.get(wanted.run_id)
-            if current is None:
-                return
-            if _is_news(current, wanted):
-                yield current
-            if current.value.status.is_terminal:
-                return
-            stop = await self._task_logs.follow(wanted.run_id, watcher.printed)
-            try:
-                async for event in self._changes(watcher, current.revision, wanted.timeout):
-                    yield event
-            finally:
-                await stop()
+            async with aclosing(self._events(wanted, watcher)) as events:
+                yield events
+
+    async def _events(self, wanted: WatchRequest, watcher: Watcher) -> AsyncGenerator[WatchEvent, None]:
+        current = await self._runs.get(wanted.run_id)
+        if current is None:
+            return
+        if _is_news(current, wanted):
+            yield current
+        if current.value.status.is_terminal:
+            return
+        stop = await self._task_logs.follow(wanted.run_id, watcher.printed)
+        try:
+            async for event in self._changes(watcher, current.revision, wanted.timeout):
+                yield event
+        finally:
+            await stop()
 
     async def _changes(
         self, watcher: Watcher, seen: Revision, patience: float | None
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         loop = asyncio.get_running_loop()
         deadline = None if patience is None else loop.time() + patience
-        while not self._hub.is_closed:
+        while not watcher.is_over:
             left = HEARTBEAT_SEC if deadline is None else min(HEARTBEAT_SEC, deadline - loop.time())
             if left <= 0:
                 return
             news = await watcher.next(left)
-            if watcher.is_removed:
-                return
             if news is None:
-                yield Heartbeat(self._clock())
+                if not watcher.is_over:
+                    yield Heartbeat(self._clock())
                 continue
             if news.lines:  # before the snapshot: what was printed belongs in front of the end
                 yield news.lines

@@ -1,0 +1,118 @@
+"""REQ-0014: figures for Prometheus."""
+
+import re
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pyoco_server.domain.dispositions import DeadLetter, DlqReason
+from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.workers import WorkerState
+from pyoco_server.wiring import new_run_id
+from support.gateway import RunningGateway, memory_app, new_key
+from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker
+from support.waiting import until
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[RunningGateway]:
+    async with memory_app() as running:
+        yield running
+
+
+async def figures(gateway: RunningGateway, headers: dict[str, str] | None = None) -> dict[str, float]:
+    answer = await gateway.client.get("/metrics", headers=headers)
+    assert answer.status_code == 200
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+async def put(gateway: RunningGateway, status: RunStatus, tenant_id: str | None = None) -> None:
+    run_id = new_run_id()
+    await gateway.backend.runs.create(run_id, a_snapshot(status, run_id=run_id, tenant_id=tenant_id))
+
+
+async def test_where_nothing_is_yet_every_figure_is_zero(gateway: RunningGateway) -> None:
+    answer = await gateway.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = await figures(gateway)
+    for status in RunStatus:
+        assert found[f'pyoco_runs_total{{status="{status}"}}'] == 0
+    assert (found["pyoco_workers_alive_total"], found["pyoco_dlq_messages_total"]) == (0, 0)
+
+
+async def test_runs_workers_and_dead_letters_are_counted(gateway: RunningGateway) -> None:
+    for status in (RunStatus.COMPLETED, RunStatus.COMPLETED, RunStatus.FAILED):
+        await put(gateway, status)
+    now = time.time()
+    alive = {"last_seen_at": now, "last_heartbeat_at": now}
+    for worker in (
+        a_worker(worker_id="a", **alive),
+        a_worker(worker_id="b", hidden=True, **alive),
+        a_worker(worker_id="c", state=WorkerState.STOPPED_GRACEFUL, **alive),
+        a_worker(worker_id="silent"),
+    ):
+        await gateway.backend.workers.create(worker.worker_id, worker)
+    letter = DeadLetter(timestamp=NOW, reason=DlqReason.INVALID_JOB, error="x")
+    await gateway.backend.dead_letters.publish(letter, "default")
+    found = await until(
+        lambda: figures(gateway),
+        lambda found: (
+            (found['pyoco_runs_total{status="COMPLETED"}'], found["pyoco_workers_alive_total"]) == (2, 2)
+        ),
+    )
+    assert found['pyoco_runs_total{status="FAILED"}'] == 1
+    assert found["pyoco_dlq_messages_total"] == 1
+
+
+async def test_a_run_that_moves_on_is_counted_where_it_is(gateway: RunningGateway) -> None:
+    revision = await gateway.backend.runs.create(RUN_ID, a_snapshot())
+    await gateway.backend.runs.update(RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER), revision)
+    found = await until(
+        lambda: figures(gateway), lambda found: found['pyoco_runs_total{status="RUNNING"}'] == 1
+    )
+    assert found['pyoco_runs_total{status="PENDING"}'] == 0
+    await gateway.backend.runs.remove(RUN_ID, None)
+    await until(lambda: figures(gateway), lambda found: found['pyoco_runs_total{status="RUNNING"}'] == 0)
+
+
+async def test_waits_durations_and_redeliveries_are_measured(gateway: RunningGateway) -> None:
+    await until(lambda: gateway.client.get("/ready"), lambda answer: answer.status_code == 200)
+    times = {"submitted_at": NOW - 2, "start_time": NOW, "tasks": {}}
+    first = a_snapshot(RunStatus.RUNNING, OWNER, **times)
+    revision = await gateway.backend.runs.create(RUN_ID, first)
+    ended = a_snapshot(RunStatus.COMPLETED, OWNER, start_time=NOW, end_time=NOW + 3)
+    await gateway.backend.runs.update(RUN_ID, ended, revision)
+    found = await until(
+        lambda: figures(gateway),
+        lambda found: found.get('pyoco_run_duration_seconds_sum{status="COMPLETED"}') == 3,
+    )
+    assert found["pyoco_run_redeliveries_total"] == 1, "OWNER is the second delivery"
+
+
+async def test_no_label_has_a_value_that_somebody_outside_chose(gateway: RunningGateway) -> None:
+    await gateway.client.post("/runs", json={"flow_name": "flow-of-mine", "tag": "tag-of-mine"})
+    await gateway.client.get(f"/runs/{RUN_ID}")
+    for n in range(5):
+        await gateway.client.get(f"/nothing/{n}")
+        await gateway.client.request(f"VERB{n}", "/runs")
+    text = (await gateway.client.get("/metrics")).text
+    for word in (RUN_ID, "flow-of-mine", "tag-of-mine", "/nothing", "VERB"):
+        assert word not in text
+    routes = set(re.findall(r'_count\{[^}]*route="([^"]*)"', text))
+    assert {"/runs", "/runs/{run_id}", "other"} <= routes
+    assert 'pyoco_http_request_duration_seconds_count{method="POST",route="/runs",status="2xx"} 1.0' in text
+
+
+async def test_each_tenant_sees_its_own_runs_only() -> None:
+    """REQ-0017"""
+    async with memory_app(http_auth_mode="api_key") as gateway:
+        ours = await new_key(gateway.backend.api_keys, "acme", "key-a")
+        theirs = await new_key(gateway.backend.api_keys, "other", "key-b")
+        for tenant, count in (("acme", 1), ("other", 2), (None, 4)):
+            for _ in range(count):
+                await put(gateway, RunStatus.FAILED, tenant)
+        name = 'pyoco_runs_total{status="FAILED"}'
+        await until(lambda: figures(gateway, theirs), lambda found: found[name] == 2)
+        assert (await figures(gateway, ours))[name] == 1
