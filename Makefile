@@ -33,7 +33,7 @@ unit: $(VENV)/dev.stamp ## The tests that need no server
 	$(BIN)/python -m pytest tests/unit
 
 bench: $(VENV)/dev.stamp ## Measure, on this machine
-	$(BIN)/python bench/idle_latency.py
+	$(BIN)/python bench/end_to_end.py
 
 lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
 	$(PIP) install uv

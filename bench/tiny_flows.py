@@ -1,5 +1,7 @@
 """The flows of the benchmarks: as little work as possible, so that what is measured is ours."""
 
+import time
+
 from pyoco import Flow, task
 
 
@@ -18,5 +20,13 @@ def three(two: int) -> int:
     return two + 1
 
 
+@task
+def sleep() -> None:
+    time.sleep(1)
+
+
+FLOWS = {"tiny": Flow(name="tiny") >> one >> two >> three, "nap": Flow(name="nap") >> sleep}
+
+
 def resolve(flow_name: str) -> Flow:
-    return {"tiny": Flow(name="tiny") >> one >> two >> three}[flow_name]
+    return FLOWS[flow_name]

@@ -74,6 +74,14 @@ class RequestTooLarge(InvalidRequest):
         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
+class BodyTooSlow(InvalidRequest):
+    """The same id as an invalid request, answered with 408."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.REQUEST_TIMEOUT
+
+
 class NatsUnavailable(PyocoServerError):
     entry = ErrorEntry(
         3,

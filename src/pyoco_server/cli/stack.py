@@ -14,6 +14,7 @@ from typing import IO, Any
 import uvicorn
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import start_child, stop_child
@@ -23,6 +24,7 @@ log = get_logger(__name__)
 
 WATCH_INTERVAL_SEC = 0.5
 MAX_RESTART_DELAY_SEC = 30.0
+RESTART_PAUSE_SEC = 5.0
 DRAIN_SEC = 5
 
 
@@ -81,7 +83,11 @@ async def _keep_nats(nats: EmbeddedNats) -> None:
         await asyncio.sleep(WATCH_INTERVAL_SEC)
         if not nats.is_running:
             log.error("the embedded NATS has ended; starting it again", action="stack.nats_restart")
-            await asyncio.to_thread(nats.start)
+            try:
+                await asyncio.to_thread(nats.start)
+            except NatsUnavailable:
+                log.exception("the embedded NATS does not start", action="stack.nats_failed")
+                await asyncio.sleep(RESTART_PAUSE_SEC)
 
 
 class _Server(uvicorn.Server):

@@ -4,6 +4,7 @@ import hashlib
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pyoco_server.domain.jobs import Submission
 from pyoco_server.errors import InvalidRequest
@@ -29,5 +30,6 @@ def claim_key(tenant_id: str | None, key: str) -> str:
 
 
 def request_digest(submission: Submission) -> str:
-    """Equal for equal requests, however their JSON was written."""
-    return hashlib.sha256(msgspec.json.encode(submission, order="deterministic")).hexdigest()
+    """Equal for equal requests, however their JSON was written and with whichever key of the tenant."""
+    request = replace(submission, api_key_id=None)
+    return hashlib.sha256(msgspec.json.encode(request, order="deterministic")).hexdigest()

@@ -80,6 +80,37 @@ class ProcessExecutors:
             if isinstance(error, str):
                 self._in_background(self._replace())
 
+    async def change_spec(self, spec: ExecutorSpec) -> str | None:
+        """Have all flows that start from now on run with `spec`; flows that are running end as they began.
+
+        Answers with why it cannot be used, if it cannot: then everything stays as it was. Each new executor
+        is ready before an old one is let go, so no run waits for the change.
+        """
+        before, self._spec = self._spec, spec
+        old = set(self._all)
+        first = await self._start_executor()
+        if isinstance(first, str):
+            self._spec = before
+            return first
+        self._retire(old)
+        for _ in range(self.capacity - 1):
+            if isinstance(await self._start_executor(), str):
+                self._in_background(self._replace())
+            self._retire(old)
+        for executor in old & self._all:
+            executor.is_retired = True
+        return None
+
+    def _retire(self, old: "set[_Executor]") -> None:
+        """Let one of the old executors go: an idle one at once, a busy one when its flow has ended."""
+        candidates = [executor for executor in old & self._all if not executor.is_retired]
+        idle = [executor for executor in candidates if executor in self._idle]
+        for executor in (idle or candidates)[:1]:
+            executor.is_retired = True
+            if idle:
+                self._idle.remove(executor)
+                executor.hang_up()
+
     async def start(self, job: Job, listener: FlowListener, patience: float) -> "ProcessFlow | None":
         """Run the job's flow in the next free executor; None when none became free within `patience`."""
         executor = self._idle.popleft() if self._idle else await self._next_idle(patience)
@@ -113,13 +144,17 @@ class ProcessExecutors:
 
     def is_spent(self, executor: "_Executor") -> bool:
         limits = self._limits
-        return (0 < limits.max_runs <= executor.runs) or (0 < limits.max_rss_bytes < executor.rss_bytes)
+        return (
+            executor.is_retired
+            or (0 < limits.max_runs <= executor.runs)
+            or (0 < limits.max_rss_bytes < executor.rss_bytes)
+        )
 
     def is_gone(self, executor: "_Executor") -> None:
         self._all.discard(executor)
         if executor in self._idle:
             self._idle.remove(executor)
-        if not self._is_closing:
+        if not self._is_closing and not executor.is_retired:
             self._in_background(self._replace())
 
     def exit_code_of(self, pid: int) -> "asyncio.Future[int]":
@@ -197,6 +232,8 @@ class _Executor(asyncio.Protocol):
         self._flow: ProcessFlow | None = None
         self.pid = 0
         self.runs = 0
+        self.is_retired = False
+        """It has been replaced: it takes no more flows, and nobody follows it."""
         self.rss_bytes = 0
         self.ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         """None when the flows are loaded, else why not."""

@@ -11,7 +11,7 @@ from pyoco_server.http_api import error_table
 from pyoco_server.http_api.auth import ApiKeyMiddleware
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
-from pyoco_server.http_api.routes import health, runs, wheels, workers
+from pyoco_server.http_api.routes import health, pages, runs, wheels, workers
 from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
 
@@ -30,8 +30,10 @@ def create_app(
         gateway = Gateway(settings, opener, metrics)
         app.state.gateway = gateway
         await gateway.start()
-        yield
-        await gateway.stop()
+        try:
+            yield
+        finally:
+            await gateway.stop()
 
     app = FastAPI(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
@@ -44,4 +46,6 @@ def create_app(
     app.include_router(workers.router)
     app.include_router(metrics_route.router)
     app.include_router(wheels.router)
+    app.include_router(pages.router)
+    app.router.routes.append(pages.static_files)
     return app

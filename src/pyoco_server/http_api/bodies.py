@@ -1,5 +1,7 @@
 """Request bodies: read within a limit, parsed strictly, and refused with the place that is wrong."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
 import msgspec
@@ -7,7 +9,11 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from pyoco_server.errors import RequestTooLarge
+from pyoco_server.errors import BodyTooSlow, RequestTooLarge
+
+PATIENCE_SEC = 30.0
+"""For a whole body of JSON: whoever sends a byte a second only wants our connections."""
+MAX_DIGITS = 20
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -15,15 +21,23 @@ M = TypeVar("M", bound=BaseModel)
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, never more than `limit` bytes of it in memory."""
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
+    if declared.isascii() and declared.isdigit() and int(declared[:MAX_DIGITS]) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; at most {limit} are allowed")
-    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(PATIENCE_SEC):
+            return b"".join([chunk async for chunk in within(request, limit)])
+    except TimeoutError as error:
+        raise BodyTooSlow(f"the body did not arrive within {PATIENCE_SEC:g} s") from error
+
+
+async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+    """The body's chunks, as long as they are not too many."""
+    size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
             raise RequestTooLarge(f"the body has more than {limit} bytes")
-        chunks.append(chunk)
-    return b"".join(chunks)
+        yield chunk
 
 
 def parse_json(body: bytes, model: type[M]) -> M:

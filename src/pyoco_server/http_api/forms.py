@@ -10,6 +10,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from pyoco_server.errors import InvalidRequest, RequestTooLarge, WorkflowTooLarge
+from pyoco_server.http_api.bodies import within
 
 MAX_FIELDS = 10
 FORM_OVERHEAD_BYTES = 16 * 1024
@@ -82,22 +83,12 @@ async def _read_form(request: Request, limit: int, file_field: str) -> FormData:
     if not kind.lower().startswith("multipart/form-data"):
         raise InvalidRequest(f"the body must be multipart/form-data with a file in the field {file_field}")
     parser = MultiPartParser(
-        request.headers, _within(request, limit), max_files=1, max_fields=MAX_FIELDS, max_part_size=limit
+        request.headers, within(request, limit), max_files=1, max_fields=MAX_FIELDS, max_part_size=limit
     )
     try:
         return await parser.parse()
     except (MultiPartException, KeyError) as error:
         raise InvalidRequest(f"multipart/form-data: {getattr(error, 'message', error)}") from error
-
-
-async def _within(request: Request, limit: int) -> Any:
-    """The body's chunks, as long as they are not too many."""
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise RequestTooLarge(f"the body has more than {limit:,} bytes")
-        yield chunk
 
 
 class WheelForm(Struct, frozen=True):

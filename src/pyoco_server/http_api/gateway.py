@@ -62,7 +62,7 @@ class UseCases:
         self.cancel_run = CancelRun(backend.runs, own_writes, clock)
         self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_run_id)
-        self.list_workers = ListWorkers(self.follow_workers, clock, timeout)
+        self.list_workers = ListWorkers(self.follow_workers, backend.run_index, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
 
     @property
@@ -146,11 +146,15 @@ class Gateway:
     async def stop(self) -> None:
         self.begin_stop()
         self._stopping.set()
+        if not self._opened.is_set():  # it waits for a NATS that is not there
+            self._holding.cancel()
         done, _ = await asyncio.wait({self._holding}, timeout=START_PATIENCE_SEC)
         if not done:
             self._holding.cancel()
             with suppress(asyncio.CancelledError):
                 await self._holding
+        elif not self._holding.cancelled() and (error := self._holding.exception()) is not None:
+            log.error("the gateway's connection ended badly", action="gateway.ended", exc_info=error)
 
     async def _hold_backend(self) -> None:
         while not self._stopping.is_set():

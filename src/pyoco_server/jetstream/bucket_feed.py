@@ -42,6 +42,7 @@ class BucketFeed(Generic[T]):
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
         self._decode = decode
+        self._max_age = 0.0
 
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         """Changes after `position` (None: every key once, then what happens to it), for ever."""
@@ -73,6 +74,7 @@ class BucketFeed(Generic[T]):
         )
         start = position if known else None
         consumer = await self._create_consumer(start)
+        self._max_age = info["config"].get("max_age", 0) / NANOSECONDS
         reading = _Reading(
             self._connection,
             self._stream,
@@ -108,7 +110,7 @@ class BucketFeed(Generic[T]):
             f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config}
         )
 
-    def _change(self, message: Msg, revision: int, at: float) -> Change[T] | None:
+    def _change(self, message: Msg, revision: int, at: float) -> Change[T]:
         headers = message.headers or {}
         key = message.subject[len(self._prefix) :]
         if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
@@ -117,14 +119,14 @@ class BucketFeed(Generic[T]):
             value = self._decode(message.data)
         except Unreadable as error:
             log.warning(
-                "unreadable data in a bucket is passed over",
+                "unreadable data in a bucket is taken for nothing",
                 action="feed.unreadable",
                 stream=self._stream,
                 key=key,
                 exc_info=error,
             )
-            return None
-        return Change(key, Revision(revision), value, _expiry(headers.get("Nats-TTL"), at))
+            return Change(key, Revision(revision), None, None)
+        return Change(key, Revision(revision), value, _expiry(headers.get("Nats-TTL"), self._max_age, at))
 
 
 class _Reading(Generic[T]):
@@ -135,7 +137,7 @@ class _Reading(Generic[T]):
         connection: NatsConnection,
         stream: str,
         consumer: str,
-        to_change: Callable[[Msg, int, float], Change[T] | None],
+        to_change: Callable[[Msg, int, float], Change[T]],
         position: FeedPosition,
     ) -> None:
         self._connection = connection
@@ -172,9 +174,7 @@ class _Reading(Generic[T]):
         for message in messages:
             sequence, at, pending = _delivery_facts(message)
             revision = Revision(max(revision, sequence))
-            change = self._to_change(message, sequence, at)
-            if change is not None:
-                changes.append(change)
+            changes.append(self._to_change(message, sequence, at))
         self._position = FeedPosition(self._position.stream_created, revision)
         return FeedBatch(changes, self._position, is_reset=False, is_caught_up=pending == 0)
 
@@ -203,18 +203,19 @@ def _delivery_facts(message: Msg) -> tuple[int, float, int]:
     return int(tokens[5 + shift]), int(tokens[7 + shift]) / NANOSECONDS, int(tokens[8 + shift])
 
 
-def _expiry(ttl: str | None, at: float) -> float | None:
-    """When a message with a time to live is gone. The server takes seconds or a Go duration."""
-    if not ttl or ttl == "never":
+def _expiry(ttl: str | None, max_age: float, at: float) -> float | None:
+    """When a message is gone: by its own time to live, or by the age limit of its stream."""
+    if ttl == "never":
         return None
-    seconds = _parse_duration(ttl)
-    return None if seconds is None else at + seconds
+    seconds = (_parse_duration(ttl) if ttl else None) or max_age
+    return at + seconds if seconds else None
 
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def _parse_duration(text: str) -> float | None:
+    """Seconds, or a duration as Go writes it (`1h30m`)."""
     if text.isdigit():
         return float(text)
     total, number = 0.0, ""

@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _NO_MESSAGE = 10037
-_REMOVED_MARKER_TTL = "1m"
+_REMOVED_MARKER_TTL = "24h"
+"""Long enough for every follower to see it, also one that was down for a while."""
 
 
 class _Entry:

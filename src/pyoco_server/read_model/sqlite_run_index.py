@@ -1,6 +1,7 @@
 """Runs in SQLite: lists, filters, cursors and counts that cost the page, not the history."""
 
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,9 @@ from pyoco_server.usecases.ports import Change, FeedPosition, IndexedPage, Revis
 
 log = get_logger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+MAX_FILE_AGE_SEC = 12 * 3600
+"""An older file may have missed a removal, whose mark is gone from the store by now."""
 _SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY,
@@ -102,8 +105,8 @@ class SqliteRunIndex:
                 if change.value is not None:
                     self._insert(change.value, change)
             self._db.execute(
-                "INSERT OR REPLACE INTO facts VALUES ('position', ?)",
-                (msgspec.json.encode(self._position).decode(),),
+                "INSERT OR REPLACE INTO facts VALUES ('position', ?), ('written_at', ?)",
+                (msgspec.json.encode(self._position).decode(), str(time.time())),
             )
         self._waiting.clear()
 
@@ -135,6 +138,12 @@ class SqliteRunIndex:
         self._write_waiting()
         scope = self._scope(tenant_id)
         return {status: self._counts[scope, status.value] for status in RunStatus}
+
+    def is_of(self, run_id: str, tenant_id: str) -> bool:
+        """Whether a run belongs to a tenant, as far as this index knows."""
+        self._write_waiting()
+        found = self._db.execute("SELECT scope FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        return found is not None and found[0] == tenant_id
 
     def unfinished(self) -> list[tuple[str, Revision]]:
         self._write_waiting()
@@ -221,12 +230,14 @@ def _open(path: Path | None, kind: str) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         db = sqlite3.connect(path)
-        found = db.execute("SELECT value FROM facts WHERE name = 'kind'").fetchone()
+        facts = dict(db.execute("SELECT name, value FROM facts").fetchall())
         db.execute("PRAGMA synchronous = OFF")
     except sqlite3.DatabaseError:
-        found = None
-    if found is not None and found[0] == kind:
+        facts = {}
+    age = time.time() - float(facts.get("written_at", 0))
+    if facts.get("kind") == kind and age < MAX_FILE_AGE_SEC:
         return db
+    db.close()
     log.info("the index of runs is made anew", action="index.new", path=str(path))
     for leftover in path.parent.glob(path.name + "*"):
         leftover.unlink()

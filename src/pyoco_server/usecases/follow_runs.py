@@ -24,6 +24,8 @@ class FollowRuns:
         self._clock = clock
         self._seen = Revision(0)
         self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
+        self.resets = 0
+        """How often the store turned out to be another one, in which older revisions mean nothing."""
         self.is_caught_up = False
         """Whether everything that was stored when we started has been read."""
 
@@ -49,6 +51,8 @@ class FollowRuns:
         if batch.is_reset:
             self._index.clear()
             self._seen = Revision(0)
+            self.resets += 1
+            self.is_caught_up = False
         self._hub.tell(batch.changes)
         if self.is_caught_up:  # history was counted when it was news
             observe(batch.changes, self._meter)

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 from pyoco_server.domain.names import is_worker_id
 from pyoco_server.domain.workers import ALIVE, WorkerRecord, WorkerState, with_observed_state
 from pyoco_server.errors import NatsUnavailable, WorkerNotFound
+from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.change_run import MAX_TRIES
 from pyoco_server.usecases.follow_workers import FollowWorkers
-from pyoco_server.usecases.ports import Clock, WorkerStore, WrongRevision
+from pyoco_server.usecases.ports import Clock, RunIndex, WorkerStore, WrongRevision
 
 
 class WorkerFilter(Struct, frozen=True, kw_only=True):
@@ -19,10 +20,26 @@ class WorkerFilter(Struct, frozen=True, kw_only=True):
 
 
 class ListWorkers:
-    def __init__(self, followed: FollowWorkers, clock: Clock, disconnect_timeout: float) -> None:
+    def __init__(
+        self, followed: FollowWorkers, index: RunIndex, clock: Clock, disconnect_timeout: float
+    ) -> None:
         self._followed = followed
+        self._index = index
         self._clock = clock
         self._disconnect_timeout = disconnect_timeout
+
+    def for_caller(self, wanted: WorkerFilter, caller: Caller) -> list[WorkerRecord]:
+        """The fleet is everybody's; which run a worker is at is shown to the run's tenant only."""
+        workers = self(wanted)
+        if caller.tenant_id is None:
+            return workers
+        return [self._without_foreign_runs(worker, caller.tenant_id) for worker in workers]
+
+    def _without_foreign_runs(self, worker: WorkerRecord, tenant_id: str) -> WorkerRecord:
+        def own(run_id: str | None) -> str | None:
+            return run_id if run_id is not None and self._index.is_of(run_id, tenant_id) else None
+
+        return replace(worker, current_run_id=own(worker.current_run_id), last_run_id=own(worker.last_run_id))
 
     def __call__(self, wanted: WorkerFilter) -> list[WorkerRecord]:
         now = self._clock()

@@ -3,7 +3,7 @@
 Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, NewType, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.domain.wheel_sync import InstalledWheel
 from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
 
@@ -131,6 +132,7 @@ class RunIndex(Protocol):
     def expire(self, now: float) -> int: ...
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage: ...
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
+    def is_of(self, run_id: str, tenant_id: str) -> bool: ...
     def unfinished(self) -> Iterable[tuple[str, Revision]]:
         """Every run that has not ended, of all tenants, with the revision it was seen at."""
         ...
@@ -222,6 +224,18 @@ class WheelStore(Protocol):
 
     async def delete(self, name: str) -> Wheel | None:
         """The wheel that was removed; None when there was none."""
+        ...
+
+
+class WheelInstaller(Protocol):
+    """Wheels on a worker's disk."""
+
+    async def install(self, wheel: Wheel, content: AsyncIterator[bytes]) -> InstalledWheel:
+        """Raises WheelSyncFailed; then nothing of it is left."""
+        ...
+
+    async def keep_only(self, wheels: Collection[InstalledWheel]) -> None:
+        """Remove others, once nobody can be using them."""
         ...
 
 

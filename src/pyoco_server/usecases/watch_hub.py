@@ -28,6 +28,8 @@ class Watcher:
         self._snapshot: Versioned[RunSnapshot] | None = None
         self._lines: deque[LogLine] = deque(maxlen=MAX_LINES_WAITING)
         self._arrived = asyncio.Event()
+        self.is_removed = False
+        """Whether there is no such run any more."""
 
     def tell(self, snapshot: Versioned[RunSnapshot]) -> None:
         self._snapshot = snapshot
@@ -35,6 +37,10 @@ class Watcher:
 
     def printed(self, lines: Iterable[LogLine]) -> None:
         self._lines.extend(lines)
+        self._arrived.set()
+
+    def removed(self) -> None:
+        self.is_removed = True
         self._arrived.set()
 
     def wake(self) -> None:
@@ -64,9 +70,13 @@ class WatchHub:
         self._watchers: dict[str, set[Watcher]] = defaultdict(set)
         self.count = 0
 
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self._max_watchers
+
     @contextmanager
     def watching(self, run_id: str) -> Iterator[Watcher]:
-        if self.count >= self._max_watchers:
+        if self.is_full:
             raise TooManyWatchers
         watcher = Watcher()
         self._watchers[run_id].add(watcher)
@@ -88,6 +98,8 @@ class WatchHub:
 
     def tell(self, changes: Iterable[Change[RunSnapshot]]) -> None:
         for change in changes:
-            if change.value is not None:
-                for watcher in self._watchers.get(change.key, ()):
+            for watcher in self._watchers.get(change.key, ()):
+                if change.value is None:
+                    watcher.removed()
+                else:
                     watcher.tell(Versioned(change.value, change.revision))

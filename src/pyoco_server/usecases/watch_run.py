@@ -8,7 +8,7 @@ from msgspec import Struct
 from pyoco_server.domain.names import is_run_id
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
-from pyoco_server.errors import RunNotFound
+from pyoco_server.errors import RunNotFound, TooManyWatchers
 from pyoco_server.usecases.callers import Caller, may_see
 from pyoco_server.usecases.ports import Clock, Revision, RunStore, TaskLogs, Versioned
 from pyoco_server.usecases.watch_hub import Watcher, WatchHub
@@ -41,10 +41,12 @@ class WatchRun:
         self._clock = clock
 
     async def check(self, run_id: str, caller: Caller) -> None:
-        """Raises RunNotFound: a stream that has begun can only end, not answer 404."""
+        """Raises RunNotFound or TooManyWatchers: a stream that has begun can only end, not answer."""
         current = await self._runs.get(run_id) if is_run_id(run_id) else None
         if current is None or not may_see(caller, current.value):
             raise RunNotFound
+        if self._hub.is_full:
+            raise TooManyWatchers
 
     async def __call__(self, wanted: WatchRequest) -> AsyncIterator[WatchEvent]:
         with self._hub.watching(wanted.run_id) as watcher:
@@ -72,6 +74,8 @@ class WatchRun:
             if left <= 0:
                 return
             news = await watcher.next(left)
+            if watcher.is_removed:
+                return
             if news is None:
                 yield Heartbeat(self._clock())
                 continue

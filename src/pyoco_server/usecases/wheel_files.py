@@ -14,6 +14,8 @@ from pyoco_server.domain.wheels import WheelName, read_name
 from pyoco_server.errors import InvalidRequest
 
 MAX_MEMBERS = 20_000
+MAX_DIRECTORY_BYTES = 8 * 1024 * 1024
+"""The count of members is only claimed; how much of a directory is read is known."""
 MAX_METADATA_BYTES = 1024 * 1024
 MAX_GROWTH = 50
 """How many times its own size a wheel may unpack to; code compresses to a quarter, seldom to a tenth."""
@@ -51,13 +53,15 @@ def _check_member_count(file: BinaryIO, size: int) -> None:
     at = tail.rfind(_END_OF_DIRECTORY)
     if at < 0 or len(tail) - at < _END_SIZE:
         raise InvalidRequest("not a wheel: the file is not a zip archive")
-    (count,) = struct.unpack_from("<H", tail, at + 10)
-    if count > MAX_MEMBERS:
-        raise InvalidRequest(f"the wheel has {count:,} members; at most {MAX_MEMBERS:,} are allowed")
+    count, directory_size = struct.unpack_from("<HI", tail, at + 10)
+    if count > MAX_MEMBERS or directory_size > MAX_DIRECTORY_BYTES:
+        raise InvalidRequest(f"the wheel has too many members; at most {MAX_MEMBERS:,} are allowed")
     file.seek(0)
 
 
 def _check_members(members: list[zipfile.ZipInfo]) -> None:
+    if len(members) > MAX_MEMBERS:
+        raise InvalidRequest(f"the wheel has {len(members):,} members; at most {MAX_MEMBERS:,} are allowed")
     seen: set[str] = set()
     for member in members:
         path = PurePosixPath(member.filename)

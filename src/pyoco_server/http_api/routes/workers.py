@@ -8,6 +8,7 @@ from pydantic import BaseModel, StrictBool
 from pyoco_server.domain.workers import WorkerState
 from pyoco_server.errors import InvalidWorkersRequest
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.refusals import refusing_with
 from pyoco_server.http_api.views import json_response
@@ -34,7 +35,7 @@ async def list_workers(
     wanted = WorkerFilter(
         active_only=scope == "active", state=state, include_hidden=include_hidden, limit=limit
     )
-    return json_response(gateway_of(request).read_model.list_workers(wanted))
+    return json_response(gateway_of(request).read_model.list_workers.for_caller(wanted, caller_of(request)))
 
 
 @router.patch(

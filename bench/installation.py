@@ -1,0 +1,111 @@
+"""A whole installation in real processes, for the benchmarks: NATS, gateway, worker, and what each costs."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+
+from pyoco_server.cli.ports import free_port
+from pyoco_server.wiring import Durability, EmbeddedNats
+
+HOST = "127.0.0.1"
+FLOWS = f"{Path(__file__).parent / 'tiny_flows.py'}:resolve"
+PATIENCE_SEC = 60.0
+
+
+@dataclass
+class Installation:
+    port: int
+    nats_url: str
+    pids: dict[str, int]
+    environment: dict[str, str]
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def start_worker(self, name: str, *options: str) -> None:
+        command = [sys.executable, "-m", "pyoco_server.cli.worker", "--flow-resolver", FLOWS]
+        child = _start([*command, "--worker-id", name, *options], self.environment)
+        self.children.append(child)
+        self.pids[name] = child.pid
+        with httpx2.Client(base_url=self.url) as http:
+            wait_until(lambda: name in {worker["worker_id"] for worker in http.get("/workers").json()})
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """By process; a worker's executors count with it."""
+        return {name: sum(_cpu(pid) for pid in [pid, *_descendants(pid)]) for name, pid in self.pids.items()}
+
+    def rss_mb(self) -> dict[str, float]:
+        return {name: _rss_mb(pid) for name, pid in self.pids.items()}
+
+
+@contextmanager
+def installation(durability: Durability, **settings: str) -> Iterator[Installation]:
+    """NATS and a gateway, each in a process of its own, on free ports of this machine."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        EmbeddedNats(Path(directory), durability=durability, port=free_port(HOST)) as nats,
+    ):
+        port = free_port(HOST)
+        environment = {**os.environ, "PYOCO_NATS_URL": nats.url, **settings}
+        command = [sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", str(port)]
+        gateway = _start(command, environment)
+        whole = Installation(
+            port, nats.url, {"gateway": gateway.pid, "nats": nats.pid}, environment, [gateway]
+        )
+        try:
+            wait_until(lambda: _is_ready(whole.url))
+            yield whole
+        finally:
+            for child in reversed(whole.children):
+                child.terminate()
+                child.wait()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the installation did not get there")
+        time.sleep(0.02)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/ready").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=tempfile.gettempdir(),
+    )
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _rss_mb(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _descendants(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return [*children, *(below for child in children for below in _descendants(child))]
