@@ -1,4 +1,4 @@
-"""Who is let in, how soon a change counts, and what guesses cost. In memory."""
+"""REQ-0016, REQ-0017: who is let in, how soon a change counts, and what guesses cost. In memory."""
 
 import asyncio
 import hashlib
