@@ -175,7 +175,8 @@ def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
         try:
             values[setting.name] = msgspec.convert(text, hints[setting.name], strict=False)
         except msgspec.ValidationError as error:
-            problems.append(f"{key}={_shown(key, text)}: {error}")
+            reason = "Expected 1, 0, true or false" if hints[setting.name] is bool else error
+            problems.append(f"{key}={_shown(key, text)}: {reason}")
     if problems:
         raise ConfigError(problems)
     return values

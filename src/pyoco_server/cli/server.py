@@ -23,7 +23,7 @@ from pyoco_server.cli.stack import (
 )
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.logs import configure_logging
-from pyoco_server.wiring import Durability, EmbeddedNats
+from pyoco_server.wiring import Durability, EmbeddedNats, without_credentials
 
 app = cyclopts.App(name="pyoco-server", help="Run Python workflows on your own machines.")
 
@@ -93,7 +93,9 @@ async def _serve(
     async with running_stack(config, nats, host, port, worker) as serving:
         say(f"HTTP     http://{host}:{port}   (API: http://{host}:{port}/docs)")
         if worker is None:
-            say("Worker   none here; start one with:  pyoco-worker --flow-resolver module:function")
+            say(
+                f"Worker   none here; start one:  pyoco-worker --flow-resolver flows.py:resolve{_where(config)}"
+            )
         else:
             say("Worker   on this machine, tag default")
         say("Ctrl-C stops it.")
@@ -101,6 +103,12 @@ async def _serve(
     if received is signal.SIGINT:
         return INTERRUPTED
     return 0 if received is signal.SIGTERM else FAILED
+
+
+def _where(config: NatsBackendConfig) -> str:
+    """What a worker has to be told: a plain one goes to the default port, whoever is there."""
+    is_default = config.nats_url == NatsBackendConfig.nats_url
+    return "" if is_default else f" --nats-url {without_credentials(config.nats_url)}"
 
 
 @app.command
