@@ -1,0 +1,165 @@
+"""REQ-0021: every command of `pyoco-client`, against a real server and worker."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyoco_server.cli.ports import free_port
+from support.programs import Programs
+from support.wheels import a_wheel_file, wheel_name
+
+FLOWS = """
+import time
+from pyoco import Flow, task
+
+@task
+def double(x: int = 1) -> int:
+    print("doubling", x)
+    return x * 2
+
+@task
+def fail() -> None:
+    raise ValueError("on purpose")
+
+@task
+def wait(ctx) -> None:
+    while not ctx.is_cancelled:
+        time.sleep(0.01)
+
+FLOWS = {"double": double, "fail": fail, "wait": wait}
+
+def resolve(name):
+    return Flow(name=name) >> FLOWS[name]
+"""
+
+
+class Shell:
+    """Runs `pyoco-client` as a user would."""
+
+    def __init__(self, programs: Programs, url: str) -> None:
+        self._programs = programs
+        self._url = url
+
+    def __call__(self, *arguments: str, code: int = 0) -> tuple[str, str]:
+        done = self._programs.run("pyoco-client", *arguments, PYOCO_SERVER_URL=self._url)
+        assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout, done.stderr
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments)[0])
+
+
+@pytest.fixture
+def shell(programs: Programs) -> Iterator[Shell]:
+    port = free_port("127.0.0.1")
+    (programs.directory / "flows.py").write_text(FLOWS)
+    command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast")
+    with programs.started(*command, "--with-worker", "--flow-resolver", "flows.py:resolve") as up:
+        up.says("worker ready")
+        yield Shell(programs, f"http://127.0.0.1:{port}")
+
+
+def test_a_run_can_be_submitted_followed_and_looked_at(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text('{"x": 1}')
+    out, err = shell(
+        *("submit", "--flow-name", "double", "--params-file", "params.json", "--param", "x=21"),
+        *("--tags", "a,b", "--wait"),
+    )
+    run = json.loads(out)
+    assert (run["status"], run["result"], run["tags"]) == ("COMPLETED", {"double": 42}, ["a", "b"])
+    assert "COMPLETED  double=SUCCEEDED" in err
+    run_id = run["run_id"]
+
+    assert shell.json("get", run_id, "--records")["task_records"]["double"]["output"] == 42
+    assert shell.json("tasks", run_id)["tasks"] == {"double": "SUCCEEDED"}
+    assert shell("logs", run_id)[0] == "doubling 21\n"
+    assert shell.json("logs", run_id, "--output", "json")[0]["task"] == "double"
+    assert (
+        shell("watch", run_id, "--output", "status", "--until-terminal")[0] == "COMPLETED  double=SUCCEEDED\n"
+    )
+    assert [found["run_id"] for found in shell.json("list", "--flow", "double", "--tag", "b")] == [run_id]
+    assert shell.json("list", "--status", "FAILED") == []
+    assert shell.json("list-vnext", "--limit", "1")["items"][0]["run_id"] == run_id
+    table = shell("list", "--output", "table")[0]
+    assert "status" in table
+    assert "COMPLETED" in table
+    assert run_id in table
+
+
+def test_the_exit_code_of_a_wait_is_the_outcome(shell: Shell) -> None:
+    out, _ = shell("submit", "--flow-name", "fail", "--wait", code=1)
+    assert json.loads(out)["error"] == "ValueError: on purpose"
+    out, _ = shell("submit", "--flow-name", "nobody-has-it", "--wait", code=1)
+    assert "flow not found" in json.loads(out)["error"]
+
+
+def test_a_run_can_be_cancelled(shell: Shell) -> None:
+    run_id = shell.json("submit", "--flow-name", "wait")["run_id"]
+    while shell.json("get", run_id)["status"] != "RUNNING":
+        time.sleep(0.05)
+    cancelled = shell.json("cancel", "--run-id", run_id, "--reason", "enough", "--wait")
+    assert (cancelled["status"], cancelled["cancel_reason"]) == ("CANCELLED", "enough")
+
+
+def test_a_flow_file_brings_its_flow(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(
+        'flow: {graph: "d", defaults: {x: 4}}\ntasks: {d: {callable: "flows:double"}}\n'
+    )
+    out, _ = shell("submit-yaml", "--workflow-file", "flow.yaml", "--flow-name", "mine", "--wait")
+    assert json.loads(out)["result"] == {"d": 8}
+    (tmp_path / "flow.yaml").write_text("flow: {grph: x}\n")
+    _, err = shell("submit-yaml", "--workflow-file", "flow.yaml", "--flow-name", "mine", code=1)
+    assert "did you mean 'graph'?" in err
+    assert "ERR-PYOCO-0002" in err
+
+
+def test_the_fleet_and_its_figures(shell: Shell) -> None:
+    assert [(w["worker_id"], w["state"]) for w in shell.json("workers")] == [("worker", "IDLE")]
+    assert shell.json("worker-hide", "worker")["hidden"] is True
+    assert shell.json("workers") == []
+    assert len(shell.json("workers", "--include-hidden", "--scope", "all", "--state", "IDLE")) == 1
+    assert shell.json("worker-show", "worker")["hidden"] is False
+    assert "IDLE" in shell("workers", "--output", "table")[0]
+    assert "pyoco_workers_alive_total 1.0" in shell("metrics")[0]
+    _, err = shell("worker-hide", "nobody", code=1)
+    assert "ERR-PYOCO-0020" in err
+
+
+def test_wheels_are_checked_registered_and_removed(shell: Shell, tmp_path: Path) -> None:
+    """REQ-0025"""
+    file = a_wheel_file(tmp_path)
+    out, err = shell("wheel-upload", "--wheel-file", str(file), "--tags", "cpu")
+    assert json.loads(out)["tags"] == ["cpu"]
+    assert "no entry point group pyoco.tasks" in err
+    _, err = shell("wheel-upload", "--wheel-file", str(file), code=1)
+    assert "HTTP 409 ERR-PYOCO-0022" in err
+    assert "Raise the wheel's version" in err
+    assert wheel_name() in shell("wheels", "--output", "table")[0].replace("\n", "")
+    assert shell.json("wheel-delete", "--name", wheel_name()) == {"name": wheel_name(), "deleted": True}
+    assert [event["action"] for event in shell.json("wheel-history", "--limit", "5")] == ["delete", "upload"]
+    broken = tmp_path / wheel_name(version="2.0")
+    broken.write_bytes(b"not a zip")
+    _, err = shell("wheel-upload", "--wheel-file", str(broken), code=1)
+    assert "not a zip archive" in err
+
+
+WRONG = [
+    (("submit", "--flow-name", "double", "--param", "x"), "example: --param rows=3"),
+    (("submit-yaml", "--workflow-file", "missing", "--flow-name", "x"), "there is no such file"),
+    (("wheel-upload", "--wheel-file", "missing.whl"), "python -m build --wheel"),
+    (("get", "no-such-run"), "pyoco-client list shows the runs there are"),
+    (("list", "--limit", "999"), "less than or equal to 200"),
+    (("list", "--bogus"), "--bogus"),
+    (("submit",), "--flow-name"),
+]
+
+
+def test_what_goes_wrong_is_told_with_what_to_do(shell: Shell) -> None:
+    """ERR-PYOCO-0018"""
+    for arguments, said in WRONG:
+        out, err = shell(*arguments, code=1)
+        assert (out, said in " ".join(err.split())) == ("", True), f"{arguments}: {err}"
