@@ -241,7 +241,7 @@ def _is_usable(db: sqlite3.Connection, kind: str) -> bool:
     try:
         found = db.execute("SELECT value FROM facts WHERE name = 'kind'").fetchone()
         # Nothing waited for the disk, so a power failure may have left anything.
-        return found == (kind,) and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        return bool(found == (kind,) and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
     except sqlite3.DatabaseError:
         return False
 
