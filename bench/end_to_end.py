@@ -10,9 +10,9 @@ import statistics
 import time
 
 import httpx2
+
 from installation import HOST, Installation, installation, wait_until
 from load import hammer, post
-
 from pyoco_server.wiring import Durability
 
 ROUNDS = 3

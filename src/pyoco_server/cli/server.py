@@ -93,9 +93,8 @@ async def _serve(
     async with running_stack(config, nats, host, port, worker) as serving:
         say(f"HTTP     http://{host}:{port}   (API: http://{host}:{port}/docs)")
         if worker is None:
-            say(
-                f"Worker   none here; start one:  pyoco-worker --flow-resolver flows.py:resolve{_where(config)}"
-            )
+            command = f"pyoco-worker --flow-resolver flows.py:resolve{_where(config)}"
+            say(f"Worker   none here; start one:  {command}")
         else:
             say("Worker   on this machine, tag default")
         say("Ctrl-C stops it.")

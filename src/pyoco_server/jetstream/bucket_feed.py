@@ -66,11 +66,12 @@ class BucketFeed(Generic[T]):
     async def _start(self, position: FeedPosition | None) -> "_Reading[T]":
         info = await self._stream_info()
         created = info["created"]
-        # Another stream under the same name, or one that was rolled back: what we know is worth nothing.
+        # Another stream under the same name, one that was rolled back, or one of which nothing that we have
+        # read is left: what we know is worth nothing.
         known = (
             position is not None
             and position.stream_created == created
-            and position.last_revision <= info["state"]["last_seq"]
+            and info["state"]["first_seq"] <= position.last_revision <= info["state"]["last_seq"]
         )
         start = position if known else None
         consumer = await self._create_consumer(start)
@@ -111,6 +112,7 @@ class BucketFeed(Generic[T]):
         )
 
     def _change(self, message: Msg, revision: int, at: float) -> Change[T]:
+        """What cannot be read is as good as removed: it must not be shown as it was before."""
         headers = message.headers or {}
         key = message.subject[len(self._prefix) :]
         if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
@@ -119,7 +121,7 @@ class BucketFeed(Generic[T]):
             value = self._decode(message.data)
         except Unreadable as error:
             log.warning(
-                "unreadable data in a bucket is taken for nothing",
+                "unreadable data in a bucket is left out",
                 action="feed.unreadable",
                 stream=self._stream,
                 key=key,

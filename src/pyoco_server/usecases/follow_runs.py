@@ -25,7 +25,7 @@ class FollowRuns:
         self._seen = Revision(0)
         self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
         self.is_caught_up = False
-        """Whether everything that was stored when we started has been read."""
+        """Whether everything that was stored when the reading began has been read."""
 
     async def run(self) -> None:
         async for batch in self._feed.follow(self._index.position):
