@@ -19,6 +19,7 @@ from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
 from pyoco_server.usecases.ports import Backend
 from pyoco_server.wiring import Limits, open_backend, open_process_executors
+from pyoco_server.worker.presence import WorkerIdInUse
 from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
 
 log = get_logger(__name__)
@@ -126,7 +127,10 @@ async def _work(config: NatsBackendConfig, options: Options) -> int:
         )
         backend = await _connected(stack, config, options.worker_id)
         instance = Worker(config, backend, executors, options.worker_id, options.tags)
-        await instance.open()
+        try:
+            await instance.open()
+        except WorkerIdInUse as error:
+            raise InvalidCliInput(f"{error}; example: --worker-id node-2") from error
         received = _stop_on_signals(instance)
         try:
             await _serve(instance, options)
