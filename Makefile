@@ -9,10 +9,15 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && exit; done; \
 	echo "pyoco-server needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1
 
-.PHONY: help demo up test lint unit bench lock clean
+# The oldest pyoco that pyproject.toml allows has an environment of its own.
+OLD_VENV := .venv-pyoco06
+OLD_PYOCO := pyoco==0.6.2
+ENGINE_TESTS := tests/unit/test_chain.py tests/unit/test_flow_run.py tests/unit/test_flow_yaml*.py
+
+.PHONY: help demo up test test-pyoco-0.6 lint unit bench lock clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 demo: $(VENV)/runtime.stamp ## Start everything, run a sample flow, show it live, stop
 	@$(BIN)/pyoco-server demo
@@ -20,8 +25,11 @@ demo: $(VENV)/runtime.stamp ## Start everything, run a sample flow, show it live
 up: $(VENV)/runtime.stamp ## The same, and stay up
 	@$(BIN)/pyoco-server demo --stay
 
-test: lint ## Everything that must hold
+test: lint test-pyoco-0.6 ## Everything that must hold
 	$(BIN)/python -m pytest
+
+test-pyoco-0.6: $(OLD_VENV)/dev.stamp ## The engine's tests on the oldest pyoco that is supported
+	$(OLD_VENV)/bin/python -m pytest --quiet $(ENGINE_TESTS)
 
 lint: $(VENV)/dev.stamp ## Formatting, rules, types, import directions
 	$(BIN)/ruff format --check --quiet .
@@ -49,7 +57,7 @@ LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-h
 	--no-emit-index-url --no-annotate --no-header
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) .pyoco .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLD_VENV) .pyoco .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/python.stamp:
 	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)
@@ -64,4 +72,14 @@ $(VENV)/runtime.stamp: requirements.lock pyproject.toml $(VENV)/python.stamp
 $(VENV)/dev.stamp: requirements-dev.lock $(VENV)/runtime.stamp
 	@echo "installing what the tests need into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(OLD_VENV)/dev.stamp: requirements.lock requirements-dev.lock pyproject.toml
+	@echo "installing $(OLD_PYOCO) and what the tests need into $(OLD_VENV)"
+	@python=$$($(FIND_PYTHON)) && $$python -m venv $(OLD_VENV)
+	@for lock in requirements requirements-dev; do \
+		sed '/^pyoco==/,/[^\\]$$/d' $$lock.lock >$(OLD_VENV)/$$lock.lock || exit 1; done
+	@$(OLD_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes \
+		-r $(OLD_VENV)/requirements.lock -r $(OLD_VENV)/requirements-dev.lock
+	@$(OLD_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps $(OLD_PYOCO) -e .
 	@touch $@

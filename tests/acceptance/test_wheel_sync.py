@@ -128,6 +128,25 @@ def test_a_worker_that_was_killed_while_installing_starts_into_a_whole_state(
         assert not list(directory.glob(".unfinished-*"))
 
 
+def test_the_flows_themselves_can_come_in_a_wheel(
+    programs: Programs, server: PyocoHttpClient, tmp_path: Path
+) -> None:
+    flows = (
+        "from pyoco import Flow, task\n@task\ndef hi(): return 'hi'\ndef resolve(name): return Flow() >> hi\n"
+    )
+    server.upload_wheel(a_wheel_file(tmp_path, flows=flows))
+    command = (
+        "pyoco-worker",
+        "--flow-resolver",
+        "my_flows.flows:resolve",
+        "--worker-id",
+        "w",
+        "--wheel-sync",
+    )
+    with programs.started(*command):
+        assert ended(server, server.submit_run("any")["run_id"])["result"] == {"hi": "hi"}
+
+
 def worker_has_code(directory: Path) -> bool:
     return any(directory.glob("*/wheel.json"))
 

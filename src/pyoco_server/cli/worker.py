@@ -18,13 +18,13 @@ from packaging.tags import sys_tags
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.engine.process_executors import ProcessExecutors
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
 from pyoco_server.usecases.ports import Backend
 from pyoco_server.usecases.sync_wheels import SyncWheels
 from pyoco_server.wiring import ExecutorSpec, Limits, open_backend, open_process_executors, open_wheels
 from pyoco_server.worker.keep_wheels import KeepWheels
+from pyoco_server.worker.presence import WorkerIdInUse
 from pyoco_server.worker.wheel_installer import DirectoryInstaller
 from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
 
@@ -145,13 +145,18 @@ def _check(options: Options) -> None:
 async def _work(config: NatsBackendConfig, options: Options) -> int:
     async with AsyncExitStack() as stack:
         spec = ExecutorSpec(flow_resolver=options.flow_resolver, allowed_modules=config.allowed_modules)
-        executors = await stack.enter_async_context(
-            open_process_executors(spec, options.concurrency, options.limits)
-        )
         backend = await _connected(stack, config, options.worker_id)
-        wheels = await _wheel_sync(stack, config, options, executors, spec)
+        wheels = await _synced_wheels(stack, config, options, spec)
+        executors = await stack.enter_async_context(
+            open_process_executors(wheels.spec if wheels else spec, options.concurrency, options.limits)
+        )
+        if wheels is not None:
+            wheels.executors = executors
         instance = Worker(config, backend, executors, options.worker_id, options.tags, wheels)
-        await instance.open()
+        try:
+            await instance.open()
+        except WorkerIdInUse as error:
+            raise InvalidCliInput(f"{error}; example: --worker-id node-2") from error
         received = _stop_on_signals(instance)
         try:
             await _serve(instance, options)
@@ -163,13 +168,10 @@ async def _work(config: NatsBackendConfig, options: Options) -> int:
     return INTERRUPTED if signal.SIGINT in received else 0
 
 
-async def _wheel_sync(
-    stack: AsyncExitStack,
-    config: NatsBackendConfig,
-    options: Options,
-    executors: ProcessExecutors,
-    spec: ExecutorSpec,
+async def _synced_wheels(
+    stack: AsyncExitStack, config: NatsBackendConfig, options: Options, spec: ExecutorSpec
 ) -> KeepWheels | None:
+    """Synced before anything is loaded: the flows themselves may come in a wheel."""
     if not config.wheel_sync_enabled:
         return None
     installer = DirectoryInstaller(
@@ -177,7 +179,9 @@ async def _wheel_sync(
     )
     wheels = await stack.enter_async_context(open_wheels(config))
     sync = SyncWheels(wheels, installer, options.tags, list(sys_tags()), time.time)
-    return KeepWheels(sync, installer, executors, spec, config.wheel_sync_interval_sec)
+    keeper = KeepWheels(sync, installer, spec, config.wheel_sync_interval_sec)
+    await keeper.sync()
+    return keeper
 
 
 async def _serve(instance: Worker, options: Options) -> None:

@@ -80,6 +80,11 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
     )
 
 
+def is_held_by_another(known: WorkerRecord | None, activity: WorkerActivity) -> bool:
+    """Whether the record says that another instance of this worker is running. It may have died."""
+    return known is not None and known.instance_id != activity.instance_id and known.state in ALIVE
+
+
 def observed_state(record: WorkerRecord, now: float, disconnect_timeout: float) -> WorkerState:
     """A worker that has been silent for too long is disconnected; a stopped one stays stopped."""
     if record.state in ALIVE and now - record.last_seen_at > disconnect_timeout:

@@ -1,6 +1,6 @@
 """Keep a worker's record up to date without losing what others wrote into it."""
 
-from pyoco_server.domain.workers import WorkerActivity, WorkerRecord, register
+from pyoco_server.domain.workers import WorkerActivity, WorkerRecord, is_held_by_another, register
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.change_run import MAX_TRIES
 from pyoco_server.usecases.ports import Clock, Versioned, WorkerStore, WrongRevision
@@ -14,9 +14,20 @@ class RegisterWorker:
         self._clock = clock
         self._known: Versioned[WorkerRecord] | None = None
 
-    async def __call__(self, activity: WorkerActivity) -> WorkerRecord:
+    async def holder(self, activity: WorkerActivity) -> WorkerRecord | None:
+        """The record of another instance of this worker, if that should be running."""
+        stored = await self._workers.get(activity.worker_id)
+        return stored.value if stored and is_held_by_another(stored.value, activity) else None
+
+    async def __call__(self, activity: WorkerActivity, replaces: str | None = None) -> WorkerRecord:
+        """The record as it is now: ours, or untouched that of another instance which holds the id.
+
+        `replaces` is an instance that is known to be dead.
+        """
         for _ in range(MAX_TRIES):
             known = self._known or await self._workers.get(activity.worker_id)
+            if known and known.value.instance_id != replaces and is_held_by_another(known.value, activity):
+                return known.value
             record = register(known.value if known else None, activity, self._clock())
             try:
                 if known is None:

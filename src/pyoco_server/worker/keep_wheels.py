@@ -20,15 +20,16 @@ class KeepWheels:
         self,
         sync_wheels: SyncWheels,
         installer: DirectoryInstaller,
-        executors: ProcessExecutors,
         spec: ExecutorSpec,
         interval: float,
     ) -> None:
         self._sync_wheels = sync_wheels
         self._installer = installer
-        self._executors = executors
-        self._spec = spec
         self._interval = interval
+        self.spec = spec
+        """What an executor that is started now gets."""
+        self.executors: ProcessExecutors | None = None
+        """Who has to be told of changes; None before the first executors are started."""
 
     def status(self) -> WheelSync:
         return self._sync_wheels.status
@@ -42,10 +43,12 @@ class KeepWheels:
             await self.sync()
 
     async def _use(self, wheels: Sequence[InstalledWheel]) -> str | None:
-        return await self._executors.change_spec(
-            replace(
-                self._spec,
-                path=tuple(self._installer.path_of(wheel) for wheel in wheels),
-                wheels=tuple(CodeWheel(wheel.name, wheel.version, wheel.sha256_hex) for wheel in wheels),
-            )
+        spec = replace(
+            self.spec,
+            path=tuple(self._installer.path_of(wheel) for wheel in wheels),
+            wheels=tuple(CodeWheel(wheel.name, wheel.version, wheel.sha256_hex) for wheel in wheels),
         )
+        problem = None if self.executors is None else await self.executors.change_spec(spec)
+        if problem is None:
+            self.spec = spec
+        return problem

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.runs import RunStatus
 from pyoco_server.domain.wheel_sync import WheelSync
-from pyoco_server.domain.workers import WorkerActivity, WorkerState
+from pyoco_server.domain.workers import WorkerActivity, WorkerRecord, WorkerState
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports import Clock
@@ -17,6 +17,14 @@ log = get_logger(__name__)
 
 MIN_INTERVAL_SEC = 0.25
 """Changes closer together than this become one write: a worker may start hundreds of runs a second."""
+
+
+HEARTBEATS_OF_SILENCE = 1.5
+"""A worker whose record did not change for so many of its intervals is dead. No clocks are compared."""
+
+
+class WorkerIdInUse(Exception):
+    """Another worker of this id is running."""
 
 
 class Presence:
@@ -40,16 +48,48 @@ class Presence:
         self._last_ended: tuple[str | None, RunStatus | None, float | None] = (None, None, None)
 
     async def announce(self) -> None:
-        """The first record. Raises, because a worker that nobody can see should not start."""
-        await self._register(self._now())
+        """The first record. Raises, because a worker that nobody can see should not start.
+
+        Raises WorkerIdInUse while another worker of this id shows signs of life.
+        """
+        held = await self._register.holder(self._activity)
+        if held is not None:
+            await self._outwait(held)
+        self._check_ours(await self._register(self._now(), held.instance_id if held else None))
+
+    async def _outwait(self, held: WorkerRecord) -> None:
+        log.info(
+            "a worker of this id was not stopped in order; waiting whether it is alive",
+            action="worker.id_held",
+            worker_id=held.worker_id,
+            instance_id=held.instance_id,
+        )
+        patience = self._interval * HEARTBEATS_OF_SILENCE + MIN_INTERVAL_SEC
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        while (left := deadline - loop.time()) > 0:
+            await asyncio.sleep(min(MIN_INTERVAL_SEC, left))
+            now = await self._register.holder(self._activity)
+            if now is None:
+                return
+            if (now.instance_id, now.last_heartbeat_at) != (held.instance_id, held.last_heartbeat_at):
+                raise WorkerIdInUse(_in_use(now))
+
+    def _check_ours(self, record: WorkerRecord) -> None:
+        if record.instance_id != self._activity.instance_id:
+            raise WorkerIdInUse(_in_use(record))
 
     async def run(self) -> None:
+        """Until the end. Raises WorkerIdInUse when another worker has taken the id over."""
         while not self._stopping:
             await self._wait()
             self._changed.clear()
             if not self._stopping:
+                record = None
                 with best_effort(log, "worker.heartbeat", NatsUnavailable):
-                    await self._register(self._now())
+                    record = await self._register(self._now())
+                if record is not None:
+                    self._check_ours(record)
             if not self._stopping:
                 await asyncio.sleep(min(MIN_INTERVAL_SEC, self._interval))
 
@@ -97,3 +137,10 @@ class Presence:
         )
         with best_effort(log, "worker.stopped", NatsUnavailable):
             await self._register(last)
+
+
+def _in_use(record: WorkerRecord) -> str:
+    return (
+        f"another worker with the id {record.worker_id!r} is running (instance {record.instance_id}); "
+        "every worker needs an id of its own"
+    )

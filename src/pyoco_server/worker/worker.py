@@ -67,15 +67,15 @@ class Worker:
         self._wheel_sync = wheel_sync
 
     async def open(self) -> None:
-        """Be known and ready. Raises NatsUnavailable."""
-        if self._wheel_sync is not None:  # before the first job, so that it finds its code
-            await self._wheel_sync.sync()
-        self._source: JobSource = await self._backend.sources.open(self.tags)
+        """Be known and ready. Raises NatsUnavailable; WorkerIdInUse if another of this id is running."""
         await self._presence.announce()
+        self._source: JobSource = await self._backend.sources.open(self.tags)
         work: list[Coroutine[Any, Any, None]] = [self._presence.run(), *self._pipeline.side_work()]
         if self._wheel_sync is not None:
             work.append(self._wheel_sync.run())
         self._side_work = [asyncio.ensure_future(item) for item in work]
+        for task in self._side_work:
+            task.add_done_callback(self._side_work_ended)
         log.info("worker ready", action="worker.ready", worker_id=self.worker_id, tags=self.tags)
 
     async def handle_one(self, patience: float) -> Handled | None:
@@ -152,11 +152,16 @@ class Worker:
         finally:
             self._presence.ended(run_id, handled.status if handled else None)
 
+    def _side_work_ended(self, _task: "asyncio.Task[None]") -> None:
+        """Let the loop look at once."""
+        self._freed.set()
+        self._source.interrupt()
+
     def _check_side_work(self) -> None:
         for task in self._side_work:
             if task.done():
                 cause = None if task.cancelled() else task.exception()
-                raise SideWorkEnded("the worker's signs of life have stopped") from cause
+                raise SideWorkEnded(f"the worker's signs of life have stopped: {cause}") from cause
 
 
 def _never_synced() -> WheelSync:
