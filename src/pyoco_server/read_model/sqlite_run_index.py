@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from pyoco_server.domain.listing import Place, RunFilter, summary
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.runs import RunSnapshot, RunStatus, replace
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import Change, FeedPosition, IndexedPage, Revision
 
@@ -100,7 +100,8 @@ class SqliteRunIndex:
             for change in self._waiting.values():
                 self._remove(change.key)
                 if change.value is not None:
-                    self._insert(change.value, change)
+                    # The key is what a run is found by, whatever a writer of another make put in the record.
+                    self._insert(replace(change.value, run_id=change.key), change)
             self._db.execute(
                 "INSERT OR REPLACE INTO facts VALUES ('position', ?)",
                 (msgspec.json.encode(self._position).decode(),),
@@ -115,6 +116,12 @@ class SqliteRunIndex:
             for run_id in gone:
                 self._remove(run_id)
         return len(gone)
+
+    def forget(self, run_id: str) -> None:
+        """The store does not have it, and no mark of its removal is left to be read."""
+        self._write_waiting()
+        with self._db:
+            self._remove(run_id)
 
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
         """Up to `limit` summaries (as JSON) behind `after`, and the place of the last if there are more."""
@@ -219,18 +226,24 @@ def _open(path: Path | None, kind: str) -> sqlite3.Connection:
     if path is None:
         return _new(":memory:", kind)
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        db = sqlite3.connect(path)
-        found = db.execute("SELECT value FROM facts WHERE name = 'kind'").fetchone()
+    db = sqlite3.connect(path)
+    if _is_usable(db, kind):
         db.execute("PRAGMA synchronous = OFF")
-    except sqlite3.DatabaseError:
-        found = None
-    if found is not None and found[0] == kind:
         return db
+    db.close()
     log.info("the index of runs is made anew", action="index.new", path=str(path))
-    for leftover in path.parent.glob(path.name + "*"):
-        leftover.unlink()
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
     return _new(str(path), kind)
+
+
+def _is_usable(db: sqlite3.Connection, kind: str) -> bool:
+    try:
+        found = db.execute("SELECT value FROM facts WHERE name = 'kind'").fetchone()
+        # Nothing waited for the disk, so a power failure may have left anything.
+        return bool(found == (kind,) and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+    except sqlite3.DatabaseError:
+        return False
 
 
 def _new(path: str, kind: str) -> sqlite3.Connection:

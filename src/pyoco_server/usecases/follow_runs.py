@@ -25,7 +25,7 @@ class FollowRuns:
         self._seen = Revision(0)
         self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
         self.is_caught_up = False
-        """Whether everything that was stored when we started has been read."""
+        """Whether everything that was stored when the reading began has been read."""
 
     async def run(self) -> None:
         async for batch in self._feed.follow(self._index.position):
@@ -51,6 +51,7 @@ class FollowRuns:
             self._seen = Revision(0)
             if self.is_caught_up:  # the revisions that watchers know mean nothing any more
                 self._hub.send_home()
+            self.is_caught_up = False
         self._hub.tell(batch.changes)
         if self.is_caught_up:  # history was counted when it was news
             observe(batch.changes, self._meter)

@@ -47,7 +47,10 @@ class SweepRuns:
 
     async def _end(self, run_id: str, seen: Revision) -> None:
         current = await self._runs.get(run_id)
-        if current is None or current.revision != seen:
+        if current is None:  # it was removed while nobody looked, and the mark of that is gone too
+            self._index.forget(run_id)
+            return
+        if current.revision != seen:
             return
         change = GiveUp(error=LOST, last_attempt=EVERY_DELIVERY)
         ended = await change_run(self._runs, run_id, change, self._clock, known=current)

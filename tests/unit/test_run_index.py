@@ -1,0 +1,291 @@
+"""REQ-0006: the index of runs answers like a plain list that is sorted and filtered anew each time."""
+
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pyoco_server.domain.listing import Place, RunFilter, RunSummary, summary
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.wire import encode
+from pyoco_server.read_model import sqlite_run_index
+from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.usecases.ports import Change, FeedPosition, Revision
+from support.things import NOW, a_snapshot
+
+RUN_IDS = [f"0190aaaa-bbbb-7ccc-8ddd-eeeeffff000{n}" for n in range(8)]
+TENANTS = [None, "acme", "other"]
+FLOWS = ["f", "g"]
+TAGS = ["a", "b", ""]
+SHAS = [None, "s1", "s2"]
+TIMES = [NOW, NOW + 0.1, NOW + 0.2]
+
+
+class Put(Struct, frozen=True):
+    run: RunSnapshot
+    expires_at: float | None
+
+
+class Remove(Struct, frozen=True):
+    run_id: str
+
+
+class Expire(Struct, frozen=True):
+    now: float
+
+
+class Clear(Struct, frozen=True):
+    pass
+
+
+class Reopen(Struct, frozen=True):
+    pass
+
+
+class Look(Struct, frozen=True):
+    """Asking makes the index write what waits."""
+
+
+Step = Put | Remove | Expire | Clear | Reopen | Look
+
+runs = st.builds(
+    a_snapshot,
+    st.sampled_from(list(RunStatus)),
+    run_id=st.sampled_from(RUN_IDS),
+    tenant_id=st.sampled_from(TENANTS),
+    flow_name=st.sampled_from(FLOWS),
+    tag=st.sampled_from([None, *TAGS]),
+    tags=st.none() | st.lists(st.sampled_from(TAGS), max_size=3).map(tuple),
+    workflow_yaml_sha256=st.sampled_from(SHAS),
+    updated_at=st.sampled_from(TIMES),
+)
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.builds(Put, runs, st.none() | st.sampled_from([NOW + 1, NOW + 2])),
+    st.builds(Put, runs, st.none()),
+    st.builds(Remove, st.sampled_from(RUN_IDS)),
+    st.builds(Expire, st.sampled_from([NOW, NOW + 1, NOW + 5])),
+    st.just(Clear()),
+    st.just(Reopen()),
+    st.just(Look()),
+)
+filters = st.builds(
+    RunFilter,
+    tenant_id=st.sampled_from(TENANTS),
+    status=st.none() | st.sampled_from(list(RunStatus)),
+    flow=st.none() | st.sampled_from(FLOWS),
+    tag=st.none() | st.sampled_from(["a", "b"]),
+    updated_after=st.none() | st.sampled_from(TIMES),
+    workflow_yaml_sha256=st.sampled_from(SHAS),
+)
+
+
+class Naive:
+    """What the index should say."""
+
+    def __init__(self, *, tenants: bool) -> None:
+        self.tenants = tenants
+        self.runs: dict[str, tuple[RunSnapshot, float | None, int]] = {}
+
+    def take(self, step: Step, revision: int) -> None:
+        match step:
+            case Put():
+                self.runs[step.run.run_id] = (step.run, step.expires_at, revision)
+            case Remove():
+                self.runs.pop(step.run_id, None)
+            case Expire():
+                self.runs = {k: v for k, v in self.runs.items() if v[1] is None or v[1] > step.now}
+            case Clear():
+                self.runs = {}
+            case _:
+                pass
+
+    def is_in_scope(self, run: RunSnapshot, tenant_id: str | None) -> bool:
+        return not self.tenants or (run.tenant_id or "") == (tenant_id or "")
+
+    def is_wanted(self, run: RunSnapshot, wanted: RunFilter) -> bool:
+        return (
+            self.is_in_scope(run, wanted.tenant_id)
+            and wanted.status in (None, run.status)
+            and wanted.flow in (None, run.flow_name)
+            and (wanted.tag is None or wanted.tag in (run.tag, *(run.tags or ())))
+            and (wanted.updated_after is None or run.updated_at > wanted.updated_after)
+            and wanted.workflow_yaml_sha256 in (None, run.workflow_yaml_sha256)
+        )
+
+    def listed(self, wanted: RunFilter) -> list[RunSummary]:
+        found = [run for run, _, _ in self.runs.values() if self.is_wanted(run, wanted)]
+        return [summary(run) for run in sorted(found, key=lambda r: (r.updated_at, r.run_id), reverse=True)]
+
+    def counts(self, tenant_id: str | None) -> dict[RunStatus, int]:
+        mine = [run.status for run, _, _ in self.runs.values() if self.is_in_scope(run, tenant_id)]
+        return {status: mine.count(status) for status in RunStatus}
+
+    def unfinished(self) -> set[tuple[str, int]]:
+        return {(key, rev) for key, (run, _, rev) in self.runs.items() if not run.status.is_terminal}
+
+
+def take(index: SqliteRunIndex, step: Step, revision: int, path: Path) -> SqliteRunIndex:
+    position = FeedPosition("created", Revision(revision))
+    match step:
+        case Put():
+            index.apply([Change(step.run.run_id, Revision(revision), step.run, step.expires_at)], position)
+        case Remove():
+            index.apply([Change(step.run_id, Revision(revision), None, None)], position)
+        case Expire():
+            index.expire(step.now)
+        case Clear():
+            index.clear()
+        case Look():
+            index.counts(None)
+        case Reopen():
+            before = index.position
+            index.close()
+            index = SqliteRunIndex(path, tenants=index._tenants)
+            assert index.position == before
+    return index
+
+
+def all_pages(index: SqliteRunIndex, wanted: RunFilter, limit: int) -> list[bytes]:
+    found: list[bytes] = []
+    after: Place | None = None
+    while True:
+        page = index.page(wanted, after, limit)
+        assert len(page.summaries) <= limit
+        found += page.summaries
+        if page.more_after is None:
+            return found
+        assert len(page.summaries) == limit
+        after = page.more_after
+
+
+@settings(max_examples=150)
+@given(
+    history=st.lists(steps, max_size=25),
+    asked=st.lists(filters, min_size=1, max_size=6),
+    limit=st.integers(1, 4),
+    tenants=st.booleans(),
+    patience=st.sampled_from([1, 3, 500]),
+)
+def test_the_index_says_what_a_plain_list_would_say(
+    history: list[Step], asked: list[RunFilter], limit: int, *, tenants: bool, patience: int
+) -> None:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite_run_index, "MAX_WAITING", patience)
+        path = Path(directory) / "index.db"
+        index, naive = SqliteRunIndex(path, tenants=tenants), Naive(tenants=tenants)
+        for revision, step in enumerate(history, 1):
+            index = take(index, step, revision, path)
+            naive.take(step, revision)
+        for wanted in (RunFilter(), *asked):
+            assert all_pages(index, wanted, limit) == [encode(found) for found in naive.listed(wanted)]
+        for tenant_id in TENANTS:
+            assert index.counts(tenant_id) == naive.counts(tenant_id)
+        assert set(index.unfinished()) == naive.unfinished()
+        index.close()
+
+
+def put(index: SqliteRunIndex, key: str, revision: int, **fields: Any) -> None:
+    run = a_snapshot(**{"run_id": key, **fields})
+    index.apply([Change(key, Revision(revision), run, None)], FeedPosition("created", Revision(revision)))
+
+
+def ids(index: SqliteRunIndex) -> list[str]:
+    return index.page(RunFilter(), None, 50).run_ids
+
+
+def test_a_record_under_a_key_that_is_not_its_run_id_spoils_nothing() -> None:
+    """Whoever wrote it: the key is what a run is found by."""
+    index = SqliteRunIndex(None, tenants=False)
+    put(index, RUN_IDS[0], 1)
+    put(index, RUN_IDS[1], 2, run_id=RUN_IDS[0])
+    put(index, RUN_IDS[2], 3, run_id=RUN_IDS[0])
+    assert sorted(ids(index)) == RUN_IDS[:3]
+    assert sum(index.counts(None).values()) == 3
+    index.close()
+
+
+def test_a_run_that_the_store_does_not_have_is_forgotten() -> None:
+    index = SqliteRunIndex(None, tenants=False)
+    put(index, RUN_IDS[0], 1)
+    put(index, RUN_IDS[1], 2)
+    index.forget(RUN_IDS[0])
+    index.forget("unknown")
+    assert ids(index) == [RUN_IDS[1]]
+    assert index.counts(None)[RunStatus.PENDING] == 1
+    index.close()
+
+
+def new_file(path: Path) -> None:
+    index = SqliteRunIndex(path, tenants=False)
+    for n in range(300):
+        put(index, f"0190aaaa-bbbb-7ccc-8ddd-{n:012}", n + 1)
+    index.close()
+
+
+def spoil_the_middle(path: Path) -> None:
+    """The head is fine; what it leads to is not."""
+    content = bytearray(path.read_bytes())
+    content[8192:-4096] = b"\xaa" * (len(content) - 4096 - 8192)
+    path.write_bytes(content)
+
+
+def change_the_kind(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE facts SET value = 'another' WHERE name = 'kind'")
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(b"no database at all"),
+        lambda path: path.write_bytes(path.read_bytes()[:5000]),
+        lambda path: path.write_bytes(b""),
+        spoil_the_middle,
+        change_the_kind,
+    ],
+)
+def test_a_file_that_is_of_no_use_is_made_anew_and_nothing_beside_it_is_touched(
+    tmp_path: Path, spoil: Any
+) -> None:
+    path = tmp_path / "index.db"
+    neighbour = tmp_path / "index.db.backup"
+    neighbour.write_text("precious")
+    new_file(path)
+    spoil(path)
+    index = SqliteRunIndex(path, tenants=False)
+    assert (index.position, ids(index)) == (None, [])
+    put(index, RUN_IDS[0], 1)
+    assert ids(index) == [RUN_IDS[0]]
+    index.close()
+    assert neighbour.read_text() == "precious"
+
+
+def test_a_file_of_a_gateway_with_tenants_is_not_shown_to_everybody(tmp_path: Path) -> None:
+    """REQ-0017: nor the other way round."""
+    path = tmp_path / "index.db"
+    new_file(path)
+    index = SqliteRunIndex(path, tenants=True)
+    assert ids(index) == []
+    index.close()
+
+
+def test_a_whole_file_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    new_file(path)
+    index = SqliteRunIndex(path, tenants=False)
+    assert index.position == FeedPosition("created", Revision(300))
+    assert len(ids(index)) == 50
+    assert index.counts(None)[RunStatus.PENDING] == 300
+    index.close()
+
+
+def test_a_summary_has_the_fields_of_its_snapshot() -> None:
+    run = replace(a_snapshot(), error="e", attempt=3)
+    assert (summary(run).error, summary(run).attempt) == ("e", 3)
