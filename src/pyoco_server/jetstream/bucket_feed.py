@@ -65,11 +65,12 @@ class BucketFeed(Generic[T]):
     async def _start(self, position: FeedPosition | None) -> "_Reading[T]":
         info = await self._stream_info()
         created = info["created"]
-        # Another stream under the same name, or one that was rolled back: what we know is worth nothing.
+        # Another stream under the same name, one that was rolled back, or one of which nothing that we have
+        # read is left: what we know is worth nothing.
         known = (
             position is not None
             and position.stream_created == created
-            and position.last_revision <= info["state"]["last_seq"]
+            and info["state"]["first_seq"] <= position.last_revision <= info["state"]["last_seq"]
         )
         start = position if known else None
         consumer = await self._create_consumer(start)
@@ -108,7 +109,8 @@ class BucketFeed(Generic[T]):
             f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config}
         )
 
-    def _change(self, message: Msg, revision: int, at: float) -> Change[T] | None:
+    def _change(self, message: Msg, revision: int, at: float) -> Change[T]:
+        """What cannot be read is as good as removed: it must not be shown as it was before."""
         headers = message.headers or {}
         key = message.subject[len(self._prefix) :]
         if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
@@ -117,13 +119,13 @@ class BucketFeed(Generic[T]):
             value = self._decode(message.data)
         except Unreadable as error:
             log.warning(
-                "unreadable data in a bucket is passed over",
+                "unreadable data in a bucket is left out",
                 action="feed.unreadable",
                 stream=self._stream,
                 key=key,
                 exc_info=error,
             )
-            return None
+            return Change(key, Revision(revision), None, None)
         return Change(key, Revision(revision), value, _expiry(headers.get("Nats-TTL"), at))
 
 
@@ -135,7 +137,7 @@ class _Reading(Generic[T]):
         connection: NatsConnection,
         stream: str,
         consumer: str,
-        to_change: Callable[[Msg, int, float], Change[T] | None],
+        to_change: Callable[[Msg, int, float], Change[T]],
         position: FeedPosition,
     ) -> None:
         self._connection = connection
@@ -172,9 +174,7 @@ class _Reading(Generic[T]):
         for message in messages:
             sequence, at, pending = _delivery_facts(message)
             revision = Revision(max(revision, sequence))
-            change = self._to_change(message, sequence, at)
-            if change is not None:
-                changes.append(change)
+            changes.append(self._to_change(message, sequence, at))
         self._position = FeedPosition(self._position.stream_created, revision)
         return FeedBatch(changes, self._position, is_reset=False, is_caught_up=pending == 0)
 

@@ -1,0 +1,330 @@
+"""REQ-0006, REQ-0014: the gateway's picture of the runs on a real server, whatever happens to either."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import wire
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.http_api import create_app
+from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_run_id, open_backend
+from support.captured_logs import capture_logs
+from support.gateway import gateway, running
+from support.nats_server import raw_nats, unique_config
+from support.things import NOW, OWNER, a_snapshot
+from support.waiting import until
+from support.watching import stream
+
+
+async def put(backend: JetStreamBackend, **fields: Any) -> str:
+    run_id = new_run_id()
+    await backend.runs.create(run_id, a_snapshot(run_id=run_id, **fields))
+    return run_id
+
+
+async def write_raw(config: NatsBackendConfig, values: dict[str, bytes]) -> None:
+    """Many records at once, as writers of any make would leave them."""
+    async with raw_nats(config.nats_url) as client:
+        for key, data in values.items():
+            await client.publish(f"$KV.{config.runs_kv_bucket}.{key}", data)
+        await client.flush()
+
+
+def a_record(run_id: str, **fields: Any) -> bytes:
+    return wire.encode(a_snapshot(run_id=run_id, **fields))
+
+
+async def listed(client: httpx2.AsyncClient) -> list[str]:
+    answer = await client.get("/runs?limit=200")
+    return [run["run_id"] for run in answer.json()] if answer.status_code == 200 else []
+
+
+async def count(client: httpx2.AsyncClient) -> float:
+    answer = await client.get("/metrics")
+    if answer.status_code != 200:
+        return -1
+    lines = [line for line in answer.text.splitlines() if line.startswith("pyoco_runs_total{")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+async def shows(client: httpx2.AsyncClient, *run_ids: str) -> None:
+    await until(lambda: count(client), lambda found: found == len(run_ids))
+    await until(lambda: listed(client), lambda found: set(found) == set(run_ids))
+
+
+@asynccontextmanager
+async def opened(
+    config: NatsBackendConfig,
+) -> AsyncIterator[tuple[httpx2.AsyncClient, JetStreamBackend]]:
+    async with gateway(config) as client, open_backend(config, "test") as backend:
+        yield client, backend
+
+
+async def test_two_gateways_see_each_others_runs(config: NatsBackendConfig) -> None:
+    async with gateway(config) as one, gateway(config) as two:
+        first = (await one.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        second = (await two.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        for client in (one, two):
+            await shows(client, first, second)
+        await one.post(f"/runs/{second}/cancel")
+        await until(
+            lambda: two.get("/runs?status=CANCELLED"),
+            lambda answer: [run["run_id"] for run in answer.json()] == [second],
+        )
+
+
+async def test_a_cursor_of_one_gateway_leads_on_at_another(config: NatsBackendConfig) -> None:
+    async with gateway(config) as one, gateway(config) as two:
+        ids = [(await one.post("/runs", json={"flow_name": "f"})).json()["run_id"] for _ in range(5)]
+        page = (await one.get("/runs?updated_after=0&limit=3")).json()
+        await shows(two, *ids)
+        rest = (await two.get(f"/runs?limit=3&cursor={page['next_cursor']}")).json()
+    assert [run["run_id"] for run in page["items"] + rest["items"]] == ids[::-1]
+
+
+async def test_a_watch_at_another_gateway_is_told_of_every_change(config: NatsBackendConfig) -> None:
+    """REQ-0019"""
+    app = create_app(config)
+    async with gateway(config) as one, running(app):
+        run_id = (await one.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        async with stream(app, f"/runs/{run_id}/watch") as watching:
+            assert (await watching.next()).data["snapshot"]["status"] == "PENDING"
+            began = time.perf_counter()
+            await one.post(f"/runs/{run_id}/cancel")
+            events = await watching.rest()
+            assert time.perf_counter() - began < 1
+        assert events[-1].data["snapshot"]["status"] == "CANCELLED"
+
+
+async def test_what_is_there_before_the_start_is_read_before_ready(config: NatsBackendConfig) -> None:
+    """503 while the list is incomplete, never a list that leaves something out."""
+    async with open_backend(config, "test"):
+        pass
+    await write_raw(config, {run_id: a_record(run_id) for run_id in (new_run_id() for _ in range(3000))})
+    async with gateway(config) as client:
+        seen: list[tuple[int, int]] = []
+
+        async def look() -> bool:
+            ready, answer = await client.get("/ready"), await client.get("/runs?limit=200")
+            seen.append((ready.status_code, answer.status_code))
+            if answer.status_code == 200:
+                assert await count(client) == 3000
+            else:
+                assert answer.json()["err_id"] == "ERR-PYOCO-0003"
+                assert answer.headers["retry-after"] == "1"
+            return ready.status_code == 200
+
+        await until(look)
+    assert seen[0] == (503, 503), "there is a lot to read"
+    assert seen[-1] == (200, 200)
+
+
+async def test_the_picture_survives_a_restart_of_nats(own_nats: EmbeddedNats) -> None:
+    config = unique_config(own_nats.url)
+    async with opened(config) as (client, backend):
+        first = await put(backend)
+        await shows(client, first)
+        own_nats.stop()
+        await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 503)
+        assert await listed(client) == [first], "what is known is shown meanwhile"
+        own_nats.start()
+        await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 200)
+        second = (await client.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        await shows(client, first, second)
+
+
+async def test_a_deleted_bucket_is_made_again_and_the_picture_with_it(config: NatsBackendConfig) -> None:
+    async with opened(config) as (client, backend):
+        for _ in range(5):
+            await client.post("/runs", json={"flow_name": "f"})
+        async with raw_nats(config.nats_url) as raw:
+            await raw.jetstream().delete_stream(f"KV_{config.runs_kv_bucket}")
+        await shows(client)
+        run_id = await put(backend)
+        await shows(client, run_id)
+        began = time.perf_counter()
+        for _ in range(10):
+            await client.get("/runs")
+        assert time.perf_counter() - began < 1, "nobody waits for revisions of the old bucket"
+
+
+async def test_a_watch_in_a_deleted_bucket_ends(config: NatsBackendConfig) -> None:
+    app = create_app(config)
+    async with running(app) as client:
+        run_id = (await client.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        async with stream(app, f"/runs/{run_id}/watch") as watching:
+            await watching.next()
+            async with raw_nats(config.nats_url) as raw:
+                await raw.jetstream().delete_stream(f"KV_{config.runs_kv_bucket}")
+            await watching.rest()
+
+
+async def test_a_purge_of_the_whole_bucket_is_noticed_at_the_next_start(
+    config: NatsBackendConfig, tmp_path: Path
+) -> None:
+    filed = replace(config, read_model_path=str(tmp_path / "index.db"))
+    async with opened(filed) as (client, backend):
+        await shows(client, await put(backend), await put(backend))
+    async with raw_nats(config.nats_url) as raw:
+        await raw.jetstream().purge_stream(f"KV_{config.runs_kv_bucket}")
+    async with gateway(filed) as client:
+        await shows(client)
+
+
+async def test_a_restart_goes_on_from_the_file(config: NatsBackendConfig, tmp_path: Path) -> None:
+    filed = replace(config, read_model_path=str(tmp_path / "sub" / "index.db"))
+    async with opened(filed) as (client, backend):
+        kept, ended, removed = await put(backend), await put(backend), await put(backend)
+        await shows(client, kept, ended, removed)
+    async with open_backend(config, "test") as backend:
+        stored = await backend.runs.get(ended)
+        assert stored is not None
+        snapshot = a_snapshot(RunStatus.COMPLETED, OWNER, run_id=ended, updated_at=NOW + 1)
+        await backend.runs.update(ended, snapshot, stored.revision)
+        await backend.runs.remove(removed, None)
+        added = await put(backend, updated_at=NOW + 2)
+    app = create_app(filed)
+    async with running(app) as client:
+        await shows(client, added, ended, kept)
+        (first,) = (await client.get("/runs?status=COMPLETED")).json()
+        assert first["run_id"] == ended
+        position = app.state.gateway.use_cases.index.position
+    assert position.last_revision == 6
+
+
+@pytest.mark.parametrize("damage", ["deleted", "corrupt", "truncated"])
+async def test_a_damaged_file_costs_a_rebuild_only(
+    config: NatsBackendConfig, tmp_path: Path, damage: str
+) -> None:
+    path = tmp_path / "index.db"
+    filed = replace(config, read_model_path=str(path))
+    async with opened(filed) as (client, backend):
+        ids = [await put(backend) for _ in range(20)]
+        await shows(client, *ids)
+    if damage == "deleted":
+        path.unlink()
+    elif damage == "corrupt":
+        content = path.read_bytes()
+        path.write_bytes(content[:100] + b"\xff" * (len(content) - 100))
+    else:
+        path.write_bytes(path.read_bytes()[:6000])
+    async with gateway(filed) as client:
+        await shows(client, *ids)
+
+
+async def test_a_file_of_another_nats_is_not_believed(
+    config: NatsBackendConfig, own_nats: EmbeddedNats, tmp_path: Path
+) -> None:
+    filed = replace(config, read_model_path=str(tmp_path / "index.db"))
+    async with opened(filed) as (client, backend):
+        await shows(client, await put(backend))
+    async with opened(replace(filed, nats_url=own_nats.url)) as (client, backend):
+        await shows(client)
+        await shows(client, await put(backend))
+
+
+async def test_unreadable_records_are_left_out_and_told(config: NatsBackendConfig) -> None:
+    good, bad = new_run_id(), new_run_id()
+    with capture_logs() as logs:
+        async with gateway(config) as client:
+            await write_raw(config, {"k1": b"no json", "k2": b"{}", bad: a_record(bad), good: a_record(good)})
+            await shows(client, good, bad)
+            await write_raw(config, {bad: b"\xff"})
+            await shows(client, good)
+            answer = await client.get("/runs?include=full")
+            assert [run["run_id"] for run in answer.json()] == [good], "one bad record spoils no list"
+            answer = await client.get(f"/runs/{bad}")
+            assert (answer.status_code, answer.json()["err_id"]) == (503, "ERR-PYOCO-0003")
+    told = {line["key"] for line in logs if line.get("action") == "feed.unreadable"}
+    assert told == {"k1", "k2", bad}
+
+
+async def test_a_record_under_a_foreign_key_spoils_nothing(config: NatsBackendConfig) -> None:
+    one, two = new_run_id(), new_run_id()
+    async with gateway(config) as client:
+        await write_raw(config, {one: a_record(one), two: a_record(one)})
+        await shows(client, one, two)
+
+
+@pytest.mark.parametrize("how", ["delete", "purge", "withdraw"])
+async def test_a_removed_run_leaves_the_picture(config: NatsBackendConfig, how: str) -> None:
+    async with opened(config) as (client, backend):
+        run_id, kept = await put(backend), await put(backend)
+        await shows(client, run_id, kept)
+        if how == "withdraw":
+            await backend.runs.remove(run_id, None)
+        else:
+            async with raw_nats(config.nats_url) as raw:
+                bucket = await raw.jetstream().key_value(config.runs_kv_bucket)
+                await (bucket.delete(run_id) if how == "delete" else bucket.purge(run_id))
+        await shows(client, kept)
+        assert (await client.get(f"/runs/{run_id}")).status_code == 404
+
+
+async def test_runs_that_have_ended_expire_and_leave_list_and_counts(
+    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyoco_server.usecases.follow_runs.EXPIRE_INTERVAL_SEC", 0.1)
+    short = replace(config, runs_retention_sec=1.0)
+    async with opened(short) as (client, backend):
+        pending = await put(backend)
+        ids = [await put(backend) for _ in range(3)]
+        for run_id, status in zip(
+            ids, (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED), strict=True
+        ):
+            stored = await backend.runs.get(run_id)
+            assert stored is not None
+            await backend.runs.update(run_id, a_snapshot(status, run_id=run_id), stored.revision)
+        await shows(client, pending, *ids)
+        await shows(client, pending)
+        for run_id in ids:
+            await until(
+                lambda run_id=run_id: client.get(f"/runs/{run_id}"),  # type: ignore[misc]
+                lambda answer: answer.status_code == 404,
+            )
+
+
+async def test_a_run_that_expired_while_the_gateway_was_down_is_not_shown(
+    config: NatsBackendConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyoco_server.usecases.follow_runs.EXPIRE_INTERVAL_SEC", 0.1)
+    filed = replace(config, runs_retention_sec=1.0, read_model_path=str(tmp_path / "index.db"))
+    async with opened(filed) as (client, backend):
+        kept, run_id = await put(backend), new_run_id()
+        await backend.runs.create(run_id, a_snapshot(RunStatus.COMPLETED, run_id=run_id))
+        await until(lambda: listed(client), lambda found: run_id in found)
+    await asyncio.sleep(1.5)
+    async with gateway(filed) as client:
+        await shows(client, kept)
+
+
+async def test_twenty_posts_with_one_key_on_two_gateways_are_one_run(config: NatsBackendConfig) -> None:
+    """REQ-0002"""
+    async with gateway(config) as one, gateway(config) as two:
+        answers = await asyncio.gather(
+            *(
+                (one, two)[n % 2].post("/runs", json={"flow_name": "f"}, headers={"Idempotency-Key": "k"})
+                for n in range(20)
+            )
+        )
+        (run_id,) = {answer.json()["run_id"] for answer in answers}
+        await shows(one, run_id)
+        await shows(two, run_id)
+
+
+async def test_a_full_page_is_read_from_the_store(config: NatsBackendConfig) -> None:
+    async with opened(config) as (client, backend):
+        ids = {await put(backend, params={"n": n}) for n in range(200)}
+        await shows(client, *ids)
+        answer = await client.get("/runs?include=full&limit=200")
+    found: list[RunSnapshot] = [wire.decode_run(wire.encode(run)) for run in answer.json()]
+    assert {run.run_id for run in found} == ids
+    assert sorted(run.params["n"] for run in found) == list(range(200))
