@@ -1,0 +1,182 @@
+"""REQ-0017: what belongs to another tenant is answered like what does not exist, by every route."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+
+from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.http_api import create_app
+from pyoco_server.http_api.auth import is_protected
+from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.wiring import new_run_id
+from support.gateway import RunningGateway, memory_app, new_key
+from support.things import NOW, OWNER, RUN_ID, a_snapshot
+from support.watching import stream
+
+MISSING = "0190aaaa-bbbb-7ccc-8ddd-eeeeffffffff"
+SHARED = ("/workers", "/wheels")
+"""The fleet and its code are everybody's: any worker runs any tenant's flows."""
+
+
+@dataclass(frozen=True)
+class Tenants:
+    gateway: RunningGateway
+    ours: dict[str, str]
+    theirs: dict[str, str]
+
+    async def ask(self, method: str, path: str, who: dict[str, str], **options: Any) -> httpx2.Response:
+        return await self.gateway.client.request(method, path, headers=who, **options)
+
+    async def submit(self, who: dict[str, str], path: str = "/runs", **body: Any) -> httpx2.Response:
+        answer = await self.ask("POST", path, who, json=body or {"flow_name": "f"})
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    async def listed(self, who: dict[str, str], query: str = "") -> set[str]:
+        found = (await self.ask("GET", f"/runs?{query}", who)).json()
+        return {run["run_id"] for run in (found if isinstance(found, list) else found["items"])}
+
+
+@pytest.fixture
+async def tenants() -> AsyncIterator[Tenants]:
+    async with memory_app(http_auth_mode="api_key") as gateway:
+        keys = gateway.backend.api_keys
+        yield Tenants(gateway, await new_key(keys, "acme", "key-a"), await new_key(keys, "other", "key-b"))
+
+
+def routes_of_runs() -> list[tuple[str, str]]:
+    """Every documented route that names a run, so that a new one is tried as well."""
+    paths: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
+    return [
+        (method.upper(), path) for path, methods in paths.items() for method in methods if "{run_id}" in path
+    ]
+
+
+def other_routes() -> list[tuple[str, str]]:
+    paths: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
+    return [
+        (method.upper(), path)
+        for path, methods in paths.items()
+        for method in methods
+        if "{run_id}" not in path and is_protected(path)
+    ]
+
+
+def test_the_routes_that_this_file_knows_are_all_there_are() -> None:
+    """Whoever adds a route says here whose things it shows."""
+    known = {
+        ("GET", "/runs"),
+        ("POST", "/runs"),
+        ("POST", "/runs/batch"),
+        ("POST", "/runs/yaml"),
+        ("GET", "/metrics"),
+    }
+    assert {route for route in other_routes() if not route[1].startswith(SHARED)} == known
+    assert len(routes_of_runs()) >= 5
+
+
+@pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.COMPLETED])
+@pytest.mark.parametrize(("method", "path"), routes_of_runs())
+async def test_another_tenants_run_is_answered_like_a_missing_one(
+    tenants: Tenants, method: str, path: str, status: RunStatus
+) -> None:
+    """ERR-PYOCO-0005"""
+    snapshot = a_snapshot(status, OWNER, tenant_id="acme")
+    revision = await tenants.gateway.backend.runs.create(RUN_ID, snapshot)
+    foreign = await tenants.ask(method, path.format(run_id=RUN_ID), tenants.theirs)
+    missing = await tenants.ask(method, path.format(run_id=MISSING), tenants.theirs)
+    assert (foreign.status_code, foreign.json()["err_id"]) == (404, "ERR-PYOCO-0005")
+    assert (foreign.content, foreign.status_code) == (missing.content, missing.status_code)
+    stored = await tenants.gateway.backend.runs.get(RUN_ID)
+    assert stored is not None
+    assert stored.revision == revision, "and nothing happened to it"
+
+
+@pytest.mark.parametrize(("method", "path"), [*routes_of_runs(), *other_routes()])
+async def test_every_route_asks_for_a_key_before_anything_else(
+    tenants: Tenants, method: str, path: str
+) -> None:
+    """REQ-0016, ERR-PYOCO-0014: before the body is parsed, and before it is told what exists."""
+    await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
+    where = path.format(run_id=RUN_ID, worker_id="w", wheel_name="w")
+    answer = await tenants.gateway.client.request(method, where, content=b"{")
+    assert (answer.status_code, answer.json()["err_id"]) == (401, "ERR-PYOCO-0014")
+    wrong = {"X-API-Key": f"pyoco_key-a.{'x' * 43}"}
+    answer = await tenants.ask(method, where, wrong, content=b"{")
+    assert (answer.status_code, answer.json()["err_id"]) == (403, "ERR-PYOCO-0015")
+
+
+async def test_a_run_bears_the_marks_of_its_tenant(tenants: Tenants) -> None:
+    run_id = (await tenants.submit(tenants.ours)).json()["run_id"]
+    run = (await tenants.ask("GET", f"/runs/{run_id}", tenants.ours)).json()
+    assert (run["tenant_id"], run["api_key_id"]) == ("acme", "key-a")
+
+
+async def test_a_tenant_cannot_submit_for_another(tenants: Tenants) -> None:
+    body = {"flow_name": "f", "tenant_id": "other", "api_key_id": "key-b"}
+    run_id = (await tenants.submit(tenants.ours, **body)).json()["run_id"]
+    batch = await tenants.submit(tenants.ours, "/runs/batch", runs=[body])
+    for found in (run_id, batch.json()["results"][0]["run_id"]):
+        run = (await tenants.ask("GET", f"/runs/{found}", tenants.ours)).json()
+        assert (run["tenant_id"], run["api_key_id"]) == ("acme", "key-a")
+
+
+@pytest.mark.parametrize(
+    "query", ["", "status=PENDING", "flow=f", "tag=default", "updated_after=0", "include=full", "limit=200"]
+)
+async def test_lists_never_cross(tenants: Tenants, query: str) -> None:
+    ours = {(await tenants.submit(tenants.ours)).json()["run_id"] for _ in range(3)}
+    batch = await tenants.submit(tenants.theirs, "/runs/batch", runs=[{"flow_name": "f"}] * 2)
+    theirs = {result["run_id"] for result in batch.json()["results"]}
+    nobodys = new_run_id()
+    await tenants.gateway.backend.runs.create(nobodys, a_snapshot(run_id=nobodys))
+    assert await tenants.listed(tenants.ours, query) == ours
+    assert await tenants.listed(tenants.theirs, query) == theirs
+
+
+async def test_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> None:
+    """ERR-PYOCO-0017"""
+    for who in (tenants.ours, tenants.theirs):
+        for _ in range(3):
+            await tenants.submit(who)
+    page = (await tenants.ask("GET", "/runs?updated_after=0&limit=1", tenants.ours)).json()
+    answer = await tenants.ask("GET", f"/runs?cursor={page['next_cursor']}", tenants.theirs)
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0017")
+
+
+async def test_a_watch_shows_the_tenants_own_run(tenants: Tenants) -> None:
+    run_id = (await tenants.submit(tenants.ours)).json()["run_id"]
+    path = f"/runs/{run_id}/watch"
+    async with stream(tenants.gateway.app, path, **{"x-api-key": tenants.ours["X-API-Key"]}) as watching:
+        assert (await watching.next()).data["snapshot"]["tenant_id"] == "acme"
+        answer = await tenants.ask("POST", f"/runs/{run_id}/cancel", tenants.ours)
+        assert answer.json()["cancel_requested_by"] == "api_key:key-a"
+        events = await watching.rest()
+    assert events[-1].data["snapshot"]["status"] == "CANCELLED"
+
+
+async def test_logs_are_the_tenants_own(tenants: Tenants) -> None:
+    await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
+    line = LogLine(attempt=1, n=1, task="t", stream="stdout", text="secret\n", ts=NOW)
+    await tenants.gateway.backend.task_logs.append(RUN_ID, [line])
+    answer = await tenants.ask("GET", f"/runs/{RUN_ID}/logs", tenants.ours)
+    assert [shown["text"] for shown in answer.json()["lines"]] == ["secret\n"]
+    assert "secret" not in (await tenants.ask("GET", f"/runs/{RUN_ID}/logs", tenants.theirs)).text
+
+
+async def test_a_run_without_a_tenant_is_nobodys(tenants: Tenants) -> None:
+    """It was submitted while auth was off."""
+    await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot())
+    for who in (tenants.ours, tenants.theirs):
+        assert (await tenants.ask("GET", f"/runs/{RUN_ID}", who)).status_code == 404
+        assert await tenants.listed(who) == set()
+
+
+async def test_with_auth_off_everybody_sees_everything() -> None:
+    async with memory_app() as gateway:
+        await gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
+        assert (await gateway.client.get(f"/runs/{RUN_ID}")).json()["tenant_id"] == "acme"
