@@ -34,6 +34,10 @@ unit: $(VENV)/dev.stamp ## The tests that need no server
 
 bench: $(VENV)/dev.stamp ## Measure, on this machine
 	$(BIN)/python bench/idle_latency.py
+	$(BIN)/python bench/submit_rate.py
+	$(BIN)/python bench/lists.py
+	$(BIN)/python bench/watchers.py
+	$(BIN)/python bench/auth.py
 
 lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
 	$(PIP) install uv
