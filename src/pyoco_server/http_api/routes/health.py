@@ -16,7 +16,7 @@ async def health(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok", "nats": "ok" if gateway_of(request).is_connected else "unavailable"})
 
 
-@router.get("/ready", summary="The gateway can take work")
+@router.get("/ready", summary="The gateway can take work", responses={503: {"description": "Not yet"}})
 async def ready(request: Request) -> JSONResponse:
     """503 while NATS is away, and after a start until the list of runs has been read."""
     gateway = gateway_of(request)

@@ -5,10 +5,11 @@ import time
 from fastapi import APIRouter, Request, Response
 
 from pyoco_server.http_api.callers import caller_of
+from pyoco_server.http_api.error_docs import EVERYWHERE
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.metrics import CONTENT_TYPE
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], responses=EVERYWHERE)
 
 
 @router.get("/metrics", summary="Figures for Prometheus", responses={200: {"content": {"text/plain": {}}}})

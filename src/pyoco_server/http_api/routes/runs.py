@@ -14,9 +14,17 @@ from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.engine.flow_yaml import check_flow_yaml
-from pyoco_server.errors import InvalidListQuery, InvalidRequest, PyocoServerError, RequestTooLarge
+from pyoco_server.errors import (
+    InvalidListQuery,
+    InvalidRequest,
+    PyocoServerError,
+    RequestTooLarge,
+    RunNotFound,
+    WorkflowTooLarge,
+)
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
 from pyoco_server.http_api.error_table import error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, gateway_of
@@ -34,8 +42,12 @@ from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.ports import Revision
 from pyoco_server.usecases.watch_run import WatchRequest
 
-router = APIRouter(tags=["runs"])
-lists = APIRouter(tags=["runs"], route_class=refusing_with(InvalidListQuery))
+router = APIRouter(tags=["runs"], responses=EVERYWHERE)
+lists = APIRouter(
+    tags=["runs"],
+    route_class=refusing_with(InvalidListQuery),
+    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
+)
 
 MAX_PARAMS_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
@@ -77,6 +89,7 @@ class CancelRequest(BaseModel):
 @router.post(
     "/runs",
     summary="Submit a run",
+    responses=answers_with(RequestTooLarge),
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_run(request: Request) -> Response:
@@ -120,7 +133,12 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
     return response
 
 
-@router.post("/runs/batch", summary="Submit many runs", openapi_extra=json_body_docs(RunBatchRequest))
+@router.post(
+    "/runs/batch",
+    summary="Submit many runs",
+    responses=answers_with(RequestTooLarge),
+    openapi_extra=json_body_docs(RunBatchRequest),
+)
 async def submit_batch(request: Request) -> Response:
     """One answer per run, in order: `run_id` and `status`, or `error` and its `http_status`."""
     gateway, caller = gateway_of(request), caller_of(request)
@@ -159,6 +177,7 @@ def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submis
 @router.post(
     "/runs/yaml",
     summary="Submit a flow.yaml",
+    responses=answers_with(WorkflowTooLarge),
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_yaml(request: Request) -> Response:
@@ -224,19 +243,23 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     return page_view(page)
 
 
-@router.get("/runs/{run_id}", summary="The latest state of a run")
+@router.get("/runs/{run_id}", summary="The latest state of a run", responses=answers_with(RunNotFound))
 async def get_run(request: Request, run_id: str, include: Include = []) -> Response:  # noqa: B006
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(run_view(view, include))
 
 
-@router.get("/runs/{run_id}/tasks", summary="The tasks of a run and their records")
+@router.get(
+    "/runs/{run_id}/tasks",
+    summary="The tasks of a run and their records",
+    responses=answers_with(RunNotFound),
+)
 async def get_tasks(request: Request, run_id: str) -> Response:
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(tasks_view(view.snapshot))
 
 
-@router.get("/runs/{run_id}/logs", summary="What a run's flow printed")
+@router.get("/runs/{run_id}/logs", summary="What a run's flow printed", responses=answers_with(RunNotFound))
 async def get_logs(
     request: Request,
     run_id: str,
@@ -252,7 +275,7 @@ async def get_logs(
 @router.get(
     "/runs/{run_id}/watch",
     summary="Follow a run (server-sent events)",
-    responses={200: {"content": {"text/event-stream": {}}}},
+    responses={200: {"content": {"text/event-stream": {}}}, **answers_with(RunNotFound)},
 )
 async def watch_run(
     request: Request,
@@ -284,6 +307,7 @@ def _revision(text: str) -> Revision | None:
 @router.post(
     "/runs/{run_id}/cancel",
     summary="Cancel a run",
+    responses=answers_with(RunNotFound, RequestTooLarge),
     openapi_extra=json_body_docs(CancelRequest, required=False),
 )
 async def cancel_run(request: Request, run_id: str) -> Response:

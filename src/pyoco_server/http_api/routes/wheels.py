@@ -6,13 +6,15 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from pyoco_server.domain.wheels import Actor, Source, Wheel, WheelAction, read_tags
+from pyoco_server.errors import RequestTooLarge, WheelNotFound, WheelVersionConflict
 from pyoco_server.http_api.callers import caller_of
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
 from pyoco_server.http_api.forms import WHEEL_DOCS, open_wheel_form
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.views import iso_time, json_response
 from pyoco_server.usecases.manage_wheels import Upload
 
-router = APIRouter(tags=["wheels"])
+router = APIRouter(tags=["wheels"], responses=EVERYWHERE)
 
 
 @router.get("/wheels", summary="Registered wheels")
@@ -21,7 +23,12 @@ async def list_wheels(request: Request) -> Response:
     return json_response([wheel_view(wheel) for wheel in wheels])
 
 
-@router.post("/wheels", summary="Register a wheel", openapi_extra=WHEEL_DOCS)
+@router.post(
+    "/wheels",
+    summary="Register a wheel",
+    responses=answers_with(WheelVersionConflict, RequestTooLarge),
+    openapi_extra=WHEEL_DOCS,
+)
 async def upload_wheel(request: Request) -> Response:
     """The version must be newer than every registered one of the same package."""
     gateway = gateway_of(request)
@@ -55,7 +62,7 @@ async def wheel_history(
 @router.get(
     "/wheels/{wheel_name}",
     summary="Download a wheel",
-    responses={200: {"content": {"application/octet-stream": {}}}},
+    responses={200: {"content": {"application/octet-stream": {}}}, **answers_with(WheelNotFound)},
 )
 async def download_wheel(request: Request, wheel_name: str) -> Response:
     wheels = gateway_of(request).use_cases.wheels
@@ -70,7 +77,7 @@ async def download_wheel(request: Request, wheel_name: str) -> Response:
     )
 
 
-@router.delete("/wheels/{wheel_name}", summary="Remove a wheel")
+@router.delete("/wheels/{wheel_name}", summary="Remove a wheel", responses=answers_with(WheelNotFound))
 async def delete_wheel(request: Request, wheel_name: str) -> Response:
     wheel = await gateway_of(request).use_cases.wheels.delete(wheel_name, _actor(request), _source(request))
     return json_response({"name": wheel.name, "deleted": True})

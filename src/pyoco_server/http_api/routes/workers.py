@@ -6,15 +6,20 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, StrictBool
 
 from pyoco_server.domain.workers import WorkerState
-from pyoco_server.errors import InvalidWorkersRequest
+from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.refusals import refusing_with
 from pyoco_server.http_api.views import json_response
 from pyoco_server.usecases.list_workers import WorkerFilter
 
-router = APIRouter(tags=["workers"], route_class=refusing_with(InvalidWorkersRequest))
+router = APIRouter(
+    tags=["workers"],
+    route_class=refusing_with(InvalidWorkersRequest),
+    responses={**EVERYWHERE, **answers_with(InvalidWorkersRequest)},
+)
 
 MAX_BODY_BYTES = 4096
 
@@ -39,7 +44,10 @@ async def list_workers(
 
 
 @router.patch(
-    "/workers/{worker_id}", summary="Hide or show a worker", openapi_extra=json_body_docs(PatchWorkerRequest)
+    "/workers/{worker_id}",
+    summary="Hide or show a worker",
+    responses=answers_with(WorkerNotFound, RequestTooLarge),
+    openapi_extra=json_body_docs(PatchWorkerRequest),
 )
 async def patch_worker(request: Request, worker_id: str) -> Response:
     wanted = parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)

@@ -1,0 +1,54 @@
+"""REQ-0019: watching over real sockets."""
+
+import asyncio
+import time
+
+import httpx2
+
+from pyoco_server.cli.stack import gateway
+from pyoco_server.config import NatsBackendConfig
+from support.nats_server import free_port
+from support.waiting import until
+
+
+async def test_a_gateway_with_open_watches_stops_at_once(config: NatsBackendConfig) -> None:
+    port = free_port()
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        async with gateway(config, "127.0.0.1", port):
+            await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 200)
+            run_id = (await client.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+            opened = asyncio.Event()
+
+            async def watch() -> list[str]:
+                lines = []
+                async with client.stream("GET", f"/runs/{run_id}/watch") as answer:
+                    async for line in answer.aiter_lines():
+                        lines.append(line)
+                        opened.set()
+                return lines
+
+            watching = [asyncio.ensure_future(watch()) for _ in range(5)]
+            await opened.wait()
+            began = time.perf_counter()
+        assert time.perf_counter() - began < 2
+        for lines in await asyncio.gather(*watching):
+            assert lines[0] == "event: snapshot"
+
+
+async def test_a_client_that_hangs_up_frees_its_place(config: NatsBackendConfig) -> None:
+    port = free_port()
+    async with (
+        gateway(config, "127.0.0.1", port),
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 200)
+        run_id = (await client.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+
+        async def watchers() -> bool:
+            return "pyoco_watchers 0.0" in (await client.get("/metrics")).text
+
+        async with client.stream("GET", f"/runs/{run_id}/watch") as answer:
+            async for _ in answer.aiter_lines():
+                break
+            assert not await watchers()
+        await until(watchers)

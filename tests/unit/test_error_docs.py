@@ -1,0 +1,40 @@
+"""Which errors a route can answer with is documented at the route."""
+
+from typing import Any
+
+import pytest
+
+from pyoco_server.http_api import create_app
+from pyoco_server.http_api.auth import is_protected
+from pyoco_server.testing import open_memory_gateway_backend
+
+PATHS: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
+PROTECTED = [(path, method) for path, methods in PATHS.items() for method in methods if is_protected(path)]
+
+
+@pytest.mark.parametrize(("path", "method"), PROTECTED)
+def test_invalid_input_auth_and_an_unavailable_nats_are_documented(path: str, method: str) -> None:
+    """ERR-PYOCO-0003, ERR-PYOCO-0014, ERR-PYOCO-0015"""
+    responses = PATHS[path][method]["responses"]
+    assert {"401", "403", "422", "503"} <= set(responses)
+    schema = responses["503"]["content"]["application/json"]["schema"]
+    assert schema == {"$ref": "#/components/schemas/ErrorBody"}
+
+
+@pytest.mark.parametrize(("path", "method"), PROTECTED)
+def test_what_can_be_missing_is_documented(path: str, method: str) -> None:
+    """ERR-PYOCO-0005, ERR-PYOCO-0020, ERR-PYOCO-0023"""
+    assert ("404" in PATHS[path][method]["responses"]) is ("{" in path)
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "err_id"),
+    [
+        ("/runs", "get", "ERR-PYOCO-0017"),
+        ("/runs", "post", "ERR-PYOCO-0002"),
+        ("/workers", "get", "ERR-PYOCO-0019"),
+        ("/workers/{worker_id}", "patch", "ERR-PYOCO-0019"),
+    ],
+)
+def test_invalid_input_is_documented_with_its_id(path: str, method: str, err_id: str) -> None:
+    assert PATHS[path][method]["responses"]["422"]["description"].startswith(err_id)

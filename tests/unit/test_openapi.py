@@ -1,0 +1,25 @@
+"""What the gateway says of itself in OpenAPI is true: requests made from it find nothing else."""
+
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import allow_header_conformance, positive_data_acceptance
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.http_api import create_app
+from pyoco_server.testing import open_memory_gateway_backend
+
+app = create_app(NatsBackendConfig(), open_backend=open_memory_gateway_backend)
+schema = schemathesis.openapi.from_asgi("/openapi.json", app)
+
+NOT_ASKED = [
+    positive_data_acceptance,  # no schema says which text is a cursor, a wheel, a flow, or a key used before
+    allow_header_conformance,  # Starlette names the methods of the first route of a path only
+]
+
+
+@schema.parametrize()
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_the_gateway_answers_as_documented(case: Any) -> None:
+    case.call_and_validate(excluded_checks=NOT_ASKED)
