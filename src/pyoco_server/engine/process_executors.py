@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
@@ -67,19 +68,43 @@ class ProcessExecutors:
         self._takers: deque[asyncio.Future[_Executor]] = deque()
         self._all: set[_Executor] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        self._changing = asyncio.Lock()
         self._is_closing = False
 
     async def open(self) -> None:
         """Raises InvalidCliInput when the flows cannot be loaded."""
         self._zygote = await _Zygote.start()
-        first = await self._start_executor()
+        first = await self._start_executor(self._spec)
         if isinstance(first, str):
             await self.close()
             raise InvalidCliInput(f"the flows could not be loaded: {first}")
-        others = await asyncio.gather(*(self._start_executor() for _ in range(self.capacity - 1)))
-        for error in others:
-            if isinstance(error, str):
-                self._in_background(self._replace())
+        self._admit(first)
+        for _ in range(self.capacity - 1):
+            self._fill_up()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=READY_PATIENCE_SEC)
+
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self._spec
+
+    async def change_spec(self, **changes: Any) -> str | None:
+        """Flows that start from now on get the new code; those that run end with the old.
+
+        Answers with an error when the new code cannot be loaded: then all stays as it was.
+        """
+        async with self._changing:
+            spec = replace(self._spec, **changes)
+            first = await self._start_executor(spec)
+            if isinstance(first, str):
+                return first
+            self._spec = spec
+        self._admit(first)
+        for executor in [executor for executor in self._idle if self.is_spent(executor)]:
+            self._idle.remove(executor)
+            executor.hang_up()
+        return None
 
     async def start(self, job: Job, listener: FlowListener, patience: float) -> "ProcessFlow | None":
         """Run the job's flow in the next free executor; None when none became free within `patience`."""
@@ -116,13 +141,19 @@ class ProcessExecutors:
 
     def is_spent(self, executor: "_Executor") -> bool:
         limits = self._limits
+        if executor.spec is not self._spec:
+            return True
         return (0 < limits.max_runs <= executor.runs) or (0 < limits.max_rss_bytes < executor.rss_bytes)
 
     def is_gone(self, executor: "_Executor") -> None:
         self._all.discard(executor)
         if executor in self._idle:
             self._idle.remove(executor)
-        if not self._is_closing:
+        self._fill_up()
+
+    def _fill_up(self) -> None:
+        if not self._is_closing and len(self._all) + self._starting < self.capacity:
+            self._starting += 1
             self._in_background(self._replace())
 
     def exit_code_of(self, pid: int) -> "asyncio.Future[int]":
@@ -131,16 +162,21 @@ class ProcessExecutors:
     async def _replace(self) -> None:
         """Until it succeeds: flows that cannot be loaded now may be loadable after the next deployment."""
         pause = FIRST_RETRY_SEC
-        while isinstance(error := await self._start_executor(), str):
-            log.error("an executor cannot load the flows", action="executor.unusable", error=error)
-            await asyncio.sleep(pause)
-            pause = min(MAX_RETRY_SEC, pause * 2)
+        try:
+            while isinstance(started := await self._start_executor(self._spec), str):
+                log.error("an executor cannot load the flows", action="executor.unusable", error=started)
+                await asyncio.sleep(pause)
+                pause = min(MAX_RETRY_SEC, pause * 2)
+        finally:
+            self._starting -= 1
+        self._admit(started)
+        self._fill_up()
 
-    async def _start_executor(self) -> "_Executor | str":
+    async def _start_executor(self, spec: ExecutorSpec) -> "_Executor | str":
         """A ready executor, or why there is none."""
-        executor = _Executor(self)
+        executor = _Executor(self, spec)
         fds = await executor.connect()
-        executor.pid = await self._zygote.fork(self._spec, fds)
+        executor.pid = await self._zygote.fork(spec, fds)
         done, _ = await asyncio.wait({executor.ready}, timeout=READY_PATIENCE_SEC)
         if not done:
             executor.kill()
@@ -149,8 +185,14 @@ class ProcessExecutors:
         if error is not None:
             return error
         self._all.add(executor)
-        self.is_idle(executor)
         return executor
+
+    def _admit(self, executor: "_Executor") -> None:
+        """What it was started with may have changed while it was starting."""
+        if executor.spec is self._spec:
+            self.is_idle(executor)
+        else:
+            executor.hang_up()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -194,8 +236,9 @@ class ProcessFlow:
 class _Executor(asyncio.Protocol):
     """One process: the worker's end of its two channels."""
 
-    def __init__(self, pool: ProcessExecutors) -> None:
+    def __init__(self, pool: ProcessExecutors, spec: ExecutorSpec) -> None:
         self._pool = pool
+        self.spec = spec
         self._buffer = bytearray()
         self._flow: ProcessFlow | None = None
         self.pid = 0
