@@ -1,5 +1,6 @@
 """The composition root: the only place that knows which adapter stands behind which port."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from pyoco_server.config import NatsBackendConfig
@@ -18,6 +20,7 @@ from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.engine.executor_messages import ExecutorSpec
+from pyoco_server.engine.flow_files import follow_flow_files, version_of
 from pyoco_server.engine.process_executors import Limits, ProcessExecutors
 from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
@@ -219,12 +222,21 @@ async def open_wheels(config: NatsBackendConfig) -> AsyncIterator[WheelObjects]:
 async def open_process_executors(
     spec: ExecutorSpec, concurrency: int, limits: Limits
 ) -> AsyncIterator[ProcessExecutors]:
-    """Raises InvalidCliInput when the flows cannot be loaded."""
+    """The flows of `spec` may be a directory, whose files are loaded again when they change.
+
+    Raises InvalidCliInput when the flows cannot be loaded.
+    """
+    directory = Path(spec.flow_resolver)
+    version = version_of(directory)
+    spec = replace(spec, version=version)
     executors = ProcessExecutors(spec, concurrency, limits)
     await executors.open()
+    following = asyncio.ensure_future(follow_flow_files(directory, executors)) if version else None
     try:
         yield executors
     finally:
+        if following is not None:
+            following.cancel()
         await executors.close()
 
 

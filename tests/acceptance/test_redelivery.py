@@ -185,3 +185,4 @@ async def test_no_run_is_lost_while_workers_are_killed(labs: Labs, campaign: int
     assert {str(run["result"]) for run in runs} == {"{'three': 3}"}
     assert len(runs) == (campaign or 200)
     assert sum(worker.kills for worker in workers) >= 3
+    assert any(run["attempt"] > 1 for run in runs)  # else nobody was killed in the middle of a run

@@ -48,7 +48,8 @@ class Options(Struct, frozen=True, kw_only=True):
 @app.default
 def worker(  # noqa: PLR0913 - the options of the contract
     *,
-    flow_resolver: str,
+    flow_resolver: str | None = None,
+    flows: str | None = None,
     nats_url: str | None = None,
     tags: str | None = None,
     worker_id: str | None = None,
@@ -68,7 +69,10 @@ def worker(  # noqa: PLR0913 - the options of the contract
     Parameters
     ----------
     flow_resolver
-        The function that finds a flow by name: module:function or path/file.py:function.
+        Where flows come from: a function that finds a flow by its name (module:function or
+        path/file.py:function), or a module of flows (my_package.flows or path/flows.py).
+    flows
+        Instead of --flow-resolver: a directory of flow files (*.py), loaded again when they change.
     nats_url
         The NATS of the server (also: PYOCO_NATS_URL).
     tags
@@ -114,7 +118,7 @@ def worker(  # noqa: PLR0913 - the options of the contract
         options = Options(
             worker_id=worker_id or socket.gethostname(),
             tags=tuple(tag.strip() for tag in (tags or config.default_tag).split(",") if tag.strip()),
-            flow_resolver=flow_resolver,
+            flow_resolver=_flow_source(flow_resolver, flows),
             concurrency=_concurrency(concurrency, run_once=run_once),
             limits=Limits(max_runs=max_runs_per_process, max_rss_bytes=max_memory_mb * 1024 * 1024),
             drain_timeout=drain_timeout,
@@ -123,6 +127,17 @@ def worker(  # noqa: PLR0913 - the options of the contract
         )
         _check(options)
         sys.exit(run(_work(config, options)))
+
+
+def _flow_source(flow_resolver: str | None, flows: str | None) -> str:
+    if (flow_resolver is None) == (flows is None):
+        raise InvalidCliInput(
+            "either --flow-resolver or --flows is needed: "
+            "--flow-resolver my_package.flows:resolve   --flows ./flows"
+        )
+    if flows is not None and not Path(flows).is_dir():
+        raise InvalidCliInput(f"--flows {flows!r} is not a directory; example: --flows ./flows")
+    return flow_resolver or flows or ""
 
 
 def _concurrency(asked: int | None, *, run_once: bool) -> int:

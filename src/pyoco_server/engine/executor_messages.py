@@ -16,6 +16,8 @@ class ExecutorSpec(Struct, frozen=True, kw_only=True):
     """What a new executor has to load before it is ready."""
 
     flow_resolver: str
+    version: str = ""
+    """Changes with the code that is to be loaded: an executor of another version is not used any more."""
     allowed_modules: tuple[str, ...] = ()
     """Which modules a flow.yaml may name; empty: any."""
     path: tuple[str, ...] = ()

@@ -1,34 +1,71 @@
-"""From the name of a flow to the flow: what `--flow-resolver` may name."""
+"""From the name of a flow to the flow: what `--flow-resolver` and `--flows` may name."""
 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
+
+from pyoco.core.models import Flow
 
 from pyoco_server.errors import InvalidCliInput
 
 FlowResolver = Callable[[str], Any]
 """Answers with a pyoco Flow, or raises KeyError for a name it does not know."""
 
-_EXAMPLES = "examples: my_package.flows:resolve   flows/main.py:resolve"
+_EXAMPLES = "examples: my_package.flows:resolve   flows/main.py:resolve   my_package.flows   flows/main.py"
 
 
 def load_resolver(spec: str) -> FlowResolver:
-    """The function that `module:function` or `path/file.py:function` names."""
+    """What `module:function`, `path/file.py:function`, a module, a file or a directory of flows names."""
+    if Path(spec).is_dir():
+        return load_directory(Path(spec))
     place, separator, attribute = spec.rpartition(":")
-    if not separator or not place or not attribute:
+    if not separator:
+        return _flows_in([_module(spec)], spec).__getitem__
+    if not place or not attribute:
         raise InvalidCliInput(f"--flow-resolver {spec!r} is not module:function ({_EXAMPLES})")
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
-    resolver = getattr(module, attribute, None)
+    resolver = getattr(_module(place), attribute, None)
     if not callable(resolver):
         raise InvalidCliInput(
             f"--flow-resolver {spec!r}: {place} has no function {attribute!r} ({_EXAMPLES})"
         )
     found: FlowResolver = resolver
     return found
+
+
+def load_directory(directory: Path) -> FlowResolver:
+    """The flows of all files of a directory. A file whose name begins with `_` only helps the others."""
+    # Files are read again whenever they change: byte code of a moment ago must not stand in for them.
+    sys.dont_write_bytecode = True
+    sys.path.append(str(directory.resolve()))  # last: a file named like a library must not stand in for it
+    files = sorted(path for path in directory.glob("*.py") if not path.name.startswith("_"))
+    return _flows_in(
+        [_from_file(path, f"pyoco_flow_files.{path.stem}") for path in files], directory
+    ).__getitem__
+
+
+def _flows_in(modules: Iterable[ModuleType], place: object) -> dict[str, Flow]:
+    """Every flow, by its name and by the name of its variable."""
+    found: dict[str, Flow] = {}
+    for module in modules:
+        for variable, flow in vars(module).items():
+            if isinstance(flow, Flow):
+                for name in {variable, flow.name}:
+                    if found.setdefault(name, flow) is not flow:
+                        raise InvalidCliInput(f"{place}: two flows have the name {name!r}")
+    if not found:
+        raise InvalidCliInput(f"there is no pyoco Flow in {place} ({_EXAMPLES})")
+    return found
+
+
+def _module(place: str) -> ModuleType:
+    if place.endswith(".py"):
+        return _from_file(Path(place), Path(place).stem)
+    return _from_module(place)
 
 
 def _from_module(name: str) -> ModuleType:
@@ -40,13 +77,21 @@ def _from_module(name: str) -> ModuleType:
         raise InvalidCliInput(f"--flow-resolver: {error} ({_EXAMPLES})") from error
 
 
-def _from_file(path: Path) -> ModuleType:
+class _FreshFile(SourceFileLoader):
+    """Reads the file itself, never byte code that was made of it earlier."""
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
+def _from_file(path: Path, name: str) -> ModuleType:
     if not path.is_file():
         raise InvalidCliInput(f"--flow-resolver: there is no file {path} ({_EXAMPLES})")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FreshFile(name, str(path)))
     if spec is None or spec.loader is None:
         raise InvalidCliInput(f"--flow-resolver: {path} is not a Python file ({_EXAMPLES})")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
@@ -68,50 +69,43 @@ class ProcessExecutors:
         self._takers: deque[asyncio.Future[_Executor]] = deque()
         self._all: set[_Executor] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        self._changing = asyncio.Lock()
         self._is_closing = False
 
     async def open(self) -> None:
         """Raises InvalidCliInput when the flows cannot be loaded."""
         self._zygote = await _Zygote.start()
-        first = await self._start_executor()
+        first = await self._start_executor(self._spec)
         if isinstance(first, str):
             await self.close()
             raise InvalidCliInput(f"the flows could not be loaded: {first}")
-        others = await asyncio.gather(*(self._start_executor() for _ in range(self.capacity - 1)))
-        for error in others:
-            if isinstance(error, str):
-                self._in_background(self._replace())
-
-    async def change_spec(self, spec: ExecutorSpec) -> str | None:
-        """Have all flows that start from now on run with `spec`; flows that are running end as they began.
-
-        Answers with why it cannot be used, if it cannot: then everything stays as it was. Each new executor
-        is ready before an old one is let go, so no run waits for the change.
-        """
-        before, self._spec = self._spec, spec
-        old = set(self._all)
-        first = await self._start_executor()
-        if isinstance(first, str):
-            self._spec = before
-            return first
-        self._retire(old)
+        self._admit(first)
         for _ in range(self.capacity - 1):
-            if isinstance(await self._start_executor(), str):
-                self._in_background(self._replace())
-            self._retire(old)
-        for executor in old & self._all:
-            executor.is_retired = True
-        return None
+            self._fill_up()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=READY_PATIENCE_SEC)
 
-    def _retire(self, old: "set[_Executor]") -> None:
-        """Let one of the old executors go: an idle one at once, a busy one when its flow has ended."""
-        candidates = [executor for executor in old & self._all if not executor.is_retired]
-        idle = [executor for executor in candidates if executor in self._idle]
-        for executor in (idle or candidates)[:1]:
-            executor.is_retired = True
-            if idle:
-                self._idle.remove(executor)
-                executor.hang_up()
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self._spec
+
+    async def change_spec(self, **changes: Any) -> str | None:
+        """Flows that start from now on get the new code; those that run end with the old.
+
+        Answers with an error when the new code cannot be loaded: then all stays as it was.
+        """
+        async with self._changing:
+            spec = replace(self._spec, **changes)
+            first = await self._start_executor(spec)
+            if isinstance(first, str):
+                return first
+            self._spec = spec
+        self._admit(first)
+        for executor in [executor for executor in self._idle if self.is_spent(executor)]:
+            self._idle.remove(executor)
+            executor.hang_up()
+        return None
 
     async def start(self, job: Job, listener: FlowListener, patience: float) -> "ProcessFlow | None":
         """Run the job's flow in the next free executor; None when none became free within `patience`."""
@@ -148,17 +142,19 @@ class ProcessExecutors:
 
     def is_spent(self, executor: "_Executor") -> bool:
         limits = self._limits
-        return (
-            executor.is_retired
-            or (0 < limits.max_runs <= executor.runs)
-            or (0 < limits.max_rss_bytes < executor.rss_bytes)
-        )
+        if executor.spec is not self._spec:
+            return True
+        return (0 < limits.max_runs <= executor.runs) or (0 < limits.max_rss_bytes < executor.rss_bytes)
 
     def is_gone(self, executor: "_Executor") -> None:
         self._all.discard(executor)
         if executor in self._idle:
             self._idle.remove(executor)
-        if not self._is_closing and not executor.is_retired:
+        self._fill_up()
+
+    def _fill_up(self) -> None:
+        if not self._is_closing and len(self._all) + self._starting < self.capacity:
+            self._starting += 1
             self._in_background(self._replace())
 
     def exit_code_of(self, pid: int) -> "asyncio.Future[int]":
@@ -167,16 +163,21 @@ class ProcessExecutors:
     async def _replace(self) -> None:
         """Until it succeeds: flows that cannot be loaded now may be loadable after the next deployment."""
         pause = FIRST_RETRY_SEC
-        while isinstance(error := await self._start_executor(), str):
-            log.error("an executor cannot load the flows", action="executor.unusable", error=error)
-            await asyncio.sleep(pause)
-            pause = min(MAX_RETRY_SEC, pause * 2)
+        try:
+            while isinstance(started := await self._start_executor(self._spec), str):
+                log.error("an executor cannot load the flows", action="executor.unusable", error=started)
+                await asyncio.sleep(pause)
+                pause = min(MAX_RETRY_SEC, pause * 2)
+        finally:
+            self._starting -= 1
+        self._admit(started)
+        self._fill_up()
 
-    async def _start_executor(self) -> "_Executor | str":
+    async def _start_executor(self, spec: ExecutorSpec) -> "_Executor | str":
         """A ready executor, or why there is none."""
-        executor = _Executor(self, self._spec.wheels)
+        executor = _Executor(self, spec)
         fds = await executor.connect()
-        executor.pid = await self._zygote.fork(self._spec, fds)
+        executor.pid = await self._zygote.fork(spec, fds)
         done, _ = await asyncio.wait({executor.ready}, timeout=READY_PATIENCE_SEC)
         if not done:
             executor.kill()
@@ -185,8 +186,14 @@ class ProcessExecutors:
         if error is not None:
             return error
         self._all.add(executor)
-        self.is_idle(executor)
         return executor
+
+    def _admit(self, executor: "_Executor") -> None:
+        """What it was started with may have changed while it was starting."""
+        if executor.spec is self._spec:
+            self.is_idle(executor)
+        else:
+            executor.hang_up()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -206,7 +213,7 @@ class ProcessFlow:
 
     @property
     def wheels(self) -> tuple[CodeWheel, ...]:
-        return self._executor.wheels
+        return self._executor.spec.wheels
 
     async def outcome(self) -> FlowOutcome:
         return await self.ended
@@ -234,15 +241,13 @@ class ProcessFlow:
 class _Executor(asyncio.Protocol):
     """One process: the worker's end of its two channels."""
 
-    def __init__(self, pool: ProcessExecutors, wheels: tuple[CodeWheel, ...]) -> None:
+    def __init__(self, pool: ProcessExecutors, spec: ExecutorSpec) -> None:
         self._pool = pool
-        self.wheels = wheels
+        self.spec = spec
         self._buffer = bytearray()
         self._flow: ProcessFlow | None = None
         self.pid = 0
         self.runs = 0
-        self.is_retired = False
-        """It has been replaced: it takes no more flows, and nobody follows it."""
         self.rss_bytes = 0
         self.ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         """None when the flows are loaded, else why not."""

@@ -27,7 +27,7 @@ class KeepWheels:
         self._installer = installer
         self._interval = interval
         self.spec = spec
-        """What an executor that is started now gets."""
+        """What the first executors get."""
         self.executors: ProcessExecutors | None = None
         """Who has to be told of changes; None before the first executors are started."""
 
@@ -43,12 +43,9 @@ class KeepWheels:
             await self.sync()
 
     async def _use(self, wheels: Sequence[InstalledWheel]) -> str | None:
-        spec = replace(
-            self.spec,
-            path=tuple(self._installer.path_of(wheel) for wheel in wheels),
-            wheels=tuple(CodeWheel(wheel.name, wheel.version, wheel.sha256_hex) for wheel in wheels),
-        )
-        problem = None if self.executors is None else await self.executors.change_spec(spec)
-        if problem is None:
-            self.spec = spec
-        return problem
+        path = tuple(self._installer.path_of(wheel) for wheel in wheels)
+        code = tuple(CodeWheel(wheel.name, wheel.version, wheel.sha256_hex) for wheel in wheels)
+        if self.executors is not None:
+            return await self.executors.change_spec(path=path, wheels=code)
+        self.spec = replace(self.spec, path=path, wheels=code)
+        return None

@@ -1,0 +1,61 @@
+"""REQ-0008: from what `--flow-resolver` and `--flows` name to a flow."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyoco_server.engine.flow_resolving import load_resolver
+from pyoco_server.errors import InvalidCliInput
+
+FLOW = """
+from pyoco import Flow, task
+
+@task
+def give():
+    return 1
+
+{variable} = Flow(name={name!r}) >> give
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded changes how the process imports: put it back."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+
+
+def write(path: Path, variable: str, name: str) -> None:
+    path.write_text(FLOW.format(variable=variable, name=name))
+
+
+def test_a_file_of_flows_answers_with_a_flow_by_its_name_and_its_variable(tmp_path: Path) -> None:
+    write(tmp_path / "mine.py", "variable", "a name")
+    resolve = load_resolver(str(tmp_path / "mine.py"))
+    assert resolve("variable") is resolve("a name")
+    with pytest.raises(KeyError):
+        resolve("give")
+
+
+def test_a_directory_answers_with_the_flows_of_all_its_files(tmp_path: Path) -> None:
+    write(tmp_path / "one.py", "first", "first")
+    write(tmp_path / "two.py", "second", "second")
+    write(tmp_path / "json.py", "third", "third")  # a name that Python knows already
+    write(tmp_path / "_helper.py", "fourth", "fourth")
+    resolve = load_resolver(str(tmp_path))
+    assert [resolve(name).name for name in ("first", "second", "third")] == ["first", "second", "third"]
+    with pytest.raises(KeyError):
+        resolve("fourth")
+
+
+def test_two_flows_of_one_name_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "one.py", "first", "the same")
+    write(tmp_path / "two.py", "second", "the same")
+    with pytest.raises(InvalidCliInput, match="two flows have the name 'the same'"):
+        load_resolver(str(tmp_path))
+
+
+def test_a_directory_without_flows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidCliInput, match="no pyoco Flow"):
+        load_resolver(str(tmp_path))
