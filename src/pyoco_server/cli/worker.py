@@ -160,13 +160,14 @@ def _check(options: Options) -> None:
 async def _work(config: NatsBackendConfig, options: Options) -> int:
     async with AsyncExitStack() as stack:
         spec = ExecutorSpec(flow_resolver=options.flow_resolver, allowed_modules=config.allowed_modules)
-        backend = await _connected(stack, config, options.worker_id)
         wheels = await _synced_wheels(stack, config, options, spec)
+        # Before we wait for NATS: flows that cannot be loaded are told at once.
         executors = await stack.enter_async_context(
             open_process_executors(wheels.spec if wheels else spec, options.concurrency, options.limits)
         )
         if wheels is not None:
             wheels.executors = executors
+        backend = await _connected(stack, config, options.worker_id)
         instance = Worker(config, backend, executors, options.worker_id, options.tags, wheels)
         try:
             await instance.open()
