@@ -61,6 +61,9 @@ class NatsBackendConfig:
     auth_kv_bucket: Name = "pyoco_auth"
     auth_pepper: str = field(default="", repr=False)  # a secret
 
+    trusted_proxies: str = ""
+    """Proxies whose X-Forwarded-For is believed, comma separated; from others it is only a claim."""
+
     # Heartbeats and cancel
     run_heartbeat_interval_sec: Seconds = 1.0
     worker_heartbeat_interval_sec: Seconds = 5.0

@@ -111,6 +111,8 @@ async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncItera
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=bool(config.trusted_proxies),
+            forwarded_allow_ips=config.trusted_proxies or None,
             timeout_graceful_shutdown=DRAIN_SEC,
         )
     )

@@ -17,6 +17,7 @@ from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
 from pyoco_server.usecases.follow_runs import FollowRuns
 from pyoco_server.usecases.follow_workers import FollowWorkers
+from pyoco_server.usecases.keep_cancels import KeepCancels
 from pyoco_server.usecases.list_runs import ListRuns
 from pyoco_server.usecases.list_workers import HideWorker, ListWorkers
 from pyoco_server.usecases.manage_wheels import ManageWheels
@@ -50,7 +51,10 @@ class UseCases:
         clock, timeout = time.time, config.worker_disconnect_timeout_sec
         self.index = backend.run_index
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
-        self.follow_runs = FollowRuns(backend.run_feed, backend.run_index, hub, clock, metrics)
+        self.keep_cancels = KeepCancels(backend.runs, clock)
+        self.follow_runs = FollowRuns(
+            backend.run_feed, backend.run_index, hub, clock, metrics, self.keep_cancels.look
+        )
         self.follow_workers = FollowWorkers(backend.worker_feed)
         own_writes = OwnWrites(self.follow_runs)
         self.submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id, own_writes.wrote)
@@ -60,7 +64,7 @@ class UseCases:
         self.read_logs = ReadLogs(self.read_run, backend.task_logs)
         self.list_runs = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
-        self.cancel_run = CancelRun(backend.runs, own_writes, clock)
+        self.cancel_run = CancelRun(backend.runs, own_writes, self.keep_cancels, clock)
         self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
         self.end_undeliverable = EndUndeliverable(
             backend.undeliverable, backend.runs, backend.dead_letters, clock
@@ -77,6 +81,7 @@ class UseCases:
         """What goes on beside the requests, by name."""
         return {
             "follow-runs": self.follow_runs.run,
+            "keep-cancels": self.keep_cancels.run,
             "expire-runs": self.follow_runs.keep_expiring,
             "sweep-runs": self.sweep_runs.run,
             "end-undeliverable": self.end_undeliverable.run,

@@ -7,6 +7,7 @@ from pyoco_server.errors import NatsUnavailable, RunNotFound
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.callers import Caller, may_see
 from pyoco_server.usecases.change_run import change_run
+from pyoco_server.usecases.keep_cancels import KeepCancels
 from pyoco_server.usecases.own_writes import OwnWrites
 from pyoco_server.usecases.ports import Clock, RunStore, Versioned
 
@@ -14,9 +15,12 @@ log = get_logger(__name__)
 
 
 class CancelRun:
-    def __init__(self, runs: RunStore, own_writes: OwnWrites, clock: Clock) -> None:
+    def __init__(
+        self, runs: RunStore, own_writes: OwnWrites, keep_cancels: KeepCancels, clock: Clock
+    ) -> None:
         self._runs = runs
         self._own_writes = own_writes
+        self._keep_cancels = keep_cancels
         self._clock = clock
 
     async def __call__(self, run_id: str, caller: Caller, reason: str | None) -> RunSnapshot:
@@ -31,6 +35,7 @@ class CancelRun:
         self._own_writes.wrote(asked.revision)
         if asked.value.status is RunStatus.CANCELLING:
             log.info("cancel accepted", action="run.cancel_requested", run_id=run_id, by=caller.name)
+            self._keep_cancels.accepted(run_id, change)
             await self._converge(run_id, asked)
         return asked.value
 

@@ -1,7 +1,7 @@
 """Keep a gateway's picture of all runs up to date: one feed, into the index and to the watchers."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.usecases.observe_runs import RunMeter, observe
@@ -15,8 +15,16 @@ EXPIRE_INTERVAL_SEC = 5.0
 
 class FollowRuns:
     def __init__(
-        self, feed: Feed[RunSnapshot], index: RunIndex, hub: WatchHub, clock: Clock, meter: RunMeter
+        self,
+        feed: Feed[RunSnapshot],
+        index: RunIndex,
+        hub: WatchHub,
+        clock: Clock,
+        meter: RunMeter,
+        look: Callable[[Sequence[Change[RunSnapshot]]], None] = lambda _: None,
     ) -> None:
+        """`look` sees every change, before it is in the index."""
+        self._look = look
         self._meter = meter
         self._feed = feed
         self._index = index
@@ -53,6 +61,7 @@ class FollowRuns:
                 self._hub.send_home()
             self.is_caught_up = False
         self._hub.tell(batch.changes)
+        self._look(batch.changes)
         if self.is_caught_up:  # history was counted when it was news
             observe(batch.changes, self._meter)
         await self._put_in_index(batch)
