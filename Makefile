@@ -12,8 +12,7 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 # The oldest pyoco that pyproject.toml allows has an environment of its own.
 OLD_VENV := .venv-pyoco06
 OLD_PYOCO := pyoco==0.6.2
-ENGINE_TESTS := tests/unit/test_chain.py tests/unit/test_flow_run.py tests/unit/test_flow_resolving.py \
-	tests/unit/test_flow_yaml*.py
+ENGINE_TESTS := tests/engine
 
 .PHONY: help demo up test test-pyoco-0.6 lint unit bench lock clean
 
