@@ -28,7 +28,10 @@ def a_wheel(
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in content.items():
             if name.rpartition("/")[2] not in without:
-                archive.writestr(name, text)
+                # A fixed date: two wheels of the same content are the same bytes, whenever they are made.
+                member = zipfile.ZipInfo(name, date_time=(2026, 1, 1, 0, 0, 0))
+                member.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(member, text)
     return data.getvalue()
 
 
