@@ -33,9 +33,6 @@ class TaskState(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-UNFINISHED_TASKS = frozenset({TaskState.PENDING, TaskState.RUNNING})
-
-
 class Owner(Struct, frozen=True):
     """Who may write a running snapshot: this instance of this worker, for this delivery of the job."""
 

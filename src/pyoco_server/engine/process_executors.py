@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -208,7 +207,6 @@ class ProcessFlow:
         self._executor = executor
         self.listener = listener
         self.ended: asyncio.Future[FlowOutcome] = asyncio.get_running_loop().create_future()
-        self.started_at = time.monotonic()
         self.was_killed = False
 
     @property

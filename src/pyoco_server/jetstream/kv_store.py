@@ -4,8 +4,6 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from nats.aio.msg import Msg
-
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.usecases.ports import Revision, Versioned, WrongRevision
@@ -116,8 +114,3 @@ def _parse_headers(raw: bytes) -> dict[str, str]:
 def is_removal(headers: Mapping[str, str]) -> bool:
     """A key was removed by somebody, or by its age."""
     return "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-
-
-def sequence_of(message: Msg) -> int:
-    """The stream sequence of a delivered message, which for a bucket is the revision."""
-    return message.metadata.sequence.stream
