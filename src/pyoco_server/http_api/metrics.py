@@ -62,6 +62,34 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._rejected = Counter(
+            "pyoco_execution_commands_rejected",
+            "Commands of executions that a guard refused, by its code.",
+            ["code"],
+            registry=self.registry,
+        )
+        self._executions_ended = Counter(
+            "pyoco_executions_ended",
+            "Executions that this gateway saw to their end.",
+            ["status"],
+            registry=self.registry,
+        )
+        self._lag = Histogram(
+            "pyoco_orchestrator_lag_seconds",
+            "From the news of an execution to all that follows from it.",
+            buckets=_HTTP_SECONDS,
+            registry=self.registry,
+        )
+
+    def rejected(self, code: str) -> None:
+        self._rejected.labels(code).inc()
+
+    def execution_ended(self, status: str) -> None:
+        self._executions_ended.labels(status).inc()
+
+    def attended(self, lag_sec: float) -> None:
+        self._lag.observe(lag_sec)
+
     def started(self, queue_wait_sec: float) -> None:
         self._queue_waits.observe(queue_wait_sec)
 

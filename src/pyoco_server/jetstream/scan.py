@@ -13,9 +13,9 @@ BATCH = 1000
 
 
 async def scan(
-    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH
+    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH, start: int = 1
 ) -> AsyncIterator[Msg]:
-    """The messages stored now under `subjects`. The stream must allow direct gets.
+    """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
 
     At most `batch` messages are in memory at once.
     """
@@ -23,7 +23,6 @@ async def scan(
     inbox = connection.new_inbox()
     subscription = await connection.subscribe(inbox, arrived.put)
     try:
-        start = 1
         while True:
             body = {"seq": start, "batch": batch, "next_by_subj": subjects}
             await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
