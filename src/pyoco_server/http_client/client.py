@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from pyoco_server.http_client.answers import (
     Worker,
     is_terminal,
 )
+from pyoco_server.http_client.execution_calls import ExecutionCalls
 from pyoco_server.http_client.retrying import send_again_if_safe
 
 WATCH_SILENCE_SEC = 10.0
@@ -46,6 +48,7 @@ class PyocoHttpClient:
         headers = {api_key_header: api_key} if api_key else {}
         self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout)
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
+        self.executions = ExecutionCalls(self._call, self._event_stream, _pause)
 
     def submit_run(
         self,
@@ -171,7 +174,7 @@ class PyocoHttpClient:
                     if is_terminal(event):
                         return
             except httpx2.TransportError:
-                time.sleep(RECONNECT_PAUSE_SEC)
+                _pause()
             else:
                 if self._has_ended(run_id):
                     return
@@ -294,6 +297,11 @@ class PyocoHttpClient:
                 told: Any = {"event": event.event, "id": event.id, **data}
                 yield told
 
+    def _event_stream(
+        self, path: str, headers: dict[str, str]
+    ) -> AbstractContextManager[httpx2.Response]:
+        return self._http.stream("GET", path, headers=headers, timeout=self._watch_timeout)
+
     def _has_ended(self, run_id: str) -> bool:
         return is_terminal({"snapshot": self.get_run(run_id)})
 
@@ -311,6 +319,10 @@ class PyocoHttpClient:
             ) from error
         response.raise_for_status()
         return response
+
+
+def _pause() -> None:
+    time.sleep(RECONNECT_PAUSE_SEC)
 
 
 def _run(run_id: str, rest: str = "") -> str:
