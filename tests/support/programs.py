@@ -131,3 +131,9 @@ def _parent_of(pid: int) -> int | None:
 
 def name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def peak_memory_of(pid: int) -> int:
+    """In bytes: the most that the process ever had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
