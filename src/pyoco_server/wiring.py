@@ -26,6 +26,7 @@ from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
+from pyoco_server.jetstream.bootstrap_server import BootstrapNats
 from pyoco_server.jetstream.bucket_feed import BucketFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
@@ -41,6 +42,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 
 __all__ = [
+    "BootstrapNats",
     "Durability",
     "EmbeddedNats",
     "ExecutorSpec",

@@ -2,7 +2,8 @@
 
 from typing import Any, Literal
 
-from pyoco_server.cli.client_output import Client, Flag, Output, note, print_json, print_table
+from pyoco_server.cli.client_output import Client, note, print_json, print_table
+from pyoco_server.cli.options import Flag, Output
 
 _COLUMNS = ("state", "worker_id", "tags", "current_run_id", "last_run_status", "last_seen_at", "hidden")
 

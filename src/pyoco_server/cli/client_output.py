@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import httpx2
 from cyclopts import Parameter
@@ -16,8 +16,6 @@ from pyoco_server.cli.failures import fail
 from pyoco_server.http_client import PyocoHttpClient
 
 Client = Annotated[PyocoHttpClient, Parameter(parse=False)]
-Output = Literal["json", "table"]
-Flag = Annotated[bool, Parameter(negative="")]
 
 _COLOURS = {
     "RUNNING": "blue",

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pyoco_server.cli.client_output import Client, Flag, Output, note, print_json, print_table
+from pyoco_server.cli.client_output import Client, note, print_json, print_table
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
+from pyoco_server.cli.options import Flag, Output
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run, RunEvent

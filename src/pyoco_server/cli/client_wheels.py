@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_output import Client, Output, note, print_json, print_table
+from pyoco_server.cli.client_output import Client, note, print_json, print_table
+from pyoco_server.cli.options import Output
 from pyoco_server.domain.wheel_fit import Fit, fit_of
 from pyoco_server.domain.wheels import WheelName, read_tags
 from pyoco_server.errors import InvalidCliInput, InvalidRequest

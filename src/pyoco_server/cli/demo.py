@@ -23,7 +23,7 @@ from pyoco_server.logs import configure_logging
 
 HOST = "127.0.0.1"
 DATA = Path(".pyoco/demo")
-RESOLVER = "pyoco_server.engine.sample_flows:resolve"
+FLOWS = ("--flow-resolver", "pyoco_server.engine.sample_flows:resolve")
 PATIENCE_SEC = 60.0
 
 _MARKS = {
@@ -47,7 +47,7 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
         chosen = free_port(HOST, port if port is not None else 8000)
         url = f"http://{HOST}:{chosen}"
         console.print(f"[bold]NATS[/]       {describe_nats(config, nats)}")
-        worker = worker_child(config, RESOLVER, "demo-worker", worker_log)
+        worker = worker_child(config, FLOWS, "demo-worker", worker_log)
         async with running_stack(config, nats, HOST, chosen, worker) as serving:
             console.print(f"[bold]Gateway[/]    {url}   (log: {log_path})")
             run = await asyncio.to_thread(_show_a_run, console, url)
