@@ -22,7 +22,14 @@ class Programs:
         self.directory = directory
         self._mark = f"STARTED_BY_TEST={secrets.token_hex(8)}"
         name, _, value = self._mark.partition("=")
-        self.environ = {**os.environ, name: value, "NO_COLOR": "1", "COLUMNS": "120", **environ}
+        self.environ = {
+            **os.environ,
+            name: value,
+            "NO_COLOR": "1",
+            "COLUMNS": "120",
+            "LC_ALL": "C.UTF-8",
+            **environ,
+        }
 
     def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """To its end."""

@@ -10,10 +10,11 @@ import cyclopts
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.demo import run_demo
+from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
-from pyoco_server.cli.options import Flag
+from pyoco_server.cli.options import Flag, server_url
 from pyoco_server.cli.ports import require_free
 from pyoco_server.cli.stack import (
     Child,
@@ -158,6 +159,32 @@ def demo(*, stay: Flag = False, port: int | None = None) -> None:
     """
     with told_to_the_user():
         sys.exit(run(run_demo(stay=stay, port=port)))
+
+
+@app.command
+def doctor(
+    *,
+    server: str | None = None,
+    nats_url: str | None = None,
+    data_dir: Path = Path(".pyoco"),
+    json: Flag = False,
+) -> None:
+    """Look at this machine and the installation, and say what to do. Exit code 1: something has to be fixed.
+
+    Parameters
+    ----------
+    server
+        Address of the gateway (also: PYOCO_SERVER_URL). Default: http://127.0.0.1:8000
+    nats_url
+        The NATS to look at (also: PYOCO_NATS_URL). Default: the embedded one of --data-dir.
+    data_dir
+        Where the embedded NATS keeps its data.
+    json
+        For programs: the same in every language.
+    """
+    with told_to_the_user():
+        configure_logging(service="pyoco-server:doctor", level="CRITICAL", stream=sys.stderr)
+        sys.exit(show(examine(server_url(server), nats_url, data_dir), as_json=json))
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -104,6 +105,20 @@ class EmbeddedNats:
                 f"{self.directory} is in use by another pyoco-server: stop it, or choose another --data-dir"
             ) from error
         return lock
+
+
+def running_embedded_url(directory: Path) -> str | None:
+    """Where the server of a directory listens, if one is running there."""
+    try:
+        with (directory / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        written = (directory / "nats-server.conf").read_text()
+        found = re.search(r'^listen: "([^"]+)"', written, re.MULTILINE)
+        return f"nats://{found[1]}" if found else None
+    except OSError:
+        return None
+    return None
 
 
 def _binary() -> str:
