@@ -1,5 +1,6 @@
 """`pyoco-server`: start everything on one machine, or the gateway of a larger installation."""
 
+import shlex
 import signal
 import sys
 from contextlib import AbstractContextManager
@@ -12,6 +13,7 @@ from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.demo import run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
+from pyoco_server.cli.init import make_project
 from pyoco_server.cli.loop import run
 from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
 from pyoco_server.cli.options import Flag, server_url
@@ -159,6 +161,25 @@ def demo(*, stay: Flag = False, port: int | None = None) -> None:
     """
     with told_to_the_user():
         sys.exit(run(run_demo(stay=stay, port=port)))
+
+
+@app.command
+def init(directory: Path, /, *, force: Flag = False) -> None:
+    """Write a small project to start from: flows, a flow.yaml, a graph, a template, tests.
+
+    Parameters
+    ----------
+    directory
+        Where to; it is made if it is not there.
+    force
+        Also into a directory that is not empty; files of the same name are replaced.
+    """
+    with told_to_the_user():
+        written = make_project(directory, force=force)
+        print(texts.PROJECT_MADE(path=directory, count=len(written)))
+        for name in written:
+            print(f"  {name}")
+        print(texts.PROJECT_NEXT(path=shlex.quote(str(directory))))
 
 
 @app.command

@@ -61,6 +61,28 @@ FLOWS_OR_RESOLVER = Text(
     ja="--flow-resolver と --flows はどちらか一方だけ指定してください",
 )
 
+# init
+
+NOT_A_DIRECTORY = Text(
+    en="{path} is a file; name a directory, e.g. pyoco-server init my-project",
+    ja="{path} はファイルです。ディレクトリを指定してください。例: pyoco-server init my-project",
+)
+DIRECTORY_NOT_EMPTY = Text(
+    en="{path} is not empty ({names}): choose another directory, or add --force, which replaces files of the same name",
+    ja="{path} は空ではありません（{names}）。別のディレクトリにするか、--force を付けてください（同名のファイルは置き換えます）",
+)
+CANNOT_WRITE = Text(
+    en="{path} cannot be written ({reason}): choose a directory of yours",
+    ja="{path} に書き込めません（{reason}）。書き込めるディレクトリを指定してください",
+)
+PROJECT_MADE = Text(en="{path}: {count} files", ja="{path} に {count} 個のファイルを作成しました")
+PROJECT_NEXT = Text(
+    en="Next:\n  cd {path}\n  python -m pytest\n  pyoco-server up --with-worker --flows flows\n"
+    "and, in a second terminal:\n  pyoco-client submit --flow-name extract --wait",
+    ja="次に:\n  cd {path}\n  python -m pytest\n  pyoco-server up --with-worker --flows flows\n"
+    "別の端末で:\n  pyoco-client submit --flow-name extract --wait",
+)
+
 # Failures
 
 WHAT_IT_TAKES = Text(en="What it takes:  {command} --help", ja="使い方:  {command} --help")
