@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_fleet, client_runs, client_wheels
 from pyoco_server.cli.client_output import fail_http
+from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import run_app, told_to_the_user
 from pyoco_server.cli.options import server_url
 from pyoco_server.http_client import PyocoHttpClient
@@ -50,6 +51,9 @@ def launch(
                 sys.exit(command(*bound.args, **bound.kwargs) or 0)
             except httpx2.HTTPStatusError as error:
                 fail_http(error.response)
+
+
+add_completion(app)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 import cyclopts
 
 from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.demo import run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
@@ -206,6 +207,9 @@ def doctor(
     with told_to_the_user():
         configure_logging(service="pyoco-server:doctor", level="CRITICAL", stream=sys.stderr)
         sys.exit(show(examine(server_url(server), nats_url, data_dir), as_json=json))
+
+
+add_completion(app)
 
 
 def main() -> None:
