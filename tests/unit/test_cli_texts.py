@@ -8,6 +8,8 @@ from string import Formatter
 import pytest
 
 from pyoco_server import cli
+from pyoco_server.cli.client_output import ENTRIES
+from pyoco_server.cli.client_texts import ADVICE
 from pyoco_server.cli.language import Text, language
 
 CLI = Path(cli.__path__[0])
@@ -45,6 +47,14 @@ def test_every_message_is_used_with_the_values_that_it_names() -> None:
                 wrong += _misuse(node, node.func, modules, f"{path.name}:{node.lineno}")
     assert wrong == []
     assert sorted(set(TEXTS) - used) == []
+
+
+@pytest.mark.parametrize("err_id", ADVICE)
+def test_every_advice_is_for_an_error_that_exists_and_in_both_languages(err_id: str) -> None:
+    assert err_id in ENTRIES
+    assert ADVICE[err_id].en
+    assert ADVICE[err_id].ja
+    assert not placeholders(ADVICE[err_id].en + ADVICE[err_id].ja)
 
 
 def _texts_modules(tree: ast.Module) -> dict[str, str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_output import Client, note, print_json, print_table
+from pyoco_server.cli.client_output import Client, note, print_json
 from pyoco_server.cli.options import Output
+from pyoco_server.cli.tables import print_table
 from pyoco_server.domain.wheel_fit import Fit, fit_of
 from pyoco_server.domain.wheels import WheelName, read_tags
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
@@ -18,6 +19,9 @@ TASKS = "pyoco.tasks"
 _ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*(\s*:\s*[A-Za-z_][\w.]*)?(\s*\[.*\])?")
 
 _COLUMNS = ("name", "size_bytes", "tags", "modified", "sha256_hex")
+_EXPENDABLE = ("sha256_hex", "modified", "size_bytes", "tags")
+_HISTORY_COLUMNS = ("occurred_at", "action", "wheel_name", "tags", "by")
+_HISTORY_EXPENDABLE = ("by", "tags")
 
 
 def wheels(*, output: Output = "json", client: Client) -> None:
@@ -31,8 +35,10 @@ def wheels(*, output: Output = "json", client: Client) -> None:
     found: Any = client.list_wheels()
     if output == "json":
         print_json(found)
+    elif found:
+        print_table(found, _COLUMNS, _EXPENDABLE)
     else:
-        print_table(found, _COLUMNS)
+        note(texts.NO_WHEELS())
 
 
 def wheel_history(
@@ -40,6 +46,7 @@ def wheel_history(
     limit: int = 100,
     wheel_name: str | None = None,
     action: Literal["upload", "delete"] | None = None,
+    output: Output = "json",
     client: Client,
 ) -> None:
     """Print who registered and removed what, newest first.
@@ -52,8 +59,20 @@ def wheel_history(
         Only of this wheel.
     action
         Only uploads, or only deletions.
+    output
+        json for programs, table for people.
     """
-    print_json(client.list_wheel_history(limit, wheel_name, action))
+    events = client.list_wheel_history(limit, wheel_name, action)
+    if output == "json":
+        print_json(events)
+    elif events:
+        rows = [
+            {**event, "by": event["actor"]["api_key_id"] or event["source"]["remote_addr"]}
+            for event in events
+        ]
+        print_table(rows, _HISTORY_COLUMNS, _HISTORY_EXPENDABLE)
+    else:
+        note(texts.NOTHING_HAPPENED())
 
 
 def wheel_upload(*, wheel_file: Path, tags: str = "", replace: bool = True, client: Client) -> None:

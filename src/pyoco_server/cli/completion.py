@@ -11,13 +11,13 @@ def add_completion(app: cyclopts.App) -> None:
     """Adds `--install-completion` and `--show-completion SHELL`."""
 
     def show_completion(shell: Shell, /) -> None:
-        """Print the shell's completion script, e.g.  source <(… --show-completion bash)
+        """Print the completion script of a shell: bash, zsh or fish.
 
         Parameters
         ----------
         shell
             The shell it is for.
-        """  # noqa: D400
+        """
         print(app.generate_completion(shell=shell))
 
     app.register_install_completion_command(

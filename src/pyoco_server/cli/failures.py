@@ -19,8 +19,9 @@ def run_app(app: cyclopts.App, name: str | None = None) -> None:
     """Arguments that cannot be used end with 1, as every failure; the library alone would say 2."""
     try:
         app(exit_on_error=False)
-    except cyclopts.CycloptsError:  # it has been printed, with what is wrong
-        fail(texts.WHAT_IT_TAKES(command=name or app.name[0]))
+    except cyclopts.CycloptsError as error:  # it has been printed, with what is wrong
+        command = " ".join([name or app.name[0], *(error.command_chain or [])])
+        fail(texts.WHAT_IT_TAKES(command=command))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -132,7 +132,7 @@ async def _serve(
     async with running_stack(config, nats, host, port, worker) as serving:
         say(texts.HTTP_AT(url=f"http://{host}:{port}"))
         if worker is None:
-            command = f"pyoco-worker --flow-resolver flows.py:resolve{_where(config)}"
+            command = f"pyoco-worker --flows DIR{_where(config)}"
             say(texts.NO_WORKER_HERE(command=command))
         else:
             say(texts.WORKER_HERE(tag=config.default_tag))

@@ -16,16 +16,17 @@ ANOTHER_PROGRAM = Text(en="another program", ja="別のプログラム")
 
 NATS_YOURS = Text(en="{url} (yours; none was started)", ja="{url}（既存のもの。起動していません）")
 NATS_EMBEDDED = Text(
-    en="started here at {url}, data in {directory}, durability {durability}",
-    ja="ここで起動しました: {url}、データ {directory}、durability {durability}",
+    en="started here at {url}, data in {directory} ({durability})",
+    ja="ここで起動しました: {url}、データ {directory}（{durability}）",
 )
 NATS_BOOTSTRAPPED = Text(
-    en="started by nats-bootstrap at {url}, monitoring on port {http_port}, data in {directory}",
-    ja="nats-bootstrap で起動しました: {url}、監視ポート {http_port}、データ {directory}",
+    en="started by nats-bootstrap at {url}, monitoring on port {http_port},\n         data in {directory}",
+    ja="nats-bootstrap で起動しました: {url}、監視ポート {http_port}、\n         データ {directory}",
 )
 HTTP_AT = Text(en="HTTP     {url}   (API: {url}/docs)", ja="HTTP     {url}   （API: {url}/docs）")
 NO_WORKER_HERE = Text(
-    en="Worker   none here; start one:  {command}", ja="Worker   なし。起動するには:  {command}"
+    en="Worker   none here; start one:\n         {command}",
+    ja="Worker   なし。起動するには:\n         {command}",
 )
 WORKER_HERE = Text(en="Worker   on this machine, tag {tag}", ja="Worker   このマシンで起動、tag {tag}")
 CTRL_C_STOPS_IT = Text(en="Ctrl-C stops it.", ja="Ctrl-C で停止します。")
