@@ -17,6 +17,8 @@ from msgspec import Meta
 from pyoco_server.errors import ConfigError
 
 ENV_PREFIX = "PYOCO_"
+CLIENT_VARIABLES = frozenset({"PYOCO_SERVER_URL", "PYOCO_API_KEY"})
+"""What `pyoco-client` reads; settings of the gateway and the worker are fields below."""
 
 MAX_SECONDS = 9e9
 """JetStream counts nanoseconds in 64 bits; `inf` would be no number there."""
@@ -150,19 +152,41 @@ def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
     return bool(_texts(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
 
 
+def env_file(environ: Mapping[str, str] | None = None) -> Path | None:
+    """The .env file that is read; None when there is none, or it is not to be read."""
+    return _env_file(os.environ if environ is None else environ)
+
+
+def setting_names() -> list[str]:
+    """As environment variables."""
+    return [env_name(setting.name) for setting in fields(NatsBackendConfig)]
+
+
+def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Variables that look like settings and are none: mistyped, as a rule."""
+    known = {*setting_names(), *CLIENT_VARIABLES}
+    texts = _texts(os.environ if environ is None else environ)
+    return sorted(name for name in texts if name.startswith(ENV_PREFIX) and name not in known)
+
+
 def _texts(environ: Mapping[str, str]) -> dict[str, str]:
     return {**_dotenv(environ), **environ}
 
 
 def _dotenv(environ: Mapping[str, str]) -> dict[str, str]:
     """What the .env file adds. Real environment variables win over it."""
+    path = _env_file(environ)
+    if path is None:
+        return {}
+    return {key: value for key, value in dotenv_values(path).items() if value is not None}
+
+
+def _env_file(environ: Mapping[str, str]) -> Path | None:
     switches = _parse(
         NatsBackendConfig, {k: v for k, v in environ.items() if k in ("PYOCO_LOAD_DOTENV", "PYOCO_ENV_FILE")}
     )
     path = Path(switches.get("env_file", ".env"))
-    if not switches.get("load_dotenv", True) or not path.is_file():
-        return {}
-    return {key: value for key, value in dotenv_values(path).items() if value is not None}
+    return path if switches.get("load_dotenv", True) and path.is_file() else None
 
 
 def env_name(field_name: str) -> str:

@@ -28,13 +28,16 @@ from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
+from pyoco_server.jetstream.bootstrap_server import BootstrapNats
 from pyoco_server.jetstream.bucket_feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
-from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
+from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, running_embedded_url
 from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
+from pyoco_server.jetstream.inspection import NatsReport, inspect
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
+from pyoco_server.jetstream.server_process import find_binary as find_nats_server
 from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.task_logs import LogStream
 from pyoco_server.jetstream.undeliverable import JetStreamUndeliverable
@@ -46,12 +49,16 @@ from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.usecases.lease import LeaseRecord, decode_lease
 
 __all__ = [
+    "BootstrapNats",
     "Durability",
     "EmbeddedNats",
     "ExecutorSpec",
     "JetStreamBackend",
     "Limits",
+    "NatsReport",
     "ensure_resources",
+    "find_nats_server",
+    "inspect_nats",
     "new_api_key",
     "new_run_id",
     "new_salt",
@@ -60,6 +67,7 @@ __all__ = [
     "open_gateway_backend",
     "open_process_executors",
     "open_wheels",
+    "running_embedded_url",
     "without_credentials",
 ]
 
@@ -222,6 +230,12 @@ def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:
             **SnapshotTooLarge().ids,
         )
     return fitted.data
+
+
+async def inspect_nats(config: NatsBackendConfig) -> NatsReport:
+    """What is there, without changing it. Raises NatsUnavailable or IncompatibleNats."""
+    async with _connected(config, "pyoco-server doctor", patiently=False) as connection:
+        return await inspect(connection, config)
 
 
 async def ensure_resources(config: NatsBackendConfig | None = None) -> None:

@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from msgspec import Struct
 from packaging.tags import sys_tags
 
+from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
@@ -232,6 +233,9 @@ async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id
         except NatsUnavailable as error:
             log.warning("NATS is not there yet; trying again", action="worker.waiting", exc_info=error)
             await asyncio.sleep(CONNECT_RETRY_SEC)
+
+
+add_completion(app)
 
 
 def main() -> None:

@@ -130,6 +130,10 @@ class NatsConnection:
         return self._client.is_connected
 
     @property
+    def server_version(self) -> str:
+        return str(self._client.connected_server_version)
+
+    @property
     def max_payload(self) -> int:
         return self._client.max_payload
 
