@@ -111,6 +111,9 @@ class NatsBackendConfig:
     wheel_history_kv_bucket: Name = "pyoco_wheel_history"
     wheel_history_ttl_sec: SecondsOrNever = 7_776_000.0
 
+    # Executions
+    graphs_kv_bucket: Name = "pyoco_graphs"
+
     # Dashboard and .env
     dashboard_lang: Literal["auto", "ja", "en"] = "auto"
     load_dotenv: bool = True

@@ -259,6 +259,12 @@ class WheelSyncFailed(PyocoServerError):
     )
 
 
+class GraphNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        34, "graph not found", "graphが見つかりません", "The graph was not found", HTTPStatus.NOT_FOUND
+    )
+
+
 class ConfigError(Exception):
     """A setting cannot be used. The text names each key and value; nothing starts with it."""
 

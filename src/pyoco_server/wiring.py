@@ -29,6 +29,7 @@ from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
 from pyoco_server.jetstream.bucket_feed import BucketFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
+from pyoco_server.jetstream.graph_store import JetStreamGraphs
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
@@ -86,6 +87,7 @@ class JetStreamGatewayBackend(JetStreamBackend):
     claims: KvStore[Claim]
     wheels: WheelObjects
     wheel_history: WheelHistoryBucket
+    graphs: JetStreamGraphs
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     undeliverable: JetStreamUndeliverable
@@ -119,6 +121,11 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
             wire.encode,
             wire.decode_claim,
         )
+        graphs = JetStreamGraphs(
+            connection,
+            config.graphs_kv_bucket,
+            await stream_config(connection, f"KV_{config.graphs_kv_bucket}") or {},
+        )
         restore = partial(topology.ensure_resources, feeds, config)
         index = SqliteRunIndex(
             Path(config.read_model_path) if config.read_model_path else None,
@@ -130,6 +137,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                 claims=claims,
                 wheels=WheelObjects(objects, config.wheel_object_store_bucket),
                 wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
+                graphs=graphs,
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
                 undeliverable=JetStreamUndeliverable(feeds, config),

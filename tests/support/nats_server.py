@@ -33,6 +33,7 @@ def unique_config(url: str, **changes: Any) -> NatsBackendConfig:
         "logs_stream": f"LOGS_{unique}",
         "logs_subject_prefix": f"logs.{unique}",
         "wheel_history_kv_bucket": f"wheel_history_{unique}",
+        "graphs_kv_bucket": f"graphs_{unique}",
         "wheel_object_store_bucket": f"wheels_{unique}",
         "run_heartbeat_interval_sec": 0.1,
         "worker_heartbeat_interval_sec": 0.2,
@@ -56,6 +57,7 @@ def streams_of(config: NatsBackendConfig) -> list[str]:
         config.auth_kv_bucket,
         config.idempotency_kv_bucket,
         config.wheel_history_kv_bucket,
+        config.graphs_kv_bucket,
     )
     return [
         config.work_stream,

@@ -40,6 +40,7 @@ _ADVICE = {
     "ERR-PYOCO-0020": "Check the id: pyoco-client workers --scope all shows the workers there are.",
     "ERR-PYOCO-0022": "Raise the wheel's version and build it again.",
     "ERR-PYOCO-0023": "Check the name: pyoco-client wheels shows the wheels there are.",
+    "ERR-PYOCO-0034": "Check the id and the version: pyoco-client graphs list shows the graphs there are.",
 }
 
 

@@ -15,6 +15,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
+from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.follow_runs import FollowRuns
 from pyoco_server.usecases.follow_workers import FollowWorkers
 from pyoco_server.usecases.keep_cancels import KeepCancels
@@ -72,6 +73,7 @@ class UseCases:
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_run_id)
         self.list_workers = ListWorkers(self.follow_workers, backend.run_index, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
+        self.graphs = ManageGraphs(backend.graphs, clock)
 
     @property
     def is_caught_up(self) -> bool:

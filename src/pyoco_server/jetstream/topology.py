@@ -52,6 +52,7 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.auth_kv_bucket, "API key"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
         object_store(config.wheel_object_store_bucket, "wheel"),
+        kv_bucket(config.graphs_kv_bucket, "graph"),
     ]
 
 
