@@ -118,6 +118,7 @@ class NatsBackendConfig:
     executions_subject_prefix: Subject = "pyoco.exec"
     executions_kv_bucket: Name = "pyoco_executions"
     leases_kv_bucket: Name = "pyoco_leases"
+    graphs_kv_bucket: Name = "pyoco_graphs"
 
     # Dashboard and .env
     dashboard_lang: Literal["auto", "ja", "en"] = "auto"

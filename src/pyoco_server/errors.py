@@ -298,6 +298,12 @@ class IdempotencyConflict(CommandRejected):
         super().__init__("this Idempotency-Key was used with another request", "IDEMPOTENCY_KEY_REUSED")
 
 
+class GraphNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        34, "graph not found", "graphが見つかりません", "The graph was not found", HTTPStatus.NOT_FOUND
+    )
+
+
 class ConfigError(Exception):
     """A setting cannot be used. The text names each key and value; nothing starts with it."""
 

@@ -33,6 +33,7 @@ from pyoco_server.jetstream.bucket_feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, running_embedded_url
 from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
+from pyoco_server.jetstream.graph_store import JetStreamGraphs
 from pyoco_server.jetstream.inspection import NatsReport, inspect
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv_store import KvStore
@@ -100,6 +101,7 @@ class JetStreamGatewayBackend(JetStreamBackend):
     claims: KvStore[Claim]
     wheels: WheelObjects
     wheel_history: WheelHistoryBucket
+    graphs: JetStreamGraphs
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     undeliverable: JetStreamUndeliverable
@@ -145,6 +147,11 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                 ),
                 wheels=WheelObjects(objects, config.wheel_object_store_bucket),
                 wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
+                graphs=JetStreamGraphs(
+                    connection,
+                    config.graphs_kv_bucket,
+                    await stream_config(connection, f"KV_{config.graphs_kv_bucket}") or {},
+                ),
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
                 undeliverable=JetStreamUndeliverable(feeds, config),

@@ -183,7 +183,7 @@ async def test_a_rerun_from_failed_does_not_repeat_what_had_succeeded(executions
     await executions.until_node("e1", "approve", "WAITING")
     await executions.node("e1", "approve", "fail", error="no")
     await executions.until_ended("e1")
-    again = await executions.post("/executions/e1/rerun", 201, **{"from": "failed"})
+    again = await executions.post("/executions/e1/rerun", 201, None, **{"from": "failed"})
     assert (again["rerun_of"], again["nodes"]["book"]["output"]) == ("e1", 7)
     await executions.until_node(again["execution_id"], "approve", "WAITING")
     anew = await executions.post("/executions/e1/rerun", 201)

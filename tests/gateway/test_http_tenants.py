@@ -74,6 +74,9 @@ def test_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("POST", "/runs/batch"),
         ("POST", "/runs/yaml"),
         ("GET", "/metrics"),
+        ("GET", "/graphs"),
+        ("PUT", "/graphs/{graph_id}"),
+        ("GET", "/graphs/{graph_id}"),
     }
     assert {route for route in other_routes() if not route[1].startswith(SHARED)} == known
     assert len(routes_of_runs()) >= 5
@@ -102,7 +105,7 @@ async def test_every_route_asks_for_a_key_before_anything_else(
 ) -> None:
     """REQ-0016, ERR-PYOCO-0014: before the body is parsed, and before it is told what exists."""
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
-    where = path.format(run_id=RUN_ID, worker_id="w", wheel_name="w")
+    where = path.format(run_id=RUN_ID, worker_id="w", wheel_name="w", graph_id="g")
     answer = await tenants.gateway.client.request(method, where, content=b"{")
     assert (answer.status_code, answer.json()["err_id"]) == (401, "ERR-PYOCO-0014")
     wrong = {"X-API-Key": f"pyoco_key-a.{'x' * 43}"}

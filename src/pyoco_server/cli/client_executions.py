@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from pyoco_server.cli.client_output import Client, Flag, Output, note, print_json, print_table
+from pyoco_server.cli.client_output import Client, note, print_json
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
+from pyoco_server.cli.options import Flag, Output
+from pyoco_server.cli.tables import print_table
 from pyoco_server.errors import InvalidCliInput
 
 app = cyclopts.App(name="executions", help="Start executions of graphs, follow and command them.")
@@ -94,7 +96,7 @@ def get(execution_id: str, *, at_sequence: int | None = None, client: Client) ->
 
 
 @app.command(name="list")
-def list_executions(  # noqa: PLR0913 - the filters
+def list_executions(
     *,
     status: Literal["ACTIVE", "COMPLETED", "FAILED", "CANCELED"] | None = None,
     graph_id: str | None = None,
@@ -225,7 +227,7 @@ def command(
     idempotency_key: str | None = None,
     client: Client,
 ) -> None:
-    """Send any command: StartExecution, StartNode, ReportNodeProgress, SucceedNode, FailNode, …
+    """Send any command, such as StartExecution, StartNode, SucceedNode or FailNode.
 
     Parameters
     ----------
@@ -241,14 +243,10 @@ def command(
         With the same key it has an effect only once.
     """
     values = read_params(None, fields, field or ())
-    print_json(
-        client.executions.command(execution_id, name, idempotency_key=idempotency_key, **values)
-    )
+    print_json(client.executions.command(execution_id, name, idempotency_key=idempotency_key, **values))
 
 
-def waits(
-    *, cursor: str | None = None, limit: int = 50, output: Output = "json", client: Client
-) -> None:
+def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json", client: Client) -> None:
     """Print what waits for a person, oldest first.
 
     Parameters

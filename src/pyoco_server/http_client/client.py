@@ -1,5 +1,6 @@
 """`PyocoHttpClient`."""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +12,9 @@ import httpx2
 
 from pyoco_server.errors import CancelTimedOut, GatewayUnreachable
 from pyoco_server.http_client.answers import (
+    Graph,
+    GraphPage,
+    GraphSummary,
     LogLine,
     Run,
     RunEvent,
@@ -269,6 +273,34 @@ class PyocoHttpClient:
         deleted: dict[str, Any] = self._call("DELETE", _wheel(name), is_safe=False)
         return deleted
 
+    def put_graph(
+        self,
+        graph_id: str,
+        definition: str | bytes | Path | dict[str, Any],
+        *,
+        content_type: str | None = None,
+    ) -> GraphSummary:
+        """Register a graph: a definition, its text, or the path of a file.
+
+        Texts are YAML unless `content_type` says `application/json`, files unless they are called `*.json`.
+        A definition that is registered already keeps its version.
+        """
+        content, written_as = _graph_content(definition)
+        summary: GraphSummary = self._call(
+            "PUT", _graph(graph_id), content=content, headers={"Content-Type": content_type or written_as}
+        )
+        return summary
+
+    def get_graph(self, graph_id: str, version: int | None = None) -> Graph:
+        """The newest version, or the one that is named."""
+        graph: Graph = self._call("GET", _graph(graph_id), params=_given({"version": version}))
+        return graph
+
+    def list_graphs(self, cursor: str | None = None, limit: int | None = None) -> GraphPage:
+        """A page of the newest versions. `next_cursor` leads to the next one."""
+        page: GraphPage = self._call("GET", "/graphs", params=_given({"cursor": cursor, "limit": limit}))
+        return page
+
     def close(self) -> None:
         self._http.close()
 
@@ -297,9 +329,7 @@ class PyocoHttpClient:
                 told: Any = {"event": event.event, "id": event.id, **data}
                 yield told
 
-    def _event_stream(
-        self, path: str, headers: dict[str, str]
-    ) -> AbstractContextManager[httpx2.Response]:
+    def _event_stream(self, path: str, headers: dict[str, str]) -> AbstractContextManager[httpx2.Response]:
         return self._http.stream("GET", path, headers=headers, timeout=self._watch_timeout)
 
     def _has_ended(self, run_id: str) -> bool:
@@ -332,6 +362,20 @@ def _run(run_id: str, rest: str = "") -> str:
 
 def _wheel(name: str) -> str:
     return f"/wheels/{quote(name, safe='')}"
+
+
+def _graph(graph_id: str) -> str:
+    return f"/graphs/{quote(graph_id, safe='')}"
+
+
+def _graph_content(definition: str | bytes | Path | dict[str, Any]) -> tuple[str | bytes, str]:
+    """What is sent, and what it is."""
+    if isinstance(definition, dict):
+        return json.dumps(definition), "application/json"
+    if isinstance(definition, Path):
+        is_json = definition.suffix.lower() == ".json"
+        return definition.read_bytes(), "application/json" if is_json else "application/yaml"
+    return definition, "application/yaml"
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

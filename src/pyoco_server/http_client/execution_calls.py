@@ -48,9 +48,7 @@ class ExecutionCalls:
 
     def get(self, execution_id: str, at_sequence: int | None = None) -> Answer:
         """The state now, or exactly as it was after an event."""
-        answer: Answer = self._call(
-            "GET", _path(execution_id), params=_given({"at_sequence": at_sequence})
-        )
+        answer: Answer = self._call("GET", _path(execution_id), params=_given({"at_sequence": at_sequence}))
         return answer
 
     def list(
@@ -101,9 +99,7 @@ class ExecutionCalls:
         self, execution_id: str, command: str, *, idempotency_key: str | None = None, **fields: Any
     ) -> Answer:
         """Any of the commands, with its fields."""
-        return self._post(
-            _path(execution_id, "/commands"), {"command": command, **fields}, idempotency_key
-        )
+        return self._post(_path(execution_id, "/commands"), {"command": command, **fields}, idempotency_key)
 
     def cancel(self, execution_id: str, reason: str | None = None) -> Answer:
         answer: Answer = self._call("POST", _path(execution_id, "/cancel"), json=_given({"reason": reason}))

@@ -56,6 +56,7 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kept_stream(config.executions_stream, "execution log", config.executions_subject_prefix),
         kv_bucket(config.executions_kv_bucket, "execution state"),
         kv_bucket(config.leases_kv_bucket, "lease"),
+        kv_bucket(config.graphs_kv_bucket, "graph"),
     ]
 
 

@@ -20,7 +20,7 @@ from pyoco_server.domain.suggestions import nearest
 MAX_LENGTH = 1_000
 MAX_DEPTH = 100
 """Of what a condition reads: the library recurses in C, where too deep is a crash."""
-MAX_LOOPED = 1_000
+MAX_LOOPED = 500
 """Values, and hundreds of characters, that an expression with a loop may read: its cost is their square."""
 LOOPS = frozenset({"all", "exists", "exists_one", "filter"})
 
