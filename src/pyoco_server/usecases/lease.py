@@ -61,8 +61,7 @@ class Lease:
                 await self._keep(working)
             finally:
                 working.cancel()
-                with suppress(asyncio.CancelledError):
-                    await working
+                await asyncio.wait({working})
                 await self._give_back()
             log.warning("lost to another", action="lease.lost", lease=self._name, holder=self._holder)
 

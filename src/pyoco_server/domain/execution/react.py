@@ -20,6 +20,8 @@ from pyoco_server.domain.execution.graphs import Graph, GraphNode, JoinPolicy, N
 from pyoco_server.domain.execution.state import Execution, NodeState, NodeStatus, Phase
 from pyoco_server.domain.runs import RunStatus
 
+MAX_WAIT_KEY: Final = 256
+MAX_PROMPT: Final = 4_000
 SIBLING_FAILED: Final = "another node failed"
 NOT_NEEDED: Final = "the join has passed without this branch"
 
@@ -30,6 +32,8 @@ class RunFact(Struct, frozen=True):
     status: RunStatus
     result: Any = None
     error: str | None = None
+    code: str = "RUN_FAILED"
+    """Of the failure, if it is one."""
 
 
 class DispatchRun(Struct, frozen=True, kw_only=True):
@@ -291,11 +295,15 @@ class _Reacting:
         except templates.TemplateFailed as error:
             self._fail_begun(node_id, e.Failure(str(error), "TEMPLATE_FAILED"))
             return
+        if key is not None and len(str(key)) > MAX_WAIT_KEY:
+            text = f"wait_key: {len(str(key))} characters; at most {MAX_WAIT_KEY} are allowed"
+            self._fail_begun(node_id, e.Failure(text, "TEMPLATE_FAILED"))
+            return
         self._emit(
             e.NodeWaiting(
                 node_id=node_id,
                 wait_key=None if key is None else str(key),
-                prompt=None if prompt is None else str(prompt),
+                prompt=None if prompt is None else e.shortened(str(prompt), MAX_PROMPT),
                 deadline=_plus(self._now, spec.timeout_sec),
             )
         )
@@ -355,8 +363,9 @@ class _Reacting:
 
     def _finish_cancel(self) -> None:
         reason = self._state.cancel_reason
+        of_nodes = e.shortened(reason or CANCELED, e.MAX_REASON)
         for node_id, node in self._nodes(NodeStatus.IDLE, NodeStatus.READY, NodeStatus.WAITING):
-            self._emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or reason or CANCELED))
+            self._emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or of_nodes))
         self._end_stopped()
         if not self._nodes(NodeStatus.RUNNING):
             self._emit(e.ExecutionCanceled(reason=reason))
@@ -419,4 +428,4 @@ def _plus(at: float | None, seconds: float | None) -> float | None:
 def _failure(fact: RunFact) -> e.Failure:
     if fact.status is RunStatus.CANCELLED:
         return e.Failure("its run was cancelled", "RUN_CANCELLED")
-    return e.Failure(fact.error or "its run failed", "RUN_FAILED")
+    return e.Failure(e.shortened(fact.error or "its run failed", e.MAX_ERROR), fact.code)

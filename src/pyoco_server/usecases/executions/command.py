@@ -168,6 +168,7 @@ class CommandExecution:
         events = [
             event
             async for logged, _ in self._log.read(execution_id)
+            if logged is not None
             for event in logged.commit.events()
             if event.sequence <= known.version
         ]

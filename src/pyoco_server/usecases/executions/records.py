@@ -9,8 +9,10 @@ from pyoco_server.domain.execution.records import (
     ExecutionRecord,
     LoggedCommit,
     advance,
+    replace,
     summarise,
 )
+from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.executions.ports import ExecutionCache, ExecutionIndex, ExecutionLog
@@ -119,13 +121,26 @@ class ExecutionRecords:
         self._memory.clear()
 
     async def _cached(self, execution_id: str) -> Versioned[ExecutionRecord] | None:
-        return await self._cache.get(execution_id)
+        """A cache that cannot be read is as good as none: the log has it all."""
+        try:
+            return await self._cache.get(execution_id)
+        except (NatsUnavailable, Unreadable) as error:
+            log.warning(
+                "the state of an execution is not in its cache; it is folded from the log",
+                action="execution.not_cached",
+                execution_id=execution_id,
+                exc_info=error,
+            )
+            return None
 
     async def _caught_up(self, execution_id: str, record: ExecutionRecord | None) -> ExecutionRecord | None:
         after = Revision(0 if record is None else record.log_revision)
         start = record
         async for logged, revision in self._log.read(execution_id, after):
-            record = advance(record, logged.commit, revision)
+            if logged is not None:
+                record = advance(record, logged.commit, revision)
+            elif record is not None:  # the log goes on behind it, so its place counts
+                record = replace(record, log_revision=revision)
         if record is not None and record is not start:
             held = self._memory.get(execution_id)
             self._remember(execution_id, _Held(record, None if held is None else held.cached))
