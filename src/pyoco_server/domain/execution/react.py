@@ -414,11 +414,14 @@ class _Reacting:
         ]
 
     def _may_go_on(self, run_id: str) -> bool:
-        """Whether a run is worth a cancel: one of which nothing is known is."""
+        """Whether a run is worth a cancel: one of which nothing is known is.
+
+        So is one that is CANCELLING: who asked for it may have died before it ended a run without a worker.
+        """
         if run_id not in self._runs:
             return True
         fact = self._runs[run_id]
-        return fact is not None and fact.status in (RunStatus.PENDING, RunStatus.RUNNING)
+        return fact is not None and not fact.status.is_terminal
 
 
 def _plus(at: float | None, seconds: float | None) -> float | None:
