@@ -1,12 +1,14 @@
 """`pyoco-client executions …`, and the inbox: `waits` and `resume`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
 
+from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import Client, note, print_json
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
@@ -127,9 +129,9 @@ def list_executions(
     if output == "json":
         print_json(page)
     elif page["items"]:
-        print_table(page["items"], _COLUMNS)
+        _print_page(page, _COLUMNS)
     else:
-        note("no executions; start one with: pyoco-client executions create GRAPH_ID")
+        note(texts.NO_EXECUTIONS())
 
 
 @app.command
@@ -262,9 +264,9 @@ def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json"
     if output == "json":
         print_json(page)
     elif page["items"]:
-        print_table(page["items"], _WAIT_COLUMNS)
+        _print_page(page, _WAIT_COLUMNS)
     else:
-        note("nothing waits for you")
+        note(texts.NOTHING_WAITS())
 
 
 def resume(
@@ -284,6 +286,12 @@ def resume(
         The node's wait_key, if it has one.
     """
     print_json(client.executions.resume(execution_id, node_id, _json(data), key))
+
+
+def _print_page(page: dict[str, Any], columns: Sequence[str]) -> None:
+    print_table(page["items"], columns)
+    if page["next_cursor"] is not None:
+        note(texts.MORE(cursor=page["next_cursor"]))
 
 
 def _json(text: str | None) -> Any:
