@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pyoco_server.domain.execution.codec import event_view
 from pyoco_server.domain.execution.commands import COMMANDS, read_command, snake_case
 from pyoco_server.domain.execution.events import Actor, ActorKind, Event
-from pyoco_server.domain.execution.state import Execution, ExecutionStatus
+from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import (
     CommandRejected,
@@ -135,13 +135,9 @@ def _correlation_id(request: Request) -> str | None:
     return found
 
 
-def _view(request: Request, state: Execution) -> Response:
-    statuses = _level(request).orchestrate.statuses(state.execution_id)
-    return json_response(execution_view(state, statuses))
-
-
-def _answer(request: Request, done: Commanded, status: int = 200) -> Response:
-    response = _view(request, done.state)
+def _answer(done: Commanded, status: int = 200) -> Response:
+    """Without what goes on meanwhile, so that a repeat can be answered the same."""
+    response = json_response(execution_view(done.state, {}))
     response.status_code = status
     if done.is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
@@ -172,7 +168,7 @@ async def _create(request: Request, wanted: CreateExecutionRequest, body_size: i
         correlation_id=_correlation_id(request) or wanted.correlation_id,
     )
     actor = _actor(caller) if wanted.actor is None else Actor(wanted.actor.kind, wanted.actor.id)
-    return _answer(request, await _level(request).create(new, caller, actor, _key(request)), 201)
+    return _answer(await _level(request).create(new, caller, actor, _key(request)), 201)
 
 
 def _check_size(name: str, value: Any, body_size: int) -> None:
@@ -217,10 +213,11 @@ async def list_waits(
 async def get_execution(
     request: Request, execution_id: str, at_sequence: Annotated[int | None, Query(ge=1)] = None
 ) -> Response:
-    read, caller = _level(request).read, caller_of(request)
-    if at_sequence is None:
-        return _view(request, await read.state(execution_id, caller))
-    return json_response(execution_view(await read.state_at(execution_id, at_sequence, caller), {}))
+    level, caller = _level(request), caller_of(request)
+    if at_sequence is not None:
+        return json_response(execution_view(await level.read.state_at(execution_id, at_sequence, caller), {}))
+    state = await level.read.state(execution_id, caller)
+    return json_response(execution_view(state, level.orchestrate.statuses(execution_id)))
 
 
 @router.get(
@@ -318,7 +315,7 @@ async def rerun_execution(request: Request, execution_id: str) -> Response:
         _key(request),
         _correlation_id(request),
     )
-    return _answer(request, done, 201)
+    return _answer(done, 201)
 
 
 def _command_of_execution(name: str) -> Callable[..., Awaitable[Response]]:
@@ -371,4 +368,4 @@ async def _command(request: Request, execution_id: str, name: str, fields: dict[
     if header is not None:
         values["correlation_id"] = header
     command = read_command(name, values, _actor(caller))
-    return _answer(request, await _level(request).command(execution_id, command, caller, _key(request)))
+    return _answer(await _level(request).command(execution_id, command, caller, _key(request)))

@@ -41,6 +41,8 @@ class NodeRuns:
     async def read(self, run_ids: Iterable[str]) -> dict[str, RunFact | None]:
         """What the store has of them. One whose dispatch was cut off gets its job."""
         wanted = list(run_ids)
+        if not wanted:
+            return {}
         found = await asyncio.gather(*(self._runs.get(run_id) for run_id in wanted))
         await asyncio.gather(
             *(self._mend(run) for run in found if run is not None and run.value.status is RunStatus.PENDING)

@@ -18,6 +18,7 @@ from pyoco_server.domain.execution.state import Execution, NodeStatus
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.executions.ends import EndMeter, tell_if_ended
 from pyoco_server.usecases.executions.live_runs import LiveRuns, fact_of
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.ports import ExecutionIndex, Graphs
@@ -35,9 +36,8 @@ LONGEST_TIMER_SEC = 3_600.0
 """A deadline may be years away; the clocks of the loop and of the wall need not agree for so long."""
 
 
-class OrchestratorMeter(Protocol):
+class OrchestratorMeter(EndMeter, Protocol):
     def attended(self, lag_sec: float) -> None: ...
-    def execution_ended(self, status: str) -> None: ...
 
 
 class _Due(Struct):
@@ -192,29 +192,34 @@ class Orchestrate:
         for _ in range(MAX_TRIES):
             if record is None:
                 return
-            state = record.state
-            graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
-            runs = {**await self._node_runs.read(self._runs_to_read(state, due)), **due.runs}
-            reaction = react(state, graph, runs, self._clock(), self._grace_sec)
             try:
-                record, is_whole = await self._append(record, reaction)
+                record, is_done = await self._step(record, due)
             except WrongRevision:
                 due.look_at_all = True  # whoever was faster may be gone before it does what it wrote
                 record = await self._records.fresh(execution_id)
                 continue
-            if not is_whole:
-                due.look_at_all = True  # what follows from the part that is appended is to be done, too
-                continue
-            refused = await self._carry_out(record, reaction)
-            wake_at = reaction.wake_at
-            self._later(execution_id, None if wake_at is None else wake_at - self._clock())
-            if reaction.events:
-                await self._records.save(record)
-                self._say_if_ended(record.state)
-            if not refused:
+            if is_done:
                 return
-            due.runs.update(refused)
         raise NatsUnavailable("too many writers on this execution")
+
+    async def _step(self, known: ExecutionRecord, due: _Due) -> tuple[ExecutionRecord, bool]:
+        """The record after one look, and whether all is said and done."""
+        state = known.state
+        graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
+        runs = {**await self._node_runs.read(self._runs_to_read(state, due)), **due.runs}
+        reaction = react(state, graph, runs, self._clock(), self._grace_sec)
+        record, is_whole = await self._append(known, reaction)
+        tell_if_ended(self._meter, state, record.state)
+        if not is_whole:
+            due.look_at_all = True  # what follows from the part that is appended is to be done, too
+            return record, False
+        refused = await self._carry_out(record, reaction)
+        due.runs.update(refused)
+        wake_at = reaction.wake_at
+        self._later(state.execution_id, None if wake_at is None else wake_at - self._clock())
+        if reaction.events:
+            await self._records.save(record)
+        return record, not refused
 
     def _runs_to_read(self, state: Execution, due: _Due) -> set[str]:
         """Of nodes for which somebody else has spoken; or all that go on, whether a node waits or not."""
@@ -296,18 +301,6 @@ class Orchestrate:
     def _look_again(self, execution_id: str) -> None:
         self._timers.pop(execution_id, None)
         self._want(execution_id)
-
-    def _say_if_ended(self, state: Execution) -> None:
-        if not state.is_terminal:
-            return
-        self._meter.execution_ended(state.status.value)
-        log.info(
-            "execution ended",
-            action="execution.ended",
-            execution_id=state.execution_id,
-            graph_id=state.graph_id,
-            status=state.status.value,
-        )
 
 
 def _nodes_of(commit: Commit) -> Iterable[str]:
