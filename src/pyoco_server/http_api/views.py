@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from fastapi import Response
 
-from pyoco_server.domain.execution.state import Execution
+from pyoco_server.domain.execution.state import Execution, NodeState
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.usecases.list_runs import RunPage
 from pyoco_server.usecases.read_run import RunView
@@ -44,10 +44,13 @@ def execution_view(state: Execution, run_statuses: Mapping[str, RunStatus]) -> d
     """
     fields = msgspec.structs.asdict(state)
     fields["phase"] = state.phase
-    fields["nodes"] = {
-        node_id: {**msgspec.structs.asdict(node), "run_status": run_statuses.get(node.run_id or "")}
-        for node_id, node in state.nodes.items()
-    }
+    fields["nodes"] = {node_id: _node_view(node, run_statuses) for node_id, node in state.nodes.items()}
+    return fields
+
+
+def _node_view(node: NodeState, run_statuses: Mapping[str, RunStatus]) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(node)
+    fields["run_status"] = run_statuses.get(node.run_id) if node.run_id is not None else None
     return fields
 
 

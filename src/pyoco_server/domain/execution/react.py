@@ -6,6 +6,7 @@ loser are refused by the log, the runs' ids follow from (execution, node, attemp
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
@@ -60,6 +61,7 @@ class Reaction(Struct, frozen=True, kw_only=True):
     """When time alone would change the answer."""
 
 
+@lru_cache(maxsize=4_096)
 def run_id_of(execution_id: str, node_id: str, attempt: int) -> str:
     return str(uuid5(NAMESPACE_URL, f"pyoco:run:{execution_id}:{node_id}:{attempt}"))
 

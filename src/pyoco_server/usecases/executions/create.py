@@ -142,7 +142,6 @@ class CreateExecutions:
         except WrongRevision:
             raise self._rejected(execution_id, wanted) from None
         self._nudge(commit)
-        await self._records.save(record)
         log.info(
             "execution created",
             action="execution.created",

@@ -218,7 +218,7 @@ class Orchestrate:
         wake_at = reaction.wake_at
         self._later(state.execution_id, None if wake_at is None else wake_at - self._clock())
         if reaction.events:
-            await self._records.save(record)
+            await self._records.save_if_far(record)
         return record, not refused
 
     def _runs_to_read(self, state: Execution, due: _Due) -> set[str]:
