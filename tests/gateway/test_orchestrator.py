@@ -1,6 +1,7 @@
 """F2: the orchestrator, dead after any of its steps. Another goes on; nothing is done twice or never."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,10 +14,13 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
+from pyoco_server.domain.jobs import Submission, accept, pending
+from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.lease import decode_lease
-from pyoco_server.wiring import new_thread_executors
+from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.wiring import new_run_id, new_thread_executors
 from pyoco_server.worker.worker import Worker
 from support import flows
 from support.dying import Fuse, mortal
@@ -202,3 +206,45 @@ async def test_two_orchestrators_at_once_do_everything_once(count: int) -> None:
 
 def _with_own_lease(backend: MemoryGatewayBackend) -> MemoryGatewayBackend:
     return replace(backend, leases=MemoryStore(wire.encode, decode_lease))
+
+
+async def test_a_run_that_somebody_else_left_without_its_job_gets_it_once() -> None:
+    async with open_memory_gateway_backend(CONFIG) as backend:
+        published = Published(backend)
+        submit_run = SubmitRun(backend.runs, backend.queue, time.time, new_run_id)
+        job = accept(Submission(flow_name="f", tag="default"), new_run_id(), time.time())
+        await backend.runs.create(job.run_id, pending(job))
+        for _ in range(2):
+            await submit_run.place_derived(job)
+    assert published.jobs == {job.run_id: 1}
+
+
+class Stumbling:
+    """A queue that refuses its first job at once, and its second one late: when the first is tried again."""
+
+    def __init__(self, backend: MemoryGatewayBackend) -> None:
+        self._publish = backend.queue.publish
+        self._calls = 0
+        self._is_tried_again = asyncio.Event()
+        backend.queue.publish = self._stumbling  # type: ignore[method-assign]
+
+    async def _stumbling(self, *arguments: Any, **options: Any) -> bool:
+        self._calls += 1
+        match self._calls:
+            case 1:
+                raise NatsUnavailable("the first one")
+            case 2:
+                await asyncio.wait({asyncio.ensure_future(self._is_tried_again.wait())}, timeout=2)
+                raise NatsUnavailable("the second one, late")
+        self._is_tried_again.set()
+        return await self._publish(*arguments, **options)
+
+
+async def test_of_two_runs_that_cannot_be_placed_at_once_both_are_placed() -> None:
+    async with open_memory_gateway_backend(CONFIG) as backend, on_backend(backend, CONFIG) as gateway:
+        Stumbling(backend)
+        executions = Executions(gateway.client)
+        both = {"split": {"type": "fork"}, "left": task(), "right": task()}
+        await executions.register("g", graph(both, "split left", "split right"))
+        await executions.create("g", execution_id="e")
+        await until(backend.queue.run_ids, lambda placed: len(placed) == 2)

@@ -5,8 +5,8 @@ again; what was appended but not done is done then, what was done is seen to be 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol, cast
 
 from msgspec import Struct, field
 
@@ -206,7 +206,7 @@ class Orchestrate:
         """The record after one look, and whether all is said and done."""
         state = known.state
         graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
-        runs = {**await self._node_runs.read(self._runs_to_read(state, due)), **due.runs}
+        runs = {**due.runs, **await self._node_runs.read(self._runs_to_read(state, due))}
         reaction = react(state, graph, runs, self._clock(), self._grace_sec)
         record, is_whole = await self._append(known, reaction)
         tell_if_ended(self._meter, state, record.state)
@@ -234,7 +234,7 @@ class Orchestrate:
         }
         if due.look_at_all:
             wanted.update(self._live.of(state.execution_id))
-        return {run_id for run_id in wanted if run_id not in due.runs}
+        return {run_id for run_id in wanted if not _has_ended(due.runs.get(run_id))}
 
     async def _append(self, record: ExecutionRecord, reaction: Reaction) -> tuple[ExecutionRecord, bool]:
         """The record with the events, and whether these are all of them: a part, if they are too large."""
@@ -281,7 +281,7 @@ class Orchestrate:
             *(self._node_runs.dispatch(state, wanted) for wanted in reaction.dispatches),
             *(self._node_runs.cancel(state, unwanted) for unwanted in reaction.cancels),
         ]
-        answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
+        answers = [await work[0]] if len(work) == 1 else await _all_of(work)
         return {
             wanted.run_id: refusal
             for wanted, refusal in zip(reaction.dispatches, answers, strict=False)
@@ -301,6 +301,20 @@ class Orchestrate:
     def _look_again(self, execution_id: str) -> None:
         self._timers.pop(execution_id, None)
         self._want(execution_id)
+
+
+def _has_ended(fact: RunFact | None) -> bool:
+    """What else was heard of a run does not say whether it has its job."""
+    return fact is not None and fact.status.is_terminal
+
+
+async def _all_of(work: Sequence[Awaitable[RunFact | None]]) -> list[RunFact | None]:
+    """When this raises, nothing of the work goes on behind the back of whoever tries again."""
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return cast("list[RunFact | None]", answers)
 
 
 def _nodes_of(commit: Commit) -> Iterable[str]:
