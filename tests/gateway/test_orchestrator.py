@@ -18,12 +18,13 @@ from pyoco_server.domain.jobs import Submission, accept, pending
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.usecases.executions import orchestrate
 from pyoco_server.usecases.lease import decode_lease
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_run_id, new_thread_executors
 from pyoco_server.worker.worker import Worker
 from support import flows
-from support.dying import Fuse, mortal
+from support.dying import Fuse, Stumble, mortal
 from support.executions import Executions, attempts_in, fork_of, graph, task
 from support.gateway import on_backend, own_picture
 from support.waiting import until
@@ -85,15 +86,15 @@ class Outcome(msgspec.Struct):
     calls: list[str]
 
 
-async def carried_out(definition: dict[str, Any], drive: Drive, dies_after: int | None) -> Outcome:
+async def carried_out(definition: dict[str, Any], drive: Drive, fuse: Fuse) -> Outcome:
     """The client asks a gateway that dies, and then, with the same key, one that does not."""
-    fuse = Fuse(dies_after)
     async with open_memory_gateway_backend(CONFIG) as backend, working(backend):
         published = Published(backend)
         async with on_backend(mortal(backend, fuse), CONFIG) as first:
             executions = Executions(first.client)
             await executions.register("g", definition)
             await drive(executions)
+            await until(lambda: _has_been_created(backend, fuse, executions, drive))
             await until(lambda: _has_ended(backend, fuse))
         if (lease := await backend.leases.get("orchestrator")) is not None:
             await backend.leases.remove("orchestrator", lease.revision)  # as its silence would have it
@@ -103,6 +104,16 @@ async def carried_out(definition: dict[str, Any], drive: Drive, dies_after: int 
             state = await executions.until_ended("e")
             runs = await until(lambda: _runs(second.client), _all_ended)
             return Outcome(state, await executions.events("e"), dict(published.jobs), runs, fuse.calls)
+
+
+async def _has_been_created(
+    backend: MemoryGatewayBackend, fuse: Fuse, executions: Executions, drive: Drive
+) -> bool:
+    """A client that had no answer asks again."""
+    if fuse.is_blown or [logged async for logged, _ in backend.execution_log.read("e")]:
+        return True
+    await drive(executions)
+    return False
 
 
 async def _has_ended(backend: MemoryGatewayBackend, fuse: Fuse) -> bool:
@@ -138,13 +149,26 @@ def check(outcome: Outcome, died: str) -> None:
 async def dead_after_each_step(
     definition: dict[str, Any], drive: Drive, is_right: Callable[[Outcome], bool]
 ) -> None:
-    whole = await carried_out(definition, drive, None)
+    whole = await carried_out(definition, drive, Fuse())
     check(whole, "nobody died")
     assert is_right(whole), whole.state
     for step, call in enumerate(whole.calls, start=1):
-        outcome = await carried_out(definition, drive, step)
+        outcome = await carried_out(definition, drive, Fuse(step))
         check(outcome, f"died after step {step}, {call}")
         assert is_right(outcome), (f"died after step {step}, {call}", outcome.state)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_any_call_may_have_no_answer(monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
+    """It goes on in the same process, at the next look."""
+    monkeypatch.setattr(orchestrate, "RETRY_SEC", 0.05)
+    definition = fork_of(params={"n": "${input.n}"})
+    whole = await carried_out(definition, create, Fuse())
+    for step, call in enumerate(whole.calls, start=1):
+        outcome = await carried_out(definition, create, Stumble(step, is_done=is_done))
+        check(outcome, f"no answer to step {step}, {call}")
+        assert outcome.state["status"] == "COMPLETED", (step, call, outcome.state)
+        assert len(outcome.runs) == len(outcome.jobs) == 3, (step, call)
 
 
 async def test_each_run_is_dispatched_once_whichever_step_was_the_last() -> None:

@@ -13,16 +13,40 @@ class Fuse:
     """Counts the calls that change something, and blows after one of them: it was done, nobody heard."""
 
     def __init__(self, after: int | None = None) -> None:
-        self.after = after
+        self._after = after
         self.calls: list[str] = []
 
     @property
     def is_blown(self) -> bool:
-        return self.after is not None and len(self.calls) >= self.after
+        return self._after is not None and len(self.calls) >= self._after
 
-    def check(self) -> None:
+    def if_dead(self) -> None:
         if self.is_blown:
             raise NatsUnavailable("this process is dead")
+
+    def before(self) -> None:
+        """A call that changes something is about to be made."""
+
+    def after_it(self) -> None:
+        self.if_dead()
+
+
+class Stumble(Fuse):
+    """The process lives on, but one call has no answer. It was done, or it was not."""
+
+    def __init__(self, at: int, *, is_done: bool) -> None:
+        super().__init__()
+        self._at = at
+        self._is_done = is_done
+
+    def before(self) -> None:
+        if not self._is_done and len(self.calls) + 1 == self._at:
+            self.calls.append("lost")
+            raise NatsUnavailable("this call was lost")
+
+    def after_it(self) -> None:
+        if self._is_done and len(self.calls) == self._at:
+            raise NatsUnavailable("the answer was lost")
 
 
 class _Mortal:
@@ -42,11 +66,13 @@ class _Mortal:
 
     def _calling(self, call: Callable[..., Any], name: str) -> Any:
         async def called(*arguments: Any, **options: Any) -> Any:
-            self._fuse.check()
+            self._fuse.if_dead()
+            if name not in self._counted:
+                return await call(*arguments, **options)
+            self._fuse.before()
             answer = await call(*arguments, **options)
-            if name in self._counted:
-                self._fuse.calls.append(f"{self._name}.{name}")
-                self._fuse.check()
+            self._fuse.calls.append(f"{self._name}.{name}")
+            self._fuse.after_it()
             return answer
 
         return called
@@ -54,7 +80,7 @@ class _Mortal:
     def _reading(self, read: Callable[..., Any]) -> Any:
         async def entries(*arguments: Any, **options: Any) -> Any:
             async for entry in read(*arguments, **options):
-                self._fuse.check()
+                self._fuse.if_dead()
                 yield entry
 
         return entries
