@@ -16,8 +16,8 @@ CLIENT = [
     "tasks RUN",
     "list --status FAILED --flow f --tag t --full --limit 5 --output json",
     "list --output table",
-    "list-vnext --status FAILED --flow f --tag t --full --limit 5 --updated-after 1.5 --cursor c "
-    "--workflow-yaml-sha256 s --output table",
+    "list-vnext --status FAILED --flow f --tag t --full --limit 5",
+    "list-vnext --updated-after 1.5 --cursor c --workflow-yaml-sha256 s --output table",
     "watch RUN --records --since 1 --timeout-sec 2 --max-events 3 --until-terminal --output json",
     "watch RUN --output status",
     "cancel --run-id RUN --wait --timeout-sec 5",
@@ -38,8 +38,8 @@ SERVER = [
     "doctor",
 ]
 WORKER = [
-    "--nats-url u --tags a,b --worker-id w --flow-resolver m:f --wheel-sync --wheel-sync-dir d "
-    "--wheel-sync-interval-sec 1 --wheel-install-timeout-sec 2 --poll-timeout 3 --run-once",
+    "--nats-url u --tags a,b --worker-id w --flow-resolver m:f --poll-timeout 3 --run-once",
+    "--wheel-sync --wheel-sync-dir d --wheel-sync-interval-sec 1 --wheel-install-timeout-sec 2",
     "--flow-resolver path/file.py:f --no-wheel-sync",
 ]
 ADMIN = ["api-key create --tenant t", "api-key list", "api-key revoke --key-id k"]
