@@ -113,6 +113,13 @@ class NatsBackendConfig:
     wheel_history_kv_bucket: Name = "pyoco_wheel_history"
     wheel_history_ttl_sec: SecondsOrNever = 7_776_000.0
 
+    # Executions
+    executions_stream: Name = "PYOCO_EXECUTIONS"
+    executions_subject_prefix: Subject = "pyoco.exec"
+    executions_kv_bucket: Name = "pyoco_executions"
+    leases_kv_bucket: Name = "pyoco_leases"
+    graphs_kv_bucket: Name = "pyoco_graphs"
+
     # Dashboard and .env
     dashboard_lang: Literal["auto", "ja", "en"] = "auto"
     load_dotenv: bool = True

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 from uuid_utils import uuid7
@@ -16,6 +16,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKey
 from pyoco_server.domain.compaction import fit
+from pyoco_server.domain.execution.codec import decode_commit, decode_record, encode_record
+from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
@@ -27,9 +29,11 @@ from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
 from pyoco_server.jetstream.bootstrap_server import BootstrapNats
-from pyoco_server.jetstream.bucket_feed import BucketFeed
+from pyoco_server.jetstream.bucket_feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, running_embedded_url
+from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
+from pyoco_server.jetstream.graph_store import JetStreamGraphs
 from pyoco_server.jetstream.inspection import NatsReport, inspect
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv_store import KvStore
@@ -41,7 +45,9 @@ from pyoco_server.jetstream.undeliverable import JetStreamUndeliverable
 from pyoco_server.jetstream.wheel_store import WheelHistoryBucket, WheelObjects
 from pyoco_server.jetstream.work_queue import DlqStream, WorkQueue
 from pyoco_server.logs import get_logger
+from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.usecases.lease import LeaseRecord, decode_lease
 
 __all__ = [
     "BootstrapNats",
@@ -67,6 +73,7 @@ __all__ = [
 ]
 
 log = get_logger(__name__)
+T = TypeVar("T")
 
 HEADER_ROOM = 4_096
 """The server's limit is for a message with its headers."""
@@ -94,10 +101,16 @@ class JetStreamGatewayBackend(JetStreamBackend):
     claims: KvStore[Claim]
     wheels: WheelObjects
     wheel_history: WheelHistoryBucket
+    graphs: JetStreamGraphs
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     undeliverable: JetStreamUndeliverable
     run_index: SqliteRunIndex
+    execution_log: JetStreamExecutionLog
+    execution_feed: StreamFeed[LoggedCommit]
+    execution_cache: KvStore[ExecutionRecord]
+    execution_index: SqliteExecutionIndex
+    leases: KvStore[LeaseRecord]
 
 
 @asynccontextmanager
@@ -120,31 +133,51 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         _connected(config, "pyoco-server objects", patiently=True) as objects,
     ):
         backend = await _backend(connection, config)
-        claims = KvStore(
-            connection,
-            config.idempotency_kv_bucket,
-            await stream_config(connection, f"KV_{config.idempotency_kv_bucket}") or {},
-            wire.encode,
-            wire.decode_claim,
-        )
         restore = partial(topology.ensure_resources, feeds, config)
+        tenants = config.http_auth_mode != "none"
         index = SqliteRunIndex(
-            Path(config.read_model_path) if config.read_model_path else None,
-            tenants=config.http_auth_mode != "none",
+            Path(config.read_model_path) if config.read_model_path else None, tenants=tenants
         )
+        execution_index = SqliteExecutionIndex(tenants=tenants)
         try:
             yield JetStreamGatewayBackend(
                 **{field.name: getattr(backend, field.name) for field in fields(backend)},
-                claims=claims,
+                claims=await _bucket(
+                    connection, config.idempotency_kv_bucket, wire.encode, wire.decode_claim
+                ),
                 wheels=WheelObjects(objects, config.wheel_object_store_bucket),
                 wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
+                graphs=JetStreamGraphs(
+                    connection,
+                    config.graphs_kv_bucket,
+                    await stream_config(connection, f"KV_{config.graphs_kv_bucket}") or {},
+                ),
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
                 undeliverable=JetStreamUndeliverable(feeds, config),
                 run_index=index,
+                execution_log=JetStreamExecutionLog(
+                    connection, config.executions_stream, config.executions_subject_prefix
+                ),
+                execution_feed=StreamFeed(
+                    feeds, config.executions_stream, config.executions_subject_prefix, decode_commit, restore
+                ),
+                execution_cache=await _bucket(
+                    connection, config.executions_kv_bucket, encode_record, decode_record
+                ),
+                execution_index=execution_index,
+                leases=await _bucket(connection, config.leases_kv_bucket, wire.encode, decode_lease),
             )
         finally:
             index.close()
+            execution_index.close()
+
+
+async def _bucket(
+    connection: NatsConnection, bucket: str, encode: Callable[[T], bytes], decode: Callable[[bytes], T]
+) -> KvStore[T]:
+    config = await stream_config(connection, f"KV_{bucket}") or {}
+    return KvStore(connection, bucket, config, encode, decode)
 
 
 @asynccontextmanager

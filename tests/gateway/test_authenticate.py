@@ -37,7 +37,8 @@ from pyoco_server.usecases import authenticate as module
 from pyoco_server.usecases.authenticate import Authenticate
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
-from pyoco_server.usecases.ports import GatewayBackend, Revision, Versioned
+from pyoco_server.usecases.ports import Revision, Versioned
+from pyoco_server.usecases.server_backend import ServerBackend
 from support.captured_logs import capture_logs
 
 PEPPER = "pepper"
@@ -430,7 +431,7 @@ async def test_a_run_of_the_gateway_belongs_to_the_tenant_of_its_key(keys: Count
     theirs = {"X-API-Key": await issue(keys, key("theirs"), "theirs")}
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[GatewayBackend]:
+    async def opened() -> AsyncIterator[ServerBackend]:
         async with open_memory_gateway_backend(AUTH_ON) as backend:
             yield replace(backend, api_keys=keys)
 

@@ -8,7 +8,7 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_fleet, client_runs, client_wheels
+from pyoco_server.cli import client_executions, client_fleet, client_graphs, client_runs, client_wheels
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import fail_http
 from pyoco_server.cli.completion import add_completion
@@ -18,9 +18,11 @@ from pyoco_server.errors import GatewayUnreachable
 from pyoco_server.http_client import PyocoHttpClient
 
 app = cyclopts.App(name="pyoco-client", help="Submit runs to a pyoco-server and look at them.")
-for part in (client_runs, client_fleet, client_wheels):
+for part in (client_runs, client_fleet, client_wheels, client_executions):
     for name, command in part.COMMANDS.items():
         app.command(command, name=name)
+app.command(client_graphs.app)
+app.command(client_executions.app)
 
 
 @app.meta.default

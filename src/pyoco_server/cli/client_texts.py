@@ -98,6 +98,22 @@ ADVICE = {
         en="Check the name: pyoco-client wheels shows the wheels there are.",
         ja="wheel名を確認してください。一覧: pyoco-client wheels",
     ),
+    "ERR-PYOCO-0031": Text(
+        en="Check the id: pyoco-client executions list shows the executions there are.",
+        ja="execution_id を確認してください。一覧: pyoco-client executions list",
+    ),
+    "ERR-PYOCO-0032": Text(
+        en="Check the node: pyoco-client executions get ID shows the nodes there are.",
+        ja="node_id を確認してください。一覧: pyoco-client executions get ID",
+    ),
+    "ERR-PYOCO-0033": Text(
+        en="Look at the state first: pyoco-client executions get ID",
+        ja="先に状態を確認してください: pyoco-client executions get ID",
+    ),
+    "ERR-PYOCO-0034": Text(
+        en="Check the id and the version: pyoco-client graphs list shows the graphs there are.",
+        ja="graph_id とバージョンを確認してください。一覧: pyoco-client graphs list",
+    ),
 }
 NO_SERVER_ADVICE = Text(
     en="Start one with: pyoco-server up   or say where it is: --server URL or PYOCO_SERVER_URL",

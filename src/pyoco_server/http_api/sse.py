@@ -44,13 +44,13 @@ async def _texts(
 ) -> AsyncGenerator[bytes, None]:
     async for event in events:
         if isinstance(event, Heartbeat):
-            yield _event("heartbeat", {"run_id": run_id, "ts": event.at})
+            yield sse_event("heartbeat", {"run_id": run_id, "ts": event.at})
         elif isinstance(event, list):
-            yield _event("log", {"run_id": run_id, "lines": event, "ts": clock()})
+            yield sse_event("log", {"run_id": run_id, "lines": event, "ts": clock()})
         else:
             data = {"run_id": run_id, "snapshot": snapshot_view(event.value, include), "ts": clock()}
-            yield _event("snapshot", data, str(event.revision))
+            yield sse_event("snapshot", data, str(event.revision))
 
 
-def _event(name: str, data: object, event_id: str | None = None) -> bytes:
+def sse_event(name: str, data: object, event_id: str | None = None) -> bytes:
     return format_sse_event(data_str=msgspec.json.encode(data).decode(), event=name, id=event_id)

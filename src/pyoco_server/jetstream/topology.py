@@ -7,6 +7,7 @@ from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.streams import (
     StreamSpec,
     ensure_stream,
+    kept_stream,
     kv_bucket,
     limits_stream,
     max_deliveries_subject,
@@ -52,6 +53,10 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.auth_kv_bucket, "API key"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
         object_store(config.wheel_object_store_bucket, "wheel"),
+        kept_stream(config.executions_stream, "execution log", config.executions_subject_prefix),
+        kv_bucket(config.executions_kv_bucket, "execution state"),
+        kv_bucket(config.leases_kv_bucket, "lease"),
+        kv_bucket(config.graphs_kv_bucket, "graph"),
     ]
 
 

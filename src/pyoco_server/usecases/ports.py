@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.execution.graph_records import GraphRecord
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
@@ -260,6 +261,14 @@ class WheelStore(Protocol):
         ...
 
 
+class GraphStore(Store[GraphRecord], Protocol):
+    """Versions of graphs by `newest_key` and `version_key`."""
+
+    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphRecord]]:
+        """The newest version of each graph of a tenant (a `tenant_token`), oldest change first."""
+        ...
+
+
 class WheelInstaller(Protocol):
     """Wheels on a worker's disk."""
 
@@ -353,6 +362,8 @@ class GatewayBackend(Backend, Protocol):
     def wheels(self) -> WheelStore: ...
     @property
     def wheel_history(self) -> WheelHistory: ...
+    @property
+    def graphs(self) -> GraphStore: ...
     @property
     def undeliverable(self) -> UndeliverableJobs: ...
     @property

@@ -6,7 +6,7 @@ from pyoco_server.domain.jobs import Job, Submission, accept, pending
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import OrphanRunSuspected, PyocoServerError
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunStore, WrongRevision
+from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunStore, Versioned, WrongRevision
 
 log = get_logger(__name__)
 
@@ -54,6 +54,21 @@ class SubmitRun:
             self._on_written(revision)
             await self._publish(job, revision, is_repeat=is_repeat)
         _say_accepted(snapshot)
+
+    async def place_derived(self, job: Job) -> None:
+        """A run whose id follows from what it is of: whoever places it, it is there once."""
+        snapshot = pending(job)
+        try:
+            revision = await self._runs.create(snapshot.run_id, snapshot)
+        except WrongRevision:
+            return  # another one places it, or has; if that one dies in between, `replace_job` mends it
+        self._on_written(revision)
+        await self._queue.publish(job, revision)
+        _say_accepted(snapshot)
+
+    async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
+        """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""
+        await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
 
     async def _create(self, snapshot: RunSnapshot, *, is_repeat: bool) -> Revision | None:
         """The revision that waits for its job; None when an earlier try got further than that."""
