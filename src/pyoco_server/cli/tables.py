@@ -15,13 +15,12 @@ NO_TERMINAL_WIDTH = 10_000
 """Into a file or a pipe everything is written."""
 MIN_WIDTH = 8
 FLEXIBLE = {
-    "flow_name": 12,
+    "flow_name": 8,
     "error": 16,
     "worker_id": 10,
     "tags": 8,
-    "name": 24,
-    "wheel_name": 24,
     "task": 12,
+    "sha256_hex": 12,
 }
 """Columns that may be cut, and to what."""
 
