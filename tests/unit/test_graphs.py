@@ -462,7 +462,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(definitions())
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_the_order_leads_from_the_entry_to_every_node_along_the_edges(definition: dict[str, Any]) -> None:
     graph = parse_graph(definition)
     place = {name: index for index, name in enumerate(graph.order)}
@@ -473,7 +473,7 @@ def test_the_order_leads_from_the_entry_to_every_node_along_the_edges(definition
 
 
 @given(definitions())
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_a_graph_reads_again_as_itself(definition: dict[str, Any]) -> None:
     original = deepcopy(definition)
     graph = parse_graph(definition)
@@ -486,7 +486,7 @@ def test_a_graph_reads_again_as_itself(definition: dict[str, Any]) -> None:
 
 
 @given(definitions())
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_every_join_has_a_fork_that_is_above_all_of_its_branches(definition: dict[str, Any]) -> None:
     graph = parse_graph(definition)
     joins = {name for name, node in graph.nodes.items() if node.type is NodeType.JOIN}
@@ -497,7 +497,7 @@ def test_every_join_has_a_fork_that_is_above_all_of_its_branches(definition: dic
 
 
 @given(definitions(), st.data())
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_an_edge_back_up_is_a_cycle_that_is_shown(definition: dict[str, Any], data: st.DataObject) -> None:
     graph = parse_graph(definition)
     lower = data.draw(st.sampled_from(graph.order))
