@@ -1,9 +1,11 @@
 """Graphs: what is read, what is refused and how it is said, and what the state machine can rely on."""
 
 import json
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from pyoco_server.domain.execution.graphs import (
     Edge,
     EdgeOn,
     Graph,
+    GraphNode,
     JoinPolicy,
     NodeType,
     OnTimeout,
@@ -64,6 +67,16 @@ def chain(*names: str) -> list[dict[str, Any]]:
 
 def tasks(*names: str) -> dict[str, Any]:
     return {name: {"type": "task", "flow": "f"} for name in names}
+
+
+def test_the_graph_in_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "graphs.md").read_text()
+    graph = parse_graph(graph_definition(page.partition("```yaml\n")[2].partition("```")[0], None))
+    assert {node.type for node in graph.nodes.values()} == set(NodeType)
+    keys = set(GraphNode.__struct_fields__) - {"id", "retry"} | {
+        f"retry.{key}" for key in Retry.__struct_fields__
+    }
+    assert set(re.findall(r"^\|[^|]*\| `([\w.]+)` \|", page, re.MULTILINE)) == keys
 
 
 def test_a_graph_is_read_as_it_is_written() -> None:
