@@ -29,7 +29,7 @@ from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
 from pyoco_server.jetstream.bucket_feed import BucketFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
-from pyoco_server.jetstream.job_source import JetStreamJobSources
+from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
 from pyoco_server.jetstream.streams import stream_config
@@ -55,6 +55,7 @@ __all__ = [
     "open_gateway_backend",
     "open_process_executors",
     "open_wheels",
+    "open_worker_backend",
     "without_credentials",
 ]
 
@@ -65,12 +66,10 @@ HEADER_ROOM = 4_096
 
 
 @dataclass(frozen=True)
-class JetStreamBackend:
+class JetStreamWorkerBackend:
     connection: NatsConnection
     runs: KvStore[RunSnapshot]
     workers: KvStore[WorkerRecord]
-    api_keys: JetStreamApiKeys
-    queue: WorkQueue
     sources: JetStreamJobSources
     dead_letters: DlqStream
     task_logs: LogStream
@@ -79,6 +78,12 @@ class JetStreamBackend:
     @property
     def is_available(self) -> bool:
         return self.connection.is_connected
+
+
+@dataclass(frozen=True)
+class JetStreamBackend(JetStreamWorkerBackend):
+    api_keys: JetStreamApiKeys
+    queue: WorkQueue
 
 
 @dataclass(frozen=True)
@@ -93,8 +98,17 @@ class JetStreamGatewayBackend(JetStreamBackend):
 
 
 @asynccontextmanager
+async def open_worker_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamWorkerBackend]:
+    """What a worker needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    async with _connected(config, name, patiently=False) as connection:
+        specs = topology.worker_resources(config)
+        streams = await topology.ensure_resources(connection, config, specs)
+        yield _worker_backend(connection, config, streams)
+
+
+@asynccontextmanager
 async def open_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamBackend]:
-    """What a worker or a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    """What a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
     async with _connected(config, name, patiently=False) as connection:
         yield await _backend(connection, config)
 
@@ -112,6 +126,8 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         _connected(config, "pyoco-server objects", patiently=True) as objects,
     ):
         backend = await _backend(connection, config)
+        for tag in config.tags_of_queues:
+            await ensure_consumer(connection, config, tag)
         claims = KvStore(
             connection,
             config.idempotency_kv_bucket,
@@ -143,7 +159,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
 async def _connected(
     config: NatsBackendConfig, name: str, *, patiently: bool
 ) -> AsyncIterator[NatsConnection]:
-    connection = NatsConnection(config.nats_url, name)
+    connection = NatsConnection(config.nats_url, name, config.jetstream_api_prefix)
     await connection.open(patiently=patiently)
     try:
         yield connection
@@ -153,7 +169,18 @@ async def _connected(
 
 async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamBackend:
     streams = await topology.ensure_resources(connection, config)
+    worker = _worker_backend(connection, config, streams)
     return JetStreamBackend(
+        **{field.name: getattr(worker, field.name) for field in fields(worker)},
+        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
+        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
+    )
+
+
+def _worker_backend(
+    connection: NatsConnection, config: NatsBackendConfig, streams: dict[str, dict[str, Any]]
+) -> JetStreamWorkerBackend:
+    return JetStreamWorkerBackend(
         connection=connection,
         runs=KvStore(
             connection,
@@ -170,8 +197,6 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             wire.encode,
             wire.decode_worker,
         ),
-        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
-        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
         task_logs=LogStream(connection, config.logs_stream, config.logs_subject_prefix),

@@ -85,7 +85,9 @@ class KvStore(Generic[T]):
         return await (self._last_direct(key) if self._direct else self._last_of_leader(key))
 
     async def _last_direct(self, key: str) -> _Entry | None:
-        reply = await self._connection.request(f"$JS.API.DIRECT.GET.{self._stream}.{self._prefix}{key}", b"")
+        reply = await self._connection.request(
+            self._connection.api_subject(f"DIRECT.GET.{self._stream}.{self._prefix}{key}"), b""
+        )
         headers = reply.headers or {}
         if headers.get("Status") == "404":
             return None
