@@ -33,6 +33,7 @@ Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w
 """Names of Python modules or packages, separated by commas."""
 Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
 """Tags, separated by commas."""
+Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
@@ -70,6 +71,9 @@ class NatsBackendConfig:
 
     trusted_proxies: str = ""
     """Proxies whose X-Forwarded-For is believed, comma separated; from others it is only a claim."""
+
+    allowed_hosts: Hosts = ""
+    """Names that the gateway answers to, comma separated; empty: all."""
 
     # Heartbeats and cancel
     run_heartbeat_interval_sec: Seconds = 1.0
@@ -138,6 +142,11 @@ class NatsBackendConfig:
     def allowed_modules(self) -> tuple[str, ...]:
         """`worker_allowed_modules` as names; empty when every module is allowed."""
         return tuple(self.worker_allowed_modules.replace(",", " ").split())
+
+    @property
+    def hosts_allowed(self) -> frozenset[str]:
+        """`allowed_hosts`, one by one; empty when every name will do."""
+        return frozenset(self.allowed_hosts.lower().replace(",", " ").split())
 
     @property
     def tags_of_queues(self) -> tuple[str, ...]:
