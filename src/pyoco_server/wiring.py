@@ -142,7 +142,10 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         )
         try:
             yield JetStreamGatewayBackend(
-                **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                **{
+                    **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                    "task_logs": LogStream(feeds, config.logs_stream, config.logs_subject_prefix),
+                },
                 claims=claims,
                 wheels=WheelObjects(objects, config.wheel_object_store_bucket),
                 wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),

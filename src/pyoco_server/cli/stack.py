@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import uvicorn
 
+from pyoco_server.cli.http_protocol import BoundedHead
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
@@ -116,7 +117,8 @@ async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncItera
             app,
             host=host,
             port=port,
-            http="httptools",
+            http=BoundedHead,
+            ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
