@@ -192,6 +192,7 @@ def _worker_backend(
             partial(encode_within, min(config.max_run_snapshot_bytes, connection.max_payload - HEADER_ROOM)),
             wire.decode_run,
             partial(_retention, config.runs_retention_sec),
+            named=lambda run, key: run if run.run_id == key else replace(run, run_id=key),
         ),
         workers=KvStore(
             connection,
@@ -199,6 +200,7 @@ def _worker_backend(
             streams[f"KV_{config.workers_kv_bucket}"],
             wire.encode,
             wire.decode_worker,
+            named=lambda worker, key: worker if worker.worker_id == key else replace(worker, worker_id=key),
         ),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
