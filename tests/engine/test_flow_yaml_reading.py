@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.domain.yaml_reading import FLOW_YAML, MAX_ALIASES, MAX_DEPTH, decode, read_yaml
 from pyoco_server.engine.flow_yaml import check_flow_yaml
-from pyoco_server.engine.yaml_reading import MAX_ALIASES, MAX_DEPTH, MAX_NODES, decode, read_yaml
 from pyoco_server.errors import InvalidRequest, PyocoServerError
 
 FILE = "flow: {graph: a}\n"
@@ -108,7 +108,7 @@ def test_more_aliases_than_the_limit_are_refused() -> None:
 
 
 def test_an_alias_counts_as_much_as_it_stands_for() -> None:
-    text = "a: &x [" + "1, " * (MAX_NODES // 3) + "]\nb: [*x, *x, *x]"
+    text = "a: &x [" + "1, " * (FLOW_YAML.max_nodes // 3) + "]\nb: [*x, *x, *x]"
     assert "line 2, column 9: more than 5,000 keys and values" in refusal(text.encode())
 
 
@@ -184,7 +184,7 @@ def test_an_attack_leaves_memory_flat(attack: str) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # The text and the parser's copy of it, and what MAX_NODES values may take.
+    # The text and the parser's copy of it, and what FLOW_YAML.max_nodes values may take.
     assert peak < 4 * len(data) + 4_000_000
 
 
