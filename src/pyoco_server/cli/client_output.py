@@ -44,7 +44,12 @@ _ADVICE = {
 
 
 def print_json(answer: object) -> None:
-    print(json.dumps(answer, ensure_ascii=False, indent=2))
+    print(_escaped(json.dumps(answer, ensure_ascii=False, indent=2)))
+
+
+def _escaped(document: str) -> str:
+    """Still the same JSON, without what a terminal would obey: escape sequences, marks of direction."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in document)
 
 
 def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -64,7 +69,7 @@ def _cell(column: str, value: Any) -> Text:
     if column.endswith("_at") or column == "modified":
         return Text(datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S"))
     if isinstance(value, (list, tuple)):
-        return Text(",".join(map(str, value)))
+        return Text(_printable(",".join(map(str, value))))
     return Text(_printable(str(value)), _COLOURS.get(str(value), ""))
 
 
