@@ -15,7 +15,7 @@ OLD_PYOCO := pyoco==0.6.2
 ENGINE_TESTS := tests/engine
 AUDIT_VENV := .venv-audit
 
-.PHONY: help demo up test test-pyoco-0.6 lint unit bench audit lock clean
+.PHONY: help demo up test test-pyoco-0.6 lint unit bench chaos audit lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -47,6 +47,10 @@ bench: $(VENV)/dev.stamp ## Measure, on this machine
 	$(BIN)/python bench/lists.py
 	$(BIN)/python bench/watchers.py
 	$(BIN)/python bench/auth.py
+
+CHAOS :=
+chaos: $(VENV)/dev.stamp ## Kill, freeze, fill up and restart everything; writes docs/chaos.md
+	PYTHONPATH=tests:chaos $(BIN)/python chaos/main.py --write $(CHAOS)
 
 audit: ## Known weaknesses of the pinned packages (needs the advisory database)
 	@python=$$($(FIND_PYTHON)) && $$python -m venv $(AUDIT_VENV)
