@@ -20,12 +20,17 @@ Client = Annotated[PyocoHttpClient, Parameter(parse=False)]
 
 
 def print_json(answer: object) -> None:
-    print(json.dumps(answer, ensure_ascii=False, indent=2))
+    print(_escaped(json.dumps(answer, ensure_ascii=False, indent=2)))
+
+
+def _escaped(document: str) -> str:
+    """Still the same JSON, without what a terminal would obey: escape sequences, marks of direction."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in document)
 
 
 def print_json_line(answer: object) -> None:
     """For what comes one after the other: a program reads a line, and has all of it."""
-    print(json.dumps(answer, ensure_ascii=False), flush=True)
+    print(_escaped(json.dumps(answer, ensure_ascii=False)), flush=True)
 
 
 def fail_http(response: httpx2.Response) -> NoReturn:
