@@ -197,7 +197,7 @@ def test_a_second_server_in_the_same_directory_is_told_with_what_to_do(programs:
         (("pyoco-worker", "--flow-resolver", "nonsense"), "No module named 'nonsense'"),
         (("pyoco-worker", "--flow-resolver", "json"), "there is no pyoco Flow in json"),
         (("pyoco-worker", "--flow-resolver", ":f"), "is not module:function"),
-        (("pyoco-worker", "--flows", "nowhere"), "--flows 'nowhere' is not a directory"),
+        (("pyoco-worker", "--flows", "nowhere"), "--flows nowhere is not a directory"),
         (("pyoco-worker", "--flows", ".", "--flow-resolver", "json:f"), "either --flow-resolver or --flows"),
         (("pyoco-worker", "--flows", "."), "there is no pyoco Flow in"),
         (("pyoco-worker", "--flow-resolver", "no_such_module:f"), "No module named 'no_such_module'"),

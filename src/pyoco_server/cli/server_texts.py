@@ -84,6 +84,30 @@ PROJECT_NEXT = Text(
     "別の端末で:\n  pyoco-client submit --flow-name extract --wait",
 )
 
+# pyoco-worker
+
+FLOWS_NEEDED = Text(
+    en="either --flow-resolver or --flows is needed: --flow-resolver my_package.flows:resolve   --flows ./flows",
+    ja="--flow-resolver か --flows のどちらか一方が必要です: --flow-resolver my_package.flows:resolve   --flows ./flows",
+)
+BAD_CONCURRENCY = Text(
+    en="--concurrency {given}: must be at least 1, e.g. --concurrency 4",
+    ja="--concurrency {given}: 1以上を指定してください。例: --concurrency 4",
+)
+BAD_WORKER_NAMES = Text(
+    en="{reason}; example: --worker-id node-1 --tags cpu,linux",
+    ja="{reason}。例: --worker-id node-1 --tags cpu,linux",
+)
+WORKER_ID_IN_USE = Text(en="{reason}; example: --worker-id node-2", ja="{reason}。例: --worker-id node-2")
+
+# demo
+
+DEMO_STOPPED = Text(
+    en="Everything is stopped again. `make up` does the same and stays.",
+    ja="すべて停止しました。`make up` なら起動したままになります。",
+)
+TRY_IT = Text(en="Try it from another terminal:", ja="別の端末から試せます:")
+
 # Failures
 
 WHAT_IT_TAKES = Text(en="What it takes:  {command} --help", ja="使い方:  {command} --help")
