@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pyoco_server.http_client import PyocoHttpClient
 from support.nats_server import free_port
 from support.programs import PATIENCE_SEC, Programs
 from support.waiting import until_now
@@ -66,17 +67,22 @@ def test_its_graph_is_registered_and_executed_as_its_readme_says(programs: Progr
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    with programs.started(*command, "--flows", "shop/flows") as up:
+    with (
+        programs.started(*command, "--flows", "shop/flows") as up,
+        PyocoHttpClient(f"http://127.0.0.1:{port}") as http,
+    ):
         up.says("worker ready")
         client("graphs", "put", "shop/graphs/monthly-sales.yaml")
         created = json.loads(client("executions", "create", "monthly-sales", "--param", "ym=2026-03"))
         execution_id = created["execution_id"]
-        until_now(lambda: json.loads(client("waits"))["items"] != [])
-        for words in (("waits",), ("graphs", "list"), ("executions", "list")):
-            assert "monthly-sales" in client(*words, "--output", "table") or words == ("waits",)
+        until_now(lambda: http.executions.waits()["items"] != [])
+        assert "Send the report?" in client("waits", "--output", "table")
+        for listed in ("graphs", "executions"):
+            assert "monthly-sales" in client(listed, "list", "--output", "table")
         client("resume", execution_id, "approve", "--data", '{"ok": true}')
-        until_now(lambda: json.loads(client("executions", "get", execution_id))["status"] == "COMPLETED")
-        ended = json.loads(client("executions", "get", execution_id))
+        ended = until_now(
+            lambda: http.executions.get(execution_id), lambda execution: execution["status"] == "COMPLETED"
+        )
     report = ended["nodes"]["report"]["output"]
     assert report == {"text": "Sales of 2026-03: 2 sales, 3,000 in all"}
 

@@ -5,10 +5,17 @@ from pyoco_server.cli.language import Text
 # Ports
 
 PORT_IN_USE = Text(
-    en="cannot listen on {address} ({reason}): it is used by {holder}. Stop that program, or choose another port, "
-    "e.g. {option} {free}",
-    ja="{address} で待ち受けできません（{reason}）。使用中のプログラム: {holder}。そのプログラムを止めるか、別のポートを"
-    "指定してください。例: {option} {free}",
+    en="cannot listen on {address}: it is used by {holder}. Stop that program, or choose another port, e.g. {option} {free}",
+    ja="{address} で待ち受けできません。使用中のプログラム: {holder}。そのプログラムを止めるか、別のポートを指定してください。"
+    "例: {option} {free}",
+)
+PORT_FORBIDDEN = Text(
+    en="cannot listen on {address}: ports below 1024 are for root. Choose another one, e.g. {option} {free}",
+    ja="{address} で待ち受けできません。1024未満のポートにはroot権限が必要です。別のポートを指定してください。例: {option} {free}",
+)
+CANNOT_LISTEN = Text(
+    en="cannot listen on {address} ({reason}): give an address of this machine and a port from 1 to 65535",
+    ja="{address} で待ち受けできません（{reason}）。このマシンのアドレスと、1から65535のポートを指定してください",
 )
 ANOTHER_PROGRAM = Text(en="another program", ja="別のプログラム")
 
