@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pyoco_server.cli.completion import add_completion
-from pyoco_server.cli.failures import FAILED, told_to_the_user
+from pyoco_server.cli.failures import run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.logs import configure_logging
@@ -104,10 +104,7 @@ add_completion(app)
 
 
 def main() -> None:
-    try:
-        app.meta()
-    except cyclopts.CycloptsError:  # which has printed itself
-        sys.exit(FAILED)
+    run_app(app.meta, name="pyoco-server-admin")
 
 
 if __name__ == "__main__":

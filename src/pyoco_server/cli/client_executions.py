@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import cyclopts
 from cyclopts import Parameter
 
+from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import Client, note, print_json, print_json_line
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
@@ -17,6 +18,8 @@ from pyoco_server.errors import InvalidCliInput
 app = cyclopts.App(name="executions", help="Start executions of graphs, follow and command them.")
 
 _COLUMNS = ("execution_id", "status", "graph_id", "graph_version", "created_at", "ended_at", "error")
+_EXPENDABLE = ("graph_version", "error", "ended_at", "created_at")
+_WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
 _WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
 Data = Annotated[str | None, Parameter(name="--data")]
 
@@ -127,9 +130,9 @@ def list_executions(
     if output == "json":
         print_json(page)
     elif page["items"]:
-        print_table(page["items"], _COLUMNS)
+        print_table(page["items"], _COLUMNS, _EXPENDABLE)
     else:
-        note("no executions; start one with: pyoco-client executions create GRAPH_ID")
+        note(texts.NO_EXECUTIONS())
 
 
 @app.command
@@ -265,9 +268,9 @@ def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json"
     if output == "json":
         print_json(page)
     elif page["items"]:
-        print_table(page["items"], _WAIT_COLUMNS)
+        print_table(page["items"], _WAIT_COLUMNS, _WAIT_EXPENDABLE)
     else:
-        note("nothing waits for you")
+        note(texts.NOTHING_WAITS())
 
 
 def resume(
@@ -295,7 +298,7 @@ def _json(text: str | None) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InvalidCliInput(f"--data is not JSON ({error}); example: --data '{{\"ok\": true}}'") from error
+        raise InvalidCliInput(texts.DATA_NOT_JSON(reason=error)) from error
 
 
 def _line(event: dict[str, Any]) -> str:

@@ -174,3 +174,20 @@ NOT_ENDED_IN_TIME = Text(
     en="The run has not ended after {seconds} s; it goes on. To follow it: pyoco-client watch {run_id}",
     ja="{seconds} 秒以内にrunが終了しませんでした。runは継続しています。監視するには: pyoco-client watch {run_id}",
 )
+
+# Executions and graphs
+
+NO_EXECUTIONS = Text(
+    en="no executions; start one with: pyoco-client executions create GRAPH_ID",
+    ja="executionはありません。開始するには: pyoco-client executions create GRAPH_ID",
+)
+NO_GRAPHS = Text(
+    en="no graphs; register one with: pyoco-client graphs put FILE",
+    ja="graphはありません。登録するには: pyoco-client graphs put FILE",
+)
+NOTHING_WAITS = Text(en="nothing waits for you", ja="確認待ちはありません")
+DATA_NOT_JSON = Text(
+    en="--data is not JSON ({reason}); example: --data '{{\"ok\": true}}'",
+    ja="--data がJSONではありません（{reason}）。例: --data '{{\"ok\": true}}'",
+)
+NO_SUCH_FILE = Text(en="{path}: there is no such file", ja="{path}: ファイルがありません")

@@ -20,6 +20,8 @@ FLEXIBLE = {
     "worker_id": 10,
     "tags": 8,
     "task": 12,
+    "prompt": 12,
+    "graph_id": 10,
     "sha256_hex": 12,
 }
 """Columns that may be cut, and to what."""
@@ -84,7 +86,7 @@ def _cell(column: str, value: Any) -> Text:
     """Always as text: what runs are called must not become markup."""
     if value is None or value == "":
         return Text("-", "dim")
-    if column.endswith("_at") or column == "modified":
+    if column.endswith("_at") or column in ("modified", "deadline"):
         return Text(shown_time(value))
     if isinstance(value, (list, tuple)):
         return Text(printable(",".join(map(str, value))) or "-")
