@@ -6,8 +6,9 @@ always hold; at the end everything that is waited for comes, and then the execut
 """
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from pyoco_server.domain.execution import commands as c
 from pyoco_server.domain.execution import events as e
@@ -121,6 +122,13 @@ class Checked(Life):
         check_step(before, self.state, commit, self.graph)
         return commit
 
+    def copy(self) -> Self:
+        """One life, two ways on."""
+        other = copy(self)
+        other.commits, other.runs = [*self.commits], {**self.runs}
+        other.dispatched, other.cancelled = [*self.dispatched], [*self.cancelled]
+        return other
+
     def carry_out(self, reaction: Reaction) -> None:
         for wanted in reaction.dispatches:
             assert wanted.run_id in self._ids_of(wanted.node_id), "a run without its NODE_STARTED"
@@ -159,11 +167,10 @@ def check_ends(state: Execution) -> None:
 
 
 class Storm:
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        graph = GraphMaker(self.random).make()
-        self.life = Checked(graph, input=INPUT, start=self.random.random() < 0.9)
-        self.names = list(graph.nodes)
+    def __init__(self, life: Checked, random: Random) -> None:
+        self.random = random
+        self.life = life
+        self.names = list(life.graph.nodes)
         self.remembered: list[tuple[Execution, dict[str, RunFact | None]]] = []
         self._steps: tuple[tuple[Callable[[], None], int], ...] = (
             (self.command, 8),
@@ -194,10 +201,13 @@ class Storm:
     def _any_command(self) -> c.Command:
         pick = self.random.choice
         nodes = self.life.state.nodes
-        live = [name for name, node in nodes.items() if node.status.is_live]
+        live = [name for name, known in nodes.items() if known.status.is_live]
         node_id = pick(live if live and self.random.random() < 0.8 else self.names)
-        worker, attempt = pick((nodes[node_id].worker_id, nodes[node_id].worker_id, *WORKERS)), pick((None, None, None, None, 1, 2))
-        node = {"actor": ANN, "node_id": node_id}
+        worker, attempt = (
+            pick((nodes[node_id].worker_id, nodes[node_id].worker_id, *WORKERS)),
+            pick((None, None, None, None, 1, 2)),
+        )
+        node: dict[str, Any] = {"actor": ANN, "node_id": node_id}
         held = {**node, "worker_id": worker, "attempt": attempt}
         key = pick((nodes[node_id].wait_key, "k"))
         run_id = pick((None, None, run_id_of(EXECUTION_ID, node_id, 1)))
@@ -332,7 +342,9 @@ class Storm:
 
 def storm(seed: int) -> Checked:
     """One life from a seed. What goes wrong names the seed and tells the log."""
-    weather = Storm(seed)
+    random = Random(seed)  # noqa: S311 - it is to be repeatable
+    graph = GraphMaker(random).make()
+    weather = Storm(Checked(graph, input=INPUT, start=random.random() < 0.9), random)
     try:
         return weather.run()
     except Exception as error:
