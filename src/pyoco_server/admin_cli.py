@@ -9,6 +9,7 @@ import cyclopts
 import msgspec
 from cyclopts import Parameter
 
+from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import FAILED, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
@@ -97,6 +98,9 @@ def _print_answer(config: NatsBackendConfig, ask: Callable[[ApiKeyStore], Awaita
 
     text = msgspec.json.format(msgspec.json.encode(run(answer())), indent=2)
     print(text.decode())
+
+
+add_completion(app)
 
 
 def main() -> None:

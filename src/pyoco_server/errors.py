@@ -82,6 +82,14 @@ class BodyTooSlow(InvalidRequest):
         return HTTPStatus.REQUEST_TIMEOUT
 
 
+class ForeignRequest(InvalidRequest):
+    """The same id as an invalid request, answered with 403: a foreign page made a browser send it."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.FORBIDDEN
+
+
 class NatsUnavailable(PyocoServerError):
     entry = ErrorEntry(
         3,
@@ -296,6 +304,12 @@ class IdempotencyConflict(CommandRejected):
 
     def __init__(self) -> None:
         super().__init__("this Idempotency-Key was used with another request", "IDEMPOTENCY_KEY_REUSED")
+
+
+class GraphNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        34, "graph not found", "graphが見つかりません", "The graph was not found", HTTPStatus.NOT_FOUND
+    )
 
 
 class ConfigError(Exception):

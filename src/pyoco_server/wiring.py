@@ -28,13 +28,17 @@ from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
+from pyoco_server.jetstream.bootstrap_server import BootstrapNats
 from pyoco_server.jetstream.bucket_feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
-from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
+from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, running_embedded_url
 from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
-from pyoco_server.jetstream.job_source import JetStreamJobSources
+from pyoco_server.jetstream.graph_store import JetStreamGraphs
+from pyoco_server.jetstream.inspection import NatsReport, inspect
+from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
+from pyoco_server.jetstream.server_process import find_binary as find_nats_server
 from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.task_logs import LogStream
 from pyoco_server.jetstream.undeliverable import JetStreamUndeliverable
@@ -46,12 +50,16 @@ from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.usecases.lease import LeaseRecord, decode_lease
 
 __all__ = [
+    "BootstrapNats",
     "Durability",
     "EmbeddedNats",
     "ExecutorSpec",
     "JetStreamBackend",
     "Limits",
+    "NatsReport",
     "ensure_resources",
+    "find_nats_server",
+    "inspect_nats",
     "new_api_key",
     "new_run_id",
     "new_salt",
@@ -60,6 +68,8 @@ __all__ = [
     "open_gateway_backend",
     "open_process_executors",
     "open_wheels",
+    "open_worker_backend",
+    "running_embedded_url",
     "without_credentials",
 ]
 
@@ -71,12 +81,10 @@ HEADER_ROOM = 4_096
 
 
 @dataclass(frozen=True)
-class JetStreamBackend:
+class JetStreamWorkerBackend:
     connection: NatsConnection
     runs: KvStore[RunSnapshot]
     workers: KvStore[WorkerRecord]
-    api_keys: JetStreamApiKeys
-    queue: WorkQueue
     sources: JetStreamJobSources
     dead_letters: DlqStream
     task_logs: LogStream
@@ -88,10 +96,17 @@ class JetStreamBackend:
 
 
 @dataclass(frozen=True)
+class JetStreamBackend(JetStreamWorkerBackend):
+    api_keys: JetStreamApiKeys
+    queue: WorkQueue
+
+
+@dataclass(frozen=True)
 class JetStreamGatewayBackend(JetStreamBackend):
     claims: KvStore[Claim]
     wheels: WheelObjects
     wheel_history: WheelHistoryBucket
+    graphs: JetStreamGraphs
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     undeliverable: JetStreamUndeliverable
@@ -104,8 +119,17 @@ class JetStreamGatewayBackend(JetStreamBackend):
 
 
 @asynccontextmanager
+async def open_worker_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamWorkerBackend]:
+    """What a worker needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    async with _connected(config, name, patiently=False) as connection:
+        specs = topology.worker_resources(config)
+        streams = await topology.ensure_resources(connection, config, specs)
+        yield _worker_backend(connection, config, streams)
+
+
+@asynccontextmanager
 async def open_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamBackend]:
-    """What a worker or a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    """What a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
     async with _connected(config, name, patiently=False) as connection:
         yield await _backend(connection, config)
 
@@ -123,6 +147,8 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         _connected(config, "pyoco-server objects", patiently=True) as objects,
     ):
         backend = await _backend(connection, config)
+        for tag in config.tags_of_queues:
+            await ensure_consumer(connection, config, tag)
         restore = partial(topology.ensure_resources, feeds, config)
         tenants = config.http_auth_mode != "none"
         index = SqliteRunIndex(
@@ -131,12 +157,20 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         execution_index = SqliteExecutionIndex(tenants=tenants)
         try:
             yield JetStreamGatewayBackend(
-                **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                **{
+                    **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                    "task_logs": LogStream(feeds, config.logs_stream, config.logs_subject_prefix),
+                },
                 claims=await _bucket(
                     connection, config.idempotency_kv_bucket, wire.encode, wire.decode_claim
                 ),
                 wheels=WheelObjects(objects, config.wheel_object_store_bucket),
                 wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
+                graphs=JetStreamGraphs(
+                    connection,
+                    config.graphs_kv_bucket,
+                    await stream_config(connection, f"KV_{config.graphs_kv_bucket}") or {},
+                ),
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
                 undeliverable=JetStreamUndeliverable(feeds, config),
@@ -169,7 +203,7 @@ async def _bucket(
 async def _connected(
     config: NatsBackendConfig, name: str, *, patiently: bool
 ) -> AsyncIterator[NatsConnection]:
-    connection = NatsConnection(config.nats_url, name)
+    connection = NatsConnection(config.nats_url, name, config.jetstream_api_prefix)
     await connection.open(patiently=patiently)
     try:
         yield connection
@@ -179,7 +213,18 @@ async def _connected(
 
 async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamBackend:
     streams = await topology.ensure_resources(connection, config)
+    worker = _worker_backend(connection, config, streams)
     return JetStreamBackend(
+        **{field.name: getattr(worker, field.name) for field in fields(worker)},
+        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
+        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
+    )
+
+
+def _worker_backend(
+    connection: NatsConnection, config: NatsBackendConfig, streams: dict[str, dict[str, Any]]
+) -> JetStreamWorkerBackend:
+    return JetStreamWorkerBackend(
         connection=connection,
         runs=KvStore(
             connection,
@@ -188,6 +233,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             partial(encode_within, min(config.max_run_snapshot_bytes, connection.max_payload - HEADER_ROOM)),
             wire.decode_run,
             partial(_retention, config.runs_retention_sec),
+            named=lambda run, key: run if run.run_id == key else replace(run, run_id=key),
         ),
         workers=KvStore(
             connection,
@@ -195,9 +241,8 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             streams[f"KV_{config.workers_kv_bucket}"],
             wire.encode,
             wire.decode_worker,
+            named=lambda worker, key: worker if worker.worker_id == key else replace(worker, worker_id=key),
         ),
-        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
-        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
         task_logs=LogStream(connection, config.logs_stream, config.logs_subject_prefix),
@@ -222,6 +267,12 @@ def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:
             **SnapshotTooLarge().ids,
         )
     return fitted.data
+
+
+async def inspect_nats(config: NatsBackendConfig) -> NatsReport:
+    """What is there, without changing it. Raises NatsUnavailable or IncompatibleNats."""
+    async with _connected(config, "pyoco-server doctor", patiently=False) as connection:
+        return await inspect(connection, config)
 
 
 async def ensure_resources(config: NatsBackendConfig | None = None) -> None:

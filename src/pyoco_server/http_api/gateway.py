@@ -18,6 +18,7 @@ from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
 from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.follow_runs import FollowRuns
 from pyoco_server.usecases.follow_workers import FollowWorkers
 from pyoco_server.usecases.keep_cancels import KeepCancels

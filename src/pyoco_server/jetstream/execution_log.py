@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator
 
 from pyoco_server.domain.execution.codec import decode_commit, encode_commit
+from pyoco_server.domain.execution.events import Commit
 from pyoco_server.domain.execution.records import LoggedCommit
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.scan import scan
-from pyoco_server.usecases.executions.ports import BEGINNING, AlreadyAppended
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.executions.ports import BEGINNING
+from pyoco_server.usecases.ports import Revision, WrongRevision
 
 
 class JetStreamExecutionLog:
@@ -26,21 +27,25 @@ class JetStreamExecutionLog:
         }
         subject = f"{self._prefix}.{commit.execution_id}"
         try:
-            return await self._publish(subject, data, headers)
+            return Revision((await self._connection.publish_acked(subject, data, headers)).seq)
         except PayloadTooLarge as error:
             raise RequestTooLarge(f"the events of this command have {len(data)} bytes: {error}") from error
-
-    async def _publish(self, subject: str, data: bytes, headers: dict[str, str]) -> Revision:
-        """Unanswered is unknown, not failed: it is repeated, and the message id makes that harmless."""
-        try:
-            ack = await self._connection.publish_acked(subject, data, headers)
         except ApiError:
             raise
         except NatsUnavailable:
-            ack = await self._connection.publish_acked(subject, data, headers)
-        if ack.duplicate:
-            raise AlreadyAppended(headers["Nats-Msg-Id"])
-        return Revision(ack.seq)
+            return await self._again(subject, data, headers, expected, commit)
+
+    async def _again(
+        self, subject: str, data: bytes, headers: dict[str, str], expected: Revision, commit: Commit
+    ) -> Revision:
+        """Unanswered is unknown, not failed. If the log has gone on since, it may be by this very commit."""
+        try:
+            return Revision((await self._connection.publish_acked(subject, data, headers)).seq)
+        except WrongRevision:
+            async for logged, revision in self.read(commit.execution_id, expected):
+                if logged.commit.command_id == commit.command_id:
+                    return revision
+            raise
 
     async def read(
         self, execution_id: str, after: Revision = BEGINNING

@@ -1,7 +1,7 @@
 """Read a stream from its first to its last message without a consumer, a thousand messages a request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 from nats.aio.msg import Msg
@@ -14,7 +14,7 @@ BATCH = 1000
 
 async def scan(
     connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH, start: int = 1
-) -> AsyncIterator[Msg]:
+) -> AsyncGenerator[Msg, None]:
     """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
 
     At most `batch` messages are in memory at once.
@@ -25,7 +25,9 @@ async def scan(
     try:
         while True:
             body = {"seq": start, "batch": batch, "next_by_subj": subjects}
-            await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
+            await connection.publish(
+                connection.api_subject(f"DIRECT.GET.{stream}"), msgspec.json.encode(body), reply=inbox
+            )
             count = 0
             async for message in _batch(arrived):
                 count += 1

@@ -26,12 +26,10 @@ from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
+from pyoco_server.testing.memory_graphs import MemoryGraphs
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.lease import LeaseRecord, decode_lease
-from pyoco_server.usecases.ports import (
-    QueuedMessage,
-    Revision,
-)
+from pyoco_server.usecases.ports import QueuedMessage, Revision
 
 
 class MemoryApiKeys(MemoryStore[ApiKeyRecord]):
@@ -348,6 +346,7 @@ class MemoryGatewayBackend(MemoryBackend):
     claims: MemoryStore[Claim]
     wheels: MemoryWheels
     wheel_history: MemoryWheelHistory = field(default_factory=MemoryWheelHistory)
+    graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
     run_index: SqliteRunIndex
     execution_index: SqliteExecutionIndex
     execution_log: MemoryExecutionLog = field(default_factory=MemoryExecutionLog)

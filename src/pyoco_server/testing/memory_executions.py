@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pyoco_server.domain.execution.codec import decode_commit, encode_commit
 from pyoco_server.domain.execution.records import LoggedCommit
 from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.executions.ports import BEGINNING, AlreadyAppended
+from pyoco_server.usecases.executions.ports import BEGINNING
 from pyoco_server.usecases.ports import Revision, WrongRevision
 
 
@@ -14,16 +14,12 @@ class MemoryExecutionLog(MemoryStore[LoggedCommit]):
 
     def __init__(self) -> None:
         super().__init__(encode_commit, decode_commit)
-        self._commands: set[str] = set()
 
     async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
         commit = logged.commit
-        if commit.command_id in self._commands:
-            raise AlreadyAppended(commit.command_id)
         last = self._values.get(commit.execution_id)
         if (0 if last is None else last[1]) != expected:
             raise WrongRevision(commit.execution_id)
-        self._commands.add(commit.command_id)
         return self._put(commit.execution_id, logged)
 
     async def read(

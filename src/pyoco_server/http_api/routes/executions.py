@@ -1,6 +1,6 @@
 """Executions: create, command, read, watch, re-run, and the inbox of waits."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,6 @@ from pyoco_server.errors import (
     ExecutionNotFound,
     GraphNotFound,
     InvalidRequest,
-    NodeNotFound,
     RequestTooLarge,
 )
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
@@ -64,9 +63,7 @@ NODE_VERBS = {
     "succeed": "SucceedNode",
     "fail": "FailNode",
 }
-NodeVerb = Literal["ready", "start", "progress", "wait", "request-resume", "resume", "succeed", "fail"]
 EXECUTION_VERBS = {"start": "StartExecution", "cancel": "CancelExecution", "archive": "ArchiveExecution"}
-ExecutionVerb = Literal["start", "cancel", "archive"]
 
 
 class ActorBody(BaseModel):
@@ -309,25 +306,36 @@ async def rerun_execution(request: Request, execution_id: str) -> Response:
     return _answer(done, 201)
 
 
-@router.post(
-    "/executions/{execution_id}/{verb}",
-    summary="Start, cancel or archive an execution",
-    responses=answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge),
-    openapi_extra={**json_body_docs(FieldsRequest, required=False), "parameters": KEY_DOCS},
-)
-async def command_execution(request: Request, execution_id: str, verb: ExecutionVerb) -> Response:
-    return await _command(request, execution_id, EXECUTION_VERBS[verb], await _fields(request))
+def _command_of_execution(name: str) -> Callable[..., Awaitable[Response]]:
+    async def command(request: Request, execution_id: str) -> Response:
+        return await _command(request, execution_id, name, await _fields(request))
+
+    return command
 
 
-@router.post(
-    "/executions/{execution_id}/nodes/{node_id}/{verb}",
-    summary="A command for one node",
-    responses=answers_with(ExecutionNotFound, NodeNotFound, CommandRejected, RequestTooLarge),
-    openapi_extra={**json_body_docs(FieldsRequest, required=False), "parameters": KEY_DOCS},
-)
-async def command_node(request: Request, execution_id: str, node_id: str, verb: NodeVerb) -> Response:
-    fields = {**await _fields(request), "node_id": node_id}
-    return await _command(request, execution_id, NODE_VERBS[verb], fields)
+def _command_of_node(name: str) -> Callable[..., Awaitable[Response]]:
+    async def command(request: Request, execution_id: str, node_id: str) -> Response:
+        return await _command(request, execution_id, name, {**await _fields(request), "node_id": node_id})
+
+    return command
+
+
+def _add_command(path: str, name: str, endpoint: Callable[..., Awaitable[Response]]) -> None:
+    router.add_api_route(
+        path,
+        endpoint,
+        methods=["POST"],
+        name=name,
+        summary=name,
+        responses=answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge),
+        openapi_extra={**json_body_docs(FieldsRequest, required=False), "parameters": KEY_DOCS},
+    )
+
+
+for _verb, _name in EXECUTION_VERBS.items():
+    _add_command(f"/executions/{{execution_id}}/{_verb}", _name, _command_of_execution(_name))
+for _verb, _name in NODE_VERBS.items():
+    _add_command(f"/executions/{{execution_id}}/nodes/{{node_id}}/{_verb}", _name, _command_of_node(_name))
 
 
 async def _fields(request: Request) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.executions.ports import AlreadyAppended, ExecutionLog, Graphs
+from pyoco_server.usecases.executions.ports import ExecutionLog, Graphs
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import Clock, WrongRevision
 
@@ -93,10 +93,8 @@ class CommandExecution:
                 continue
             try:
                 record = await self._append(record, command, command_id, digest, decision)
-            except (WrongRevision, AlreadyAppended) as error:
+            except WrongRevision:
                 record = await self._current(record)
-                if isinstance(error, AlreadyAppended) and digest is None:
-                    return Commanded(record.state)
                 continue
             return Commanded(record.state)
         raise NatsUnavailable("too many writers on this execution; try again in a moment")

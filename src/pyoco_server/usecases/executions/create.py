@@ -27,7 +27,7 @@ from pyoco_server.errors import (
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.executions.command import Commanded, is_execution_id, is_visible
-from pyoco_server.usecases.executions.ports import AlreadyAppended, ExecutionLog, Graphs, VersionedGraph
+from pyoco_server.usecases.executions.ports import ExecutionLog, Graphs, VersionedGraph
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import ClaimStore, Clock, WrongRevision
 
@@ -138,11 +138,6 @@ class CreateExecutions:
             record = await self._records.append(None, commit)
         except WrongRevision:
             raise CommandRejected("this execution id is in use", Code.EXECUTION_EXISTS.value) from None
-        except AlreadyAppended:
-            first = await self._first(execution_id, command_id)
-            if first is None:
-                raise CommandRejected("this execution id is in use", Code.EXECUTION_EXISTS.value) from None
-            return Commanded(first)
         self._nudge(commit)
         await self._records.save(record)
         log.info(

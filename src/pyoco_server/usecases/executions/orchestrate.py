@@ -18,7 +18,7 @@ from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.executions.node_runs import NodeRuns
-from pyoco_server.usecases.executions.ports import AlreadyAppended, ExecutionIndex, Graphs
+from pyoco_server.usecases.executions.ports import ExecutionIndex, Graphs
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports import Change, Clock, WrongRevision
@@ -186,7 +186,7 @@ class Orchestrate:
                 break
             try:
                 record = await self._append(record, reaction)
-            except (WrongRevision, AlreadyAppended):
+            except WrongRevision:
                 current = await self._records.fresh(execution_id)
                 if current is None:
                     return

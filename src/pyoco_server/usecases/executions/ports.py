@@ -15,10 +15,6 @@ from pyoco_server.usecases.ports import Change, Feed, Revision, Store
 BEGINNING = Revision(0)
 
 
-class AlreadyAppended(Exception):
-    """The log has this command already: by an earlier try whose answer was lost, or by a repeat of it."""
-
-
 class VersionedGraph(Protocol):
     @property
     def graph(self) -> Graph: ...
@@ -36,7 +32,7 @@ class ExecutionLog(Protocol):
     """One log per execution. A commit is appended whole, behind the one its writer knows, or not at all."""
 
     async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
-        """Raises WrongRevision when somebody else was faster, AlreadyAppended when this command was."""
+        """Raises WrongRevision when the log has gone on behind `expected`."""
         ...
 
     def read(self, execution_id: str, after: Revision = ...) -> AsyncIterator[tuple[LoggedCommit, Revision]]:
