@@ -1,16 +1,20 @@
 """What JetStream holds, read with the plain client library and none of our code between."""
 
+import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 
+import nats.errors
 from nats.js.errors import NotFoundError
 
 from pyoco_server.domain import wire
 from pyoco_server.domain.runs import RunSnapshot
 from sites import AUDIT, Site
 
+T = TypeVar("T")
 BATCH = 500
+TRIES = 30
 
 
 async def messages_of(site: Site, stream: str, subjects: str = ">") -> AsyncIterator[tuple[str, bytes]]:
@@ -26,6 +30,16 @@ async def messages_of(site: Site, stream: str, subjects: str = ">") -> AsyncIter
                 yield message.subject, message.data
                 await message.ack()
         await pull.unsubscribe()
+
+
+async def patiently(look: Callable[[Site], Awaitable[T]], site: Site) -> T:
+    """A cluster that was just hurt may not answer for some seconds: that is for us to bear."""
+    for _ in range(TRIES):
+        try:
+            return await look(site)
+        except nats.errors.Error:
+            await asyncio.sleep(1.0)
+    return await look(site)
 
 
 async def accepted_writes(site: Site) -> dict[str, list[RunSnapshot]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
-from audit import accepted_writes, jobs_left, stored_runs
+from audit import accepted_writes, jobs_left, patiently, stored_runs
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from sites import Site
 
@@ -72,9 +72,9 @@ class Runs:
     async def settled(self, site: Site, patience: float) -> float:
         began = time.monotonic()
         while True:
-            runs = await stored_runs(site)
+            runs = await patiently(stored_runs, site)
             waiting = [run_id for run_id, run in runs.items() if not run.status.is_terminal]
-            jobs = await jobs_left(site) if not waiting else []
+            jobs = await patiently(jobs_left, site) if not waiting else []
             if not waiting and not jobs:
                 return time.monotonic() - began
             if time.monotonic() - began > patience:
@@ -82,8 +82,8 @@ class Runs:
             await asyncio.sleep(LOOK_SEC)
 
     async def broken(self, site: Site) -> list[str]:
-        stored = await stored_runs(site)
-        history = await accepted_writes(site)
+        stored = await patiently(stored_runs, site)
+        history = await patiently(accepted_writes, site)
         return [
             *(f"{run_id}: acknowledged, and lost" for run_id in self.acknowledged if run_id not in stored),
             *(
@@ -91,7 +91,7 @@ class Runs:
                 for run_id, run in stored.items()
                 if not run.status.is_terminal
             ),
-            *(f"{run_id}: its job is still on the queue" for run_id in await jobs_left(site)),
+            *(f"{run_id}: its job is still on the queue" for run_id in await patiently(jobs_left, site)),
             *(problem for run_id, writes in history.items() for problem in _reversals(run_id, writes)),
             *self._cancels_that_lost(stored),
             *self._wrong_ends(stored),
