@@ -1,7 +1,4 @@
-"""Gateway and worker on three NATS nodes with the shipped configuration; one of them dies.
-
-REQ-0010, REQ-0011
-"""
+"""Gateway and worker on three NATS nodes with the shipped configuration; one of them dies."""
 
 import asyncio
 import contextlib
