@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from pyoco_server.cli.demo import run_demo
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
+from pyoco_server.cli.listening import Host, Port
 from pyoco_server.cli.loop import run
 from pyoco_server.cli.ports import require_free
 from pyoco_server.cli.stack import (
@@ -31,8 +32,8 @@ app = cyclopts.App(name="pyoco-server", help="Run Python workflows on your own m
 @app.command
 def up(  # noqa: PLR0913 - the options of the contract
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     nats_url: str | None = None,
     data_dir: Path = Path(".pyoco"),
     durability: Durability = "safe",
@@ -46,9 +47,9 @@ def up(  # noqa: PLR0913 - the options of the contract
     Parameters
     ----------
     host
-        Address to listen on. The default is reachable from this machine only.
+        Address to listen on (also: PYOCO_HTTP_HOST). The default is reachable from this machine only.
     port
-        Port to listen on.
+        Port to listen on (also: PYOCO_HTTP_PORT).
     nats_url
         Use this NATS instead of starting one (also: PYOCO_NATS_URL).
     data_dir
