@@ -15,7 +15,8 @@ from tools.reference.tables import code, table
 _HEAD = """# Metrics
 
 `GET /metrics` of every gateway, for Prometheus. With API keys on it wants one, and counts its tenant's runs.
-Figures that say *this gateway* are to be summed over gateways; the others are the same at each of them.
+What says *by this gateway*, watchers and HTTP are a gateway's own: sum them. All else is of all runs, and the
+same at every gateway that was up: take the greatest.
 No label has unbounded values: never a run, a flow, a path or a key.
 
 """
