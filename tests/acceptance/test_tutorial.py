@@ -4,18 +4,16 @@ The ports are the tests' own, set as the page tells a reader to: by PYOCO_HTTP_P
 PYOCO_NATS_URL. `pip install pyoco-server` is taken as done.
 """
 
-import os
 import re
 import shlex
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from support.nats_server import free_port
 from support.page import File, Typed, line_pattern, pattern, steps
-from support.programs import PATIENCE_SEC, SCRIPTS, Program, Programs
+from support.programs import Program, Programs
+from support.shell import Shell, open_shell
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 INSTALL = "pip install pyoco-server"
@@ -28,7 +26,7 @@ DEFAULT_NATS = "nats://127.0.0.1:4222"
 class Desk:
     """Somebody with a few terminals in one directory, who follows a page."""
 
-    def __init__(self, programs: Programs, shell: "Shell") -> None:
+    def __init__(self, programs: Programs, shell: Shell) -> None:
         self._programs = programs
         self._shell = shell
         self._running: dict[str, tuple[Program, ExitStack]] = {}
@@ -98,50 +96,9 @@ class Desk:
         return line.replace(DEFAULT_HTTP, self._http).replace(DEFAULT_NATS, self._nats)
 
 
-class Shell:
-    """A shell that keeps its variables from one command to the next."""
-
-    END = "--- end of the command, exit code "
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-
-    def run(self, command: str) -> str:
-        """All that it printed. Its exit code must be 0."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{command}\necho '{self.END}'$?\n")
-        self._process.stdin.flush()
-        lines: list[str] = []
-        for line in self._process.stdout:
-            if line.startswith(self.END):
-                assert line == f"{self.END}0\n", f"$ {command}\n{''.join(lines)}{line}"
-                return "".join(lines)
-            lines.append(line)
-        raise AssertionError(f"the shell ended in {command}: {''.join(lines)}")
-
-
-@contextmanager
-def open_shell(programs: Programs) -> Iterator[Shell]:
-    with subprocess.Popen(
-        ["timeout", str(10 * PATIENCE_SEC), "bash"],
-        cwd=programs.directory,
-        env=programs.environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield Shell(process)
-        finally:
-            process.kill()
-
-
 def test_the_tutorial_does_what_it_says(programs: Programs) -> None:
     port = free_port()
     programs.environ |= {
-        "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
         "PYOCO_HTTP_PORT": str(port),
         "PYOCO_SERVER_URL": f"http://127.0.0.1:{port}",
         "PIP_NO_BUILD_ISOLATION": "false",  # which means: no isolation; what builds the wheel is installed
