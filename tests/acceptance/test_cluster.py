@@ -9,9 +9,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.nats_client import PyocoNatsClient
 from support.cluster import NODES, PASSWORD, Cluster, running_cluster
-from support.lab import FLOWS, TERMINAL
-from support.nats_server import free_port
+from support.lab import FLOWS, TERMINAL, environment
+from support.nats_server import free_port, streams_of
 from support.programs import Program, Programs
 from support.waiting import until
 
@@ -106,6 +108,28 @@ async def test_a_node_dies_and_nothing_is_lost(cluster: Cluster, programs: Progr
         await until(_all_healthy(cluster))
         last = await installation.submit("after", "tiny")
         assert (await installation.ended(last))["status"] == "COMPLETED"
+
+
+async def test_a_backup_of_one_node_is_restored_into_a_cluster_with_replicas(
+    cluster: Cluster, programs: Programs, config: NatsBackendConfig
+) -> None:
+    client = await PyocoNatsClient.connect(config)
+    run_id = await client.submit_run("steps", {"n": 1})
+    before = await client.get_run(run_id)
+    await client.close()
+    one = environment(config)
+    three = {**one, "PYOCO_NATS_URL": cluster.url, "PYOCO_JETSTREAM_REPLICAS": "3"}
+    await until(_all_healthy(cluster))
+    for command, environ in (("backup", one), ("restore", three)):
+        done = await asyncio.to_thread(
+            programs.run, "pyoco-server-admin", command, "--directory", "saved", **environ
+        )
+        assert done.returncode == 0, done.stderr
+    found = await until(_streams(cluster), lambda streams: len(streams) == len(streams_of(config)))
+    assert {stream["config"]["num_replicas"] for stream in found.values()} == {3}
+    client = await PyocoNatsClient.connect(NatsBackendConfig.from_env(three))
+    assert await client.get_run(run_id) == before
+    await client.close()
 
 
 def _all_healthy(cluster: Cluster) -> Any:
