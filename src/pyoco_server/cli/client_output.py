@@ -20,12 +20,18 @@ Client = Annotated[PyocoHttpClient, Parameter(parse=False)]
 
 
 def print_json(answer: object) -> None:
-    print(json.dumps(answer, ensure_ascii=False, indent=2))
+    print(_json(answer, indent=2))
 
 
 def print_json_line(answer: object) -> None:
     """For what comes one after the other: a program reads a line, and has all of it."""
-    print(json.dumps(answer, ensure_ascii=False), flush=True)
+    print(_json(answer), flush=True)
+
+
+def _json(answer: object, indent: int | None = None) -> str:
+    """Readable where the output can hold every character; the same values in any case."""
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return json.dumps(answer, ensure_ascii=not is_unicode, indent=indent)
 
 
 def fail_http(response: httpx2.Response) -> NoReturn:
