@@ -28,10 +28,14 @@ Count = Annotated[int, Meta(ge=1)]
 Bytes = Annotated[int, Meta(ge=1)]
 Subject = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 """A subject prefix: tokens without wildcards, because messages are published under it."""
+ApiPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
 """A stream or bucket name: JetStream allows no dots, wildcards or blanks in it."""
 Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w.]*\s*)*)?$")]
 """Names of Python modules or packages, separated by commas."""
+Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
+"""Tags, separated by commas."""
+Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
@@ -44,8 +48,12 @@ class NatsBackendConfig:
     work_subject_prefix: Subject = "pyoco.work"
     work_stream: Name = "PYOCO_WORK"
     default_tag: Name = "default"
+    queue_tags: Tags = ""
+    """Tags whose consumers a gateway makes at its start, for workers that have no right to."""
     runs_kv_bucket: Name = "pyoco_runs"
     workers_kv_bucket: Name = "pyoco_workers"
+    jetstream_api_prefix: ApiPrefix = "$JS.API"
+    """Where JetStream takes requests; another one when the streams are in another account."""
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
 
     # Lists, watchers and history
@@ -65,6 +73,9 @@ class NatsBackendConfig:
 
     trusted_proxies: str = ""
     """Proxies whose X-Forwarded-For is believed, comma separated; from others it is only a claim."""
+
+    allowed_hosts: Hosts = ""
+    """Names that the gateway answers to, comma separated; empty: all."""
 
     # Heartbeats and cancel
     run_heartbeat_interval_sec: Seconds = 1.0
@@ -140,6 +151,16 @@ class NatsBackendConfig:
     def allowed_modules(self) -> tuple[str, ...]:
         """`worker_allowed_modules` as names; empty when every module is allowed."""
         return tuple(self.worker_allowed_modules.replace(",", " ").split())
+
+    @property
+    def hosts_allowed(self) -> frozenset[str]:
+        """`allowed_hosts`, one by one; empty when every name will do."""
+        return frozenset(self.allowed_hosts.lower().replace(",", " ").split())
+
+    @property
+    def tags_of_queues(self) -> tuple[str, ...]:
+        """`queue_tags`, one by one."""
+        return tuple(self.queue_tags.replace(",", " ").split())
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:

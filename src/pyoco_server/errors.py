@@ -82,6 +82,14 @@ class BodyTooSlow(InvalidRequest):
         return HTTPStatus.REQUEST_TIMEOUT
 
 
+class ForeignRequest(InvalidRequest):
+    """The same id as an invalid request, answered with 403: a foreign page made a browser send it."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.FORBIDDEN
+
+
 class NatsUnavailable(PyocoServerError):
     entry = ErrorEntry(
         3,

@@ -26,7 +26,7 @@ from pyoco_server.engine.flow_files import follow_flow_files, version_of
 from pyoco_server.engine.process_executors import Limits, ProcessExecutors
 from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
-from pyoco_server.jetstream import topology
+from pyoco_server.jetstream import backup, topology
 from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
 from pyoco_server.jetstream.bootstrap_server import BootstrapNats
 from pyoco_server.jetstream.bucket_feed import BucketFeed, StreamFeed
@@ -35,7 +35,7 @@ from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, run
 from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
 from pyoco_server.jetstream.graph_store import JetStreamGraphs
 from pyoco_server.jetstream.inspection import NatsReport, inspect
-from pyoco_server.jetstream.job_source import JetStreamJobSources
+from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
 from pyoco_server.jetstream.server_process import find_binary as find_nats_server
@@ -57,6 +57,7 @@ __all__ = [
     "JetStreamBackend",
     "Limits",
     "NatsReport",
+    "back_up",
     "ensure_resources",
     "find_nats_server",
     "inspect_nats",
@@ -68,6 +69,8 @@ __all__ = [
     "open_gateway_backend",
     "open_process_executors",
     "open_wheels",
+    "open_worker_backend",
+    "restore",
     "running_embedded_url",
     "without_credentials",
 ]
@@ -80,12 +83,10 @@ HEADER_ROOM = 4_096
 
 
 @dataclass(frozen=True)
-class JetStreamBackend:
+class JetStreamWorkerBackend:
     connection: NatsConnection
     runs: KvStore[RunSnapshot]
     workers: KvStore[WorkerRecord]
-    api_keys: JetStreamApiKeys
-    queue: WorkQueue
     sources: JetStreamJobSources
     dead_letters: DlqStream
     task_logs: LogStream
@@ -94,6 +95,12 @@ class JetStreamBackend:
     @property
     def is_available(self) -> bool:
         return self.connection.is_connected
+
+
+@dataclass(frozen=True)
+class JetStreamBackend(JetStreamWorkerBackend):
+    api_keys: JetStreamApiKeys
+    queue: WorkQueue
 
 
 @dataclass(frozen=True)
@@ -114,8 +121,17 @@ class JetStreamGatewayBackend(JetStreamBackend):
 
 
 @asynccontextmanager
+async def open_worker_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamWorkerBackend]:
+    """What a worker needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    async with _connected(config, name, patiently=False) as connection:
+        specs = topology.worker_resources(config)
+        streams = await topology.ensure_resources(connection, config, specs)
+        yield _worker_backend(connection, config, streams)
+
+
+@asynccontextmanager
 async def open_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamBackend]:
-    """What a worker or a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    """What a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
     async with _connected(config, name, patiently=False) as connection:
         yield await _backend(connection, config)
 
@@ -133,6 +149,8 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         _connected(config, "pyoco-server objects", patiently=True) as objects,
     ):
         backend = await _backend(connection, config)
+        for tag in config.tags_of_queues:
+            await ensure_consumer(connection, config, tag)
         restore = partial(topology.ensure_resources, feeds, config)
         tenants = config.http_auth_mode != "none"
         index = SqliteRunIndex(
@@ -141,7 +159,10 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         execution_index = SqliteExecutionIndex(tenants=tenants)
         try:
             yield JetStreamGatewayBackend(
-                **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                **{
+                    **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                    "task_logs": LogStream(feeds, config.logs_stream, config.logs_subject_prefix),
+                },
                 claims=await _bucket(
                     connection, config.idempotency_kv_bucket, wire.encode, wire.decode_claim
                 ),
@@ -184,7 +205,7 @@ async def _bucket(
 async def _connected(
     config: NatsBackendConfig, name: str, *, patiently: bool
 ) -> AsyncIterator[NatsConnection]:
-    connection = NatsConnection(config.nats_url, name)
+    connection = NatsConnection(config.nats_url, name, config.jetstream_api_prefix)
     await connection.open(patiently=patiently)
     try:
         yield connection
@@ -194,7 +215,18 @@ async def _connected(
 
 async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamBackend:
     streams = await topology.ensure_resources(connection, config)
+    worker = _worker_backend(connection, config, streams)
     return JetStreamBackend(
+        **{field.name: getattr(worker, field.name) for field in fields(worker)},
+        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
+        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
+    )
+
+
+def _worker_backend(
+    connection: NatsConnection, config: NatsBackendConfig, streams: dict[str, dict[str, Any]]
+) -> JetStreamWorkerBackend:
+    return JetStreamWorkerBackend(
         connection=connection,
         runs=KvStore(
             connection,
@@ -203,6 +235,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             partial(encode_within, min(config.max_run_snapshot_bytes, connection.max_payload - HEADER_ROOM)),
             wire.decode_run,
             partial(_retention, config.runs_retention_sec),
+            named=lambda run, key: run if run.run_id == key else replace(run, run_id=key),
         ),
         workers=KvStore(
             connection,
@@ -210,9 +243,8 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             streams[f"KV_{config.workers_kv_bucket}"],
             wire.encode,
             wire.decode_worker,
+            named=lambda worker, key: worker if worker.worker_id == key else replace(worker, worker_id=key),
         ),
-        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
-        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
         task_logs=LogStream(connection, config.logs_stream, config.logs_subject_prefix),
@@ -250,6 +282,30 @@ async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
     settings = config or NatsBackendConfig.from_env()
     async with open_backend(settings, name="pyoco-server ensure-resources"):
         pass
+
+
+async def back_up(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
+    """Every stream and bucket into a directory: how many messages of each, by name.
+
+    Jobs come first: a run that ends meanwhile has a job too many, which is dropped, and not one too few.
+    """
+    saved = {}
+    async with _connected(config, "pyoco-server-admin backup", patiently=False) as connection:
+        for spec in topology.resources(config):
+            stream = await backup.save_stream(connection, spec.name, directory)
+            if stream is not None:
+                saved[stream.name] = stream.messages
+    return saved
+
+
+async def restore(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
+    """What `back_up` saved, into a NATS that has nothing of it, with the replicas of the settings."""
+    streams = backup.saved_streams(directory)
+    async with _connected(config, "pyoco-server-admin restore", patiently=False) as connection:
+        await backup.require_absent(connection, streams)
+        for stream in streams:
+            await backup.restore_stream(connection, stream, directory, config.jetstream_replicas)
+    return {stream.name: stream.messages for stream in streams}
 
 
 def new_thread_executors(

@@ -77,7 +77,22 @@ def other_routes() -> list[tuple[str, str]]:
     ]
 
 
-def test_the_routes_that_this_file_knows_are_all_there_are() -> None:
+OPEN = {"/", "/health", "/ready", "/static", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+"""What a stranger may see: nothing in it belongs to anybody."""
+
+
+def all_paths() -> set[str]:
+    """Everything that the application answers, documented or not."""
+    app = create_app(open_backend=open_memory_gateway_backend)
+    return {route.path for route in app.router.routes if hasattr(route, "path")} | set(app.openapi()["paths"])
+
+
+def test_a1_whatever_is_not_open_wants_a_key() -> None:
+    """A new path is a stranger's only after somebody wrote it down here."""
+    assert {path for path in all_paths() if not is_protected(path)} <= OPEN
+
+
+def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
     """Whoever adds a route says here whose things it shows."""
     known = {
         ("GET", "/runs"),
@@ -99,7 +114,7 @@ def test_the_routes_that_this_file_knows_are_all_there_are() -> None:
 
 @pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.COMPLETED])
 @pytest.mark.parametrize(("method", "path"), routes_of_runs())
-async def test_another_tenants_run_is_answered_like_a_missing_one(
+async def test_a1_another_tenants_run_is_answered_like_a_missing_one(
     tenants: Tenants, method: str, path: str, status: RunStatus
 ) -> None:
     """ERR-PYOCO-0005"""
@@ -192,7 +207,7 @@ async def test_a_tenant_cannot_submit_for_another(tenants: Tenants) -> None:
 @pytest.mark.parametrize(
     "query", ["", "status=PENDING", "flow=f", "tag=default", "updated_after=0", "include=full", "limit=200"]
 )
-async def test_lists_never_cross(tenants: Tenants, query: str) -> None:
+async def test_a1_lists_never_cross(tenants: Tenants, query: str) -> None:
     ours = {(await tenants.submit(tenants.ours)).json()["run_id"] for _ in range(3)}
     batch = await tenants.submit(tenants.theirs, "/runs/batch", runs=[{"flow_name": "f"}] * 2)
     theirs = {result["run_id"] for result in batch.json()["results"]}
@@ -202,7 +217,7 @@ async def test_lists_never_cross(tenants: Tenants, query: str) -> None:
     assert await tenants.listed(tenants.theirs, query) == theirs
 
 
-async def test_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> None:
+async def test_a1_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> None:
     """ERR-PYOCO-0017"""
     for who in (tenants.ours, tenants.theirs):
         for _ in range(3):
@@ -223,7 +238,7 @@ async def test_a_watch_shows_the_tenants_own_run(tenants: Tenants) -> None:
     assert events[-1].data["snapshot"]["status"] == "CANCELLED"
 
 
-async def test_logs_are_the_tenants_own(tenants: Tenants) -> None:
+async def test_a1_logs_are_the_tenants_own(tenants: Tenants) -> None:
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
     line = LogLine(attempt=1, n=1, task="t", stream="stdout", text="secret\n", ts=NOW)
     await tenants.gateway.backend.task_logs.append(RUN_ID, [line])
@@ -232,7 +247,7 @@ async def test_logs_are_the_tenants_own(tenants: Tenants) -> None:
     assert "secret" not in (await tenants.ask("GET", f"/runs/{RUN_ID}/logs", tenants.theirs)).text
 
 
-async def test_a_run_without_a_tenant_is_nobodys(tenants: Tenants) -> None:
+async def test_a1_a_run_without_a_tenant_is_nobodys(tenants: Tenants) -> None:
     """It was submitted while auth was off."""
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot())
     for who in (tenants.ours, tenants.theirs):

@@ -8,11 +8,11 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_output import Client, note, print_json
+from pyoco_server.cli.client_output import Client, note, print_json, print_json_line
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.options import Flag, Output
-from pyoco_server.cli.tables import print_table
+from pyoco_server.cli.tables import print_table, printable
 from pyoco_server.errors import InvalidCliInput
 
 app = cyclopts.App(name="executions", help="Start executions of graphs, follow and command them.")
@@ -78,7 +78,7 @@ def create(  # noqa: PLR0913 - one option per field
 
 def _follow_to_end(client: Client, execution_id: str) -> int:
     for event in client.executions.watch(execution_id):
-        note(_line(event))
+        note(printable(_line(event)))
     ended = client.executions.get(execution_id)
     print_json(ended)
     return 0 if ended["status"] == "COMPLETED" else FAILED
@@ -167,7 +167,10 @@ def watch(
         json: one event a line; status: a short line for each.
     """
     for event in client.executions.watch(execution_id, after):
-        print(json.dumps(event, ensure_ascii=False) if output == "json" else _line(event), flush=True)
+        if output == "json":
+            print_json_line(event)
+        else:
+            print(printable(_line(event)), flush=True)
 
 
 @app.command

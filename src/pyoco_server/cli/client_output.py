@@ -29,9 +29,13 @@ def print_json_line(answer: object) -> None:
 
 
 def _json(answer: object, indent: int | None = None) -> str:
-    """Readable where the output can hold every character; the same values in any case."""
+    """Readable where the output can hold every character; the same values in any case.
+
+    What a terminal would obey (escape sequences, marks of direction) is always escaped.
+    """
     is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    return json.dumps(answer, ensure_ascii=not is_unicode, indent=indent)
+    document = json.dumps(answer, ensure_ascii=not is_unicode, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
 def fail_http(response: httpx2.Response) -> NoReturn:

@@ -21,9 +21,9 @@ from pyoco_server.cli.options import Flag
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
-from pyoco_server.usecases.ports import Backend
+from pyoco_server.usecases.ports import WorkerBackend
 from pyoco_server.usecases.sync_wheels import SyncWheels
-from pyoco_server.wiring import ExecutorSpec, Limits, open_backend, open_process_executors, open_wheels
+from pyoco_server.wiring import ExecutorSpec, Limits, open_process_executors, open_wheels, open_worker_backend
 from pyoco_server.worker.keep_wheels import KeepWheels
 from pyoco_server.worker.presence import WorkerIdInUse
 from pyoco_server.worker.wheel_installer import DirectoryInstaller
@@ -220,11 +220,13 @@ def _stop_on_signals(instance: Worker) -> list[signal.Signals]:
     return received
 
 
-async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str) -> Backend:
+async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str) -> WorkerBackend:
     """Workers and NATS may be started in any order: wait for it, and say so."""
     while True:
         try:
-            return await stack.enter_async_context(open_backend(config, name=f"pyoco-worker {worker_id}"))
+            return await stack.enter_async_context(
+                open_worker_backend(config, name=f"pyoco-worker {worker_id}")
+            )
         except NatsUnavailable as error:
             log.warning("NATS is not there yet; trying again", action="worker.waiting", exc_info=error)
             await asyncio.sleep(CONNECT_RETRY_SEC)

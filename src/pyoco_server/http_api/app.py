@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import error_table
 from pyoco_server.http_api.auth import ApiKeyMiddleware
+from pyoco_server.http_api.browsers import BrowserRules
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
 from pyoco_server.http_api.routes import executions, graphs, health, pages, runs, wheels, workers
@@ -38,6 +39,7 @@ def create_app(
     app = FastAPI(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
+    app.add_middleware(BrowserRules, config=settings)
     app.add_middleware(MeasureRequests, metrics=metrics)
     app.include_router(health.router)
     app.router.routes.extend(runs.hot_routes)

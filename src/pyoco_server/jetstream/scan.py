@@ -25,7 +25,9 @@ async def scan(
     try:
         while True:
             body = {"seq": start, "batch": batch, "next_by_subj": subjects}
-            await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
+            await connection.publish(
+                connection.api_subject(f"DIRECT.GET.{stream}"), msgspec.json.encode(body), reply=inbox
+            )
             count = 0
             async for message in _batch(arrived):
                 count += 1
