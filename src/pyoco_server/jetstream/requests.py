@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from pyoco_server.errors import NatsUnavailable
 
 _NO_RESPONDERS = "503"
-_NOBODY = "nats unavailable: nobody answers (JetStream is off, or its cluster has no leader at the moment)"
+_NOBODY = "nats unavailable: nobody answers; is JetStream enabled, and allowed to this user?"
 
 
 class Requests:
