@@ -102,3 +102,15 @@ def test_commands_and_their_options_exist(page: Path) -> None:
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md")], ids=name_of)
+def test_links_of_the_site_stay_in_it(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [t for t in targets if not (page.parent / t).resolve().is_relative_to(DOCS)] == []
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert {page for page in pages if not page.startswith("decisions/0")} == listed
