@@ -657,6 +657,17 @@ def test_waits_and_ready_nodes_of_branches_that_are_not_needed_end_at_once() -> 
     assert life.status == "COMPLETED"
 
 
+@pytest.mark.parametrize("why", ["not needed", "a sibling failed"])
+def test_the_run_of_a_task_that_waits_is_cancelled_with_it(why: str) -> None:
+    """Also by a look that knows nothing of that run."""
+    life = begun(diamond("ANY_SUCCESS" if why == "not needed" else "ALL_SUCCESS"))
+    life.must(c.PutNodeWaiting(actor=ANN, node_id="b"))
+    status = RunStatus.COMPLETED if why == "not needed" else RunStatus.FAILED
+    reaction = life.react({run_id_of(EXECUTION_ID, "a", 1): RunFact(status)})
+    assert life.statuses["b"] == "CANCELED"
+    assert [cancel.run_id for cancel in reaction.cancels] == [run_id_of(EXECUTION_ID, "b", 1)]
+
+
 def test_an_external_node_that_is_not_needed_has_the_grace_period() -> None:
     graph = graph_of(
         {"split": FORK, "a": task(), "x": EXTERNAL, "gather": join("ANY_SUCCESS")},
