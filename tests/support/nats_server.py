@@ -34,6 +34,11 @@ def unique_config(url: str, **changes: Any) -> NatsBackendConfig:
         "logs_subject_prefix": f"logs.{unique}",
         "wheel_history_kv_bucket": f"wheel_history_{unique}",
         "wheel_object_store_bucket": f"wheels_{unique}",
+        "workflows_kv_bucket": f"workflows_{unique}",
+        "workflow_receipts_kv_bucket": f"receipts_{unique}",
+        "workflow_retry_kv_bucket": f"retry_jobs_{unique}",
+        "audit_stream": f"AUDIT_{unique}",
+        "audit_subject_prefix": f"audit.{unique}",
         "run_heartbeat_interval_sec": 0.1,
         "worker_heartbeat_interval_sec": 0.2,
     }
@@ -56,12 +61,16 @@ def streams_of(config: NatsBackendConfig) -> list[str]:
         config.auth_kv_bucket,
         config.idempotency_kv_bucket,
         config.wheel_history_kv_bucket,
+        config.workflows_kv_bucket,
+        config.workflow_receipts_kv_bucket,
+        config.workflow_retry_kv_bucket,
     )
     return [
         config.work_stream,
         config.dlq_stream,
         config.advisories_stream,
         config.logs_stream,
+        config.audit_stream,
         *(f"KV_{bucket}" for bucket in buckets),
         f"OBJ_{config.wheel_object_store_bucket}",
     ]

@@ -6,7 +6,7 @@ from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLarge
 from pyoco_server.testing import MemoryBackend, open_memory_backend
-from pyoco_server.testing.memory import MemoryStore
+from pyoco_server.testing.stores import MemoryStore
 from pyoco_server.usecases.ports import JobQueue, Revision, RunStore
 from pyoco_server.usecases.submit_run import SubmitRun
 from support.captured_logs import capture_logs

@@ -10,6 +10,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
+from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.leases import Lease, Slot
+from pyoco_server.domain.events.notifications import NotificationSettings
+from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.domain.events.retry_jobs import RetryJob
+from pyoco_server.domain.events.signatures import Source
+from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job, check
 from pyoco_server.domain.runs import RunSnapshot
@@ -51,6 +58,15 @@ decode_wheel_event = _decoding(WheelEvent, "wheel history")
 decode_claim = _decoding(Claim, "idempotency claim")
 decode_log_lines = _decoding(list[LogLine], "task log")
 decode_api_key = _decoding(ApiKeyRecord, "API key record")
+decode_template = _decoding(Template, "workflow template")
+decode_action = _decoding(Action, "workflow action")
+decode_receipt = _decoding(Receipt, "workflow event receipt")
+decode_retry_job = _decoding(RetryJob, "retry job")
+decode_notification_settings = _decoding(NotificationSettings, "notification settings")
+decode_source = _decoding(Source, "workflow source")
+decode_slot = _decoding(Slot, "action slot")
+decode_lease = _decoding(Lease, "lease")
+decode_stored_event = _decoding(StoredEvent, "audit record")
 
 
 def decode_job(data: bytes) -> Job:

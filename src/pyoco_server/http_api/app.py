@@ -11,7 +11,15 @@ from pyoco_server.http_api import error_table
 from pyoco_server.http_api.auth import ApiKeyMiddleware
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
-from pyoco_server.http_api.routes import health, pages, runs, wheels, workers
+from pyoco_server.http_api.routes import (
+    health,
+    pages,
+    runs,
+    wheels,
+    workers,
+    workflow_definitions,
+    workflow_events,
+)
 from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
 
@@ -46,6 +54,9 @@ def create_app(
     app.include_router(workers.router)
     app.include_router(metrics_route.router)
     app.include_router(wheels.router)
+    app.include_router(workflow_events.router)
+    app.include_router(workflow_events.receiving)
+    app.include_router(workflow_definitions.router)
     app.include_router(pages.router)
     app.router.routes.append(pages.static_files)
     return app

@@ -10,6 +10,7 @@ from fastapi import Request
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.http_api.auth import AskWho, authentication
+from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
@@ -46,7 +47,12 @@ class UseCases:
     """Everything a route can call, made once per connection."""
 
     def __init__(
-        self, backend: GatewayBackend, config: NatsBackendConfig, hub: WatchHub, metrics: Metrics
+        self,
+        backend: GatewayBackend,
+        config: NatsBackendConfig,
+        hub: WatchHub,
+        metrics: Metrics,
+        front: EventsFront,
     ) -> None:
         clock, timeout = time.time, config.worker_disconnect_timeout_sec
         self.index = backend.run_index
@@ -72,6 +78,7 @@ class UseCases:
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_run_id)
         self.list_workers = ListWorkers(self.follow_workers, backend.run_index, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
+        self.events = EventUseCases(backend, config, front, self.submit_run)
 
     @property
     def is_caught_up(self) -> bool:
@@ -86,6 +93,7 @@ class UseCases:
             "sweep-runs": self.sweep_runs.run,
             "end-undeliverable": self.end_undeliverable.run,
             "follow-workers": self.follow_workers.run,
+            **self.events.background(),
         }
 
 
@@ -94,6 +102,7 @@ class Gateway:
         self.config = config
         self.metrics = metrics
         self.hub = WatchHub(config.max_watchers)
+        self.events = EventsFront(config, lambda: self.use_cases.events)
         self._open_backend = open_backend
         self._backend: GatewayBackend | None = None
         self._use_cases: UseCases | None = None
@@ -182,7 +191,7 @@ class Gateway:
 
     async def _serve(self, backend: GatewayBackend) -> None:
         self._backend = backend
-        self._use_cases = UseCases(backend, self.config, self.hub, self.metrics)
+        self._use_cases = UseCases(backend, self.config, self.hub, self.metrics, self.events)
         work = [
             asyncio.ensure_future(self._keep(name, start))
             for name, start in self._use_cases.background().items()

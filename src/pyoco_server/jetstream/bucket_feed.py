@@ -29,6 +29,8 @@ RETRY_SEC = 0.5
 
 
 class BucketFeed(Generic[T]):
+    deliver_policy = "last_per_subject"
+
     def __init__(
         self,
         connection: NatsConnection,
@@ -102,7 +104,7 @@ class BucketFeed(Generic[T]):
             "mem_storage": True,
             "num_replicas": 1,
             "inactive_threshold": int(INACTIVE_SEC * NANOSECONDS),
-            "deliver_policy": "last_per_subject",
+            "deliver_policy": self.deliver_policy,
             "filter_subject": f"{self._prefix}>",
         }
         if start is not None:

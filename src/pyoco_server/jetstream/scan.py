@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 from nats.aio.msg import Msg
@@ -13,24 +14,24 @@ BATCH = 1000
 
 
 async def scan(
-    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH
+    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH, since: str | None = None
 ) -> AsyncIterator[Msg]:
     """The messages stored now under `subjects`. The stream must allow direct gets.
 
-    At most `batch` messages are in memory at once.
+    At most `batch` messages are in memory at once. `since`: only those that were stored then or later.
     """
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
     inbox = connection.new_inbox()
     subscription = await connection.subscribe(inbox, arrived.put)
     try:
-        start = 1
+        start: dict[str, Any] = {"seq": 1} if since is None else {"start_time": since}
         while True:
-            body = {"seq": start, "batch": batch, "next_by_subj": subjects}
+            body = {**start, "batch": batch, "next_by_subj": subjects}
             await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
             count = 0
             async for message in _batch(arrived):
                 count += 1
-                start = int((message.headers or {})["Nats-Sequence"]) + 1
+                start = {"seq": int((message.headers or {})["Nats-Sequence"]) + 1}
                 yield message
             if count < batch:
                 return

@@ -6,11 +6,13 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.streams import (
     StreamSpec,
+    deletable_bucket,
     ensure_stream,
     kv_bucket,
     limits_stream,
     max_deliveries_subject,
     object_store,
+    receipts_bucket,
     work_stream,
 )
 
@@ -52,6 +54,27 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.auth_kv_bucket, "API key"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
         object_store(config.wheel_object_store_bucket, "wheel"),
+        *event_resources(config),
+    ]
+
+
+def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
+    return [
+        kv_bucket(config.workflows_kv_bucket, "workflow"),
+        receipts_bucket(
+            config.workflow_receipts_kv_bucket,
+            "workflow event receipt",
+            max_receipts=config.workflow_event_max_receipts,
+        ),
+        deletable_bucket(config.workflow_retry_kv_bucket, "retry job"),
+        limits_stream(
+            config.audit_stream,
+            "audit",
+            config.audit_subject_prefix,
+            max_age_sec=config.audit_max_age_sec,
+            max_msgs=-1,
+            max_bytes=config.audit_max_bytes,
+        ),
     ]
 
 
