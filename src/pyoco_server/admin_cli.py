@@ -1,8 +1,9 @@
-"""`pyoco-server-admin`: issue, list and revoke API keys, as JSON on stdout."""
+"""`pyoco-server-admin`: issue, list and revoke API keys, as JSON on stdout; export workflow events."""
 
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
@@ -13,9 +14,10 @@ from pyoco_server.cli.failures import FAILED, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.logs import configure_logging
+from pyoco_server.usecases.events.export import Export, export_events
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.ports import ApiKeyStore
-from pyoco_server.wiring import new_api_key, new_salt, open_backend
+from pyoco_server.wiring import new_api_key, new_salt, open_backend, open_events
 
 app = cyclopts.App(
     name="pyoco-server-admin",
@@ -26,6 +28,8 @@ api_key = cyclopts.App(
     name="api-key", help="Keys for clients of a gateway with PYOCO_HTTP_AUTH_MODE=api_key."
 )
 app.command(api_key)
+events = cyclopts.App(name="events", help="Workflow events.")
+app.command(events)
 
 Settings = Annotated[NatsBackendConfig, Parameter(parse=False)]
 
@@ -79,6 +83,28 @@ def revoke(*, key_id: str, config: Settings) -> None:
         The key, by its id: what stands between `pyoco_` and the dot.
     """
     _print_answer(config, lambda keys: revoke_api_key(keys, key_id, time.time))
+
+
+@events.command
+def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"])], config: Settings) -> None:
+    """Write receipts.json, retry_jobs.json and notification_settings.json, and print where.
+
+    Parameters
+    ----------
+    directory
+        Where to; it is made if it is not there. The address of the webhook is masked.
+    """
+
+    async def read() -> Export:
+        async with open_events(config, name="pyoco-server-admin") as backend:
+            return await export_events(backend)
+
+    exported = run(read())
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in Export.__struct_fields__:
+        content = msgspec.json.format(msgspec.json.encode(getattr(exported, name)), indent=2)
+        (directory / f"{name}.json").write_bytes(content + b"\n")
+    print(f"{len(exported.receipts)} receipts, {len(exported.retry_jobs)} retry jobs: {directory}")
 
 
 def _settings(nats_url: str | None) -> NatsBackendConfig:

@@ -294,7 +294,7 @@ class WorkflowConflict(PyocoServerError):
 
 
 class UnsupportedAction(WorkflowConflict):
-    def __init__(self, action: str) -> None:
+    def __init__(self, action: str = "...") -> None:
         super().__init__(f"external_event action is not executable in MVP: {action}")
 
 

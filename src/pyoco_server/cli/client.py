@@ -8,7 +8,7 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_fleet, client_runs, client_wheels
+from pyoco_server.cli import client_events, client_fleet, client_runs, client_wheels
 from pyoco_server.cli.client_output import fail_http
 from pyoco_server.cli.failures import run_app, told_to_the_user
 from pyoco_server.http_client import PyocoHttpClient
@@ -17,6 +17,8 @@ app = cyclopts.App(name="pyoco-client", help="Submit runs to a pyoco-server and 
 for part in (client_runs, client_fleet, client_wheels):
     for name, command in part.COMMANDS.items():
         app.command(command, name=name)
+for group in client_events.APPS:
+    app.command(group)
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 

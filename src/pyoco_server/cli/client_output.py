@@ -39,6 +39,8 @@ _ADVICE = {
     "ERR-PYOCO-0017": "Correct the filters; a cursor belongs to the list it came from.",
     "ERR-PYOCO-0020": "Check the id: pyoco-client workers --scope all shows the workers there are.",
     "ERR-PYOCO-0022": "Raise the wheel's version and build it again.",
+    "ERR-PYOCO-0041": "Give the token of the server: --token …",
+    "ERR-PYOCO-0042": "Check the names: pyoco-client templates list, actions list, events retry-jobs.",
     "ERR-PYOCO-0023": "Check the name: pyoco-client wheels shows the wheels there are.",
 }
 

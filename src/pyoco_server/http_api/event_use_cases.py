@@ -18,7 +18,7 @@ from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.receive_event import ReceiveEvent
 from pyoco_server.usecases.events.start_template import StartTemplate
 from pyoco_server.usecases.events.summarise import Summarise
-from pyoco_server.usecases.ports import Executions, GatewayBackend
+from pyoco_server.usecases.ports import Clock, Executions, GatewayBackend
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_audit_log, new_notifier, new_run_id
 
@@ -26,13 +26,19 @@ from pyoco_server.wiring import new_audit_log, new_notifier, new_run_id
 class EventsFront:
     """What has to answer, and to keep its records, before NATS is there."""
 
-    def __init__(self, config: NatsBackendConfig, use_cases: "Callable[[], EventUseCases]") -> None:
+    def __init__(
+        self,
+        config: NatsBackendConfig,
+        use_cases: "Callable[[], EventUseCases]",
+        clock: Clock = time.time,
+    ) -> None:
         _check(config)
+        self.clock = clock
         self.audit = Audit(new_audit_log(config))
         self.receive_event = ReceiveEvent(
             parts=use_cases,
             audit=self.audit,
-            clock=time.time,
+            clock=clock,
             new_id=new_run_id,
             token=config.workflow_event_token,
             token_tenant=None if config.http_auth_mode == "none" else config.workflow_event_tenant,
@@ -53,7 +59,7 @@ class EventUseCases:
         submit_run: SubmitRun,
         executions: Executions | None = None,
     ) -> None:
-        clock, events = time.time, backend.events
+        clock, events = front.clock, backend.events
         front.audit.attach(events.audit)
         self._is_worker = config.workflow_event_retry_worker_enabled
         self.audit = front.audit

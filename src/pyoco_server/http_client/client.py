@@ -21,6 +21,7 @@ from pyoco_server.http_client.answers import (
     Worker,
     is_terminal,
 )
+from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.retrying import send_again_if_safe
 
 WATCH_SILENCE_SEC = 10.0
@@ -46,6 +47,7 @@ class PyocoHttpClient:
         headers = {api_key_header: api_key} if api_key else {}
         self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout)
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
+        self.events = WorkflowEvents(self._call)
 
     def submit_run(
         self,

@@ -15,6 +15,7 @@ from pyoco_server.usecases.events.hold_lease import HeldLease
 from pyoco_server.usecases.events.keys import place
 from pyoco_server.usecases.events.manage_notification_settings import ManageNotificationSettings
 from pyoco_server.usecases.ports import Clock, Notifier, RetryJobStore, Store
+from pyoco_server.usecases.waiting import wait_at_most
 
 log = get_logger(__name__)
 
@@ -51,9 +52,7 @@ class NotifyEscalations:
         while True:
             with best_effort(log, "notify.escalations", NatsUnavailable):
                 await self.tell()
-            waiting = asyncio.ensure_future(self._wake.wait())
-            await asyncio.wait({waiting}, timeout=self._poll_seconds)
-            waiting.cancel()
+            await wait_at_most(self._wake, self._poll_seconds)
             self._wake.clear()
 
     async def tell(self) -> None:

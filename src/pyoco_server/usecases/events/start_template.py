@@ -49,6 +49,7 @@ from pyoco_server.usecases.ports import (
     WrongRevision,
 )
 from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.waiting import wait_at_most
 
 log = get_logger(__name__)
 
@@ -191,9 +192,7 @@ class StartTemplate:
         if ours is None:  # another gateway's
             await asyncio.sleep(min(LOOK_SEC, left))
             return
-        waiting = asyncio.ensure_future(ours.wait())
-        await asyncio.wait({waiting}, timeout=left)
-        waiting.cancel()
+        await wait_at_most(ours, left)
 
     @asynccontextmanager
     async def _starting(self, claimed: _Claimed) -> AsyncIterator[None]:
