@@ -17,14 +17,13 @@ class GoogleChat:
         self._base_url = base_url.rstrip("/") or HOST
 
     async def send(self, webhook_url: str, text: str) -> Delivered:
-        address = self._base_url + path_and_query(webhook_url)
+        request = httpx2.Request("POST", self._base_url + path_and_query(webhook_url), json={"text": text})
         try:
-            async with (
-                asyncio.timeout(TIMEOUT_SEC),
-                httpx2.AsyncClient(follow_redirects=False, trust_env=False, timeout=TIMEOUT_SEC) as client,
-                client.stream("POST", address, json={"text": text}) as response,
-            ):
-                status = response.status_code  # its body is nobody's business
+            # A bare transport: a client would log the address, follow redirects and look for proxies.
+            async with asyncio.timeout(TIMEOUT_SEC), httpx2.AsyncHTTPTransport() as transport:
+                response = await transport.handle_async_request(request)
+                status = response.status_code
+                await response.aclose()  # its body is nobody's business
         except TimeoutError:
             return Delivered(False, None, f"Google Chat did not answer within {TIMEOUT_SEC:g} s.")
         except httpx2.HTTPError as error:

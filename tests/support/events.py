@@ -11,11 +11,15 @@ from typing import Any
 
 import httpx2
 import msgspec
+from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.audit import AuditRecord
+from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.usecases.callers import ANONYMOUS, Caller
+from pyoco_server.usecases.events.receive_event import Answer, Arrival
 from pyoco_server.usecases.ports import Executions
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_run_id
@@ -111,6 +115,38 @@ def on_memory(
     submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id)
     found.append(EventUseCases(backend, config, front, submit_run, executions))
     return EventsLab(backend, front, found[0], clock)
+
+
+async def prepare(lab: EventsLab, **action: Any) -> None:
+    """One template, whose action runs one at a time."""
+    step = Step(id="one", action=ACTION, trigger_kind=TriggerKind.EXTERNAL_EVENT)
+    await lab.use_cases.templates.put(
+        Template(id="close", name="Close", steps=(step,), updated_at="", year=2026, month=2), None
+    )
+    wanted = Action(key=ACTION, updated_at="", flow_name="flow", concurrency="one")
+    await lab.use_cases.actions.put(replace(wanted, **action))
+
+
+async def post(lab: EventsLab, key: str | None = "k", **fields: Any) -> Answer:
+    body = {"idempotency_key": key, **fields} if key else fields
+
+    async def read_body() -> bytes:
+        return msgspec.json.encode(body)
+
+    async def ask_caller() -> Caller:
+        return ANONYMOUS
+
+    return await lab.front.receive_event(
+        Arrival(
+            token="",
+            source_id="",
+            headers={},
+            read_body=read_body,
+            ask_caller=ask_caller,
+            ip=None,
+            user_agent=None,
+        )
+    )
 
 
 class FakeGoogleChat:

@@ -4,20 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
-from msgspec.structs import replace
 
 from pyoco_server.domain.events.leases import Lease
 from pyoco_server.domain.events.receipts import receipt_key
 from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob, delay, job_id
-from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
+from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.domain.runs import RunStatus
 from pyoco_server.errors import EventFailed, NatsUnavailable, WorkflowConflict, WorkflowNotFound
-from pyoco_server.usecases.callers import ANONYMOUS
-from pyoco_server.usecases.events.receive_event import Answer, Arrival
 from pyoco_server.usecases.events.start_template import StartTemplate
-from support.events import ACTION, EventsLab, events_lab
+from support.events import ACTION, EventsLab, events_lab, post, prepare
 from support.things import OWNER, a_snapshot
 from support.waiting import until
 
@@ -29,37 +25,6 @@ async def lab() -> AsyncIterator[EventsLab]:
     async with events_lab() as found:
         await prepare(found)
         yield found
-
-
-async def prepare(lab: EventsLab, **action: Any) -> None:
-    step = Step(id="one", action=ACTION, trigger_kind=TriggerKind.EXTERNAL_EVENT)
-    await lab.use_cases.templates.put(
-        Template(id="close", name="Close", steps=(step,), updated_at="", year=2026, month=2), None
-    )
-    wanted = Action(key=ACTION, updated_at="", flow_name="flow", concurrency="one")
-    await lab.use_cases.actions.put(replace(wanted, **action))
-
-
-async def post(lab: EventsLab, key: str | None = "k", **fields: Any) -> Answer:
-    body = {"idempotency_key": key, **fields} if key else fields
-
-    async def read_body() -> bytes:
-        return msgspec.json.encode(body)
-
-    async def ask_caller() -> Any:
-        return ANONYMOUS
-
-    return await lab.front.receive_event(
-        Arrival(
-            token="",
-            source_id="",
-            headers={},
-            read_body=read_body,
-            ask_caller=ask_caller,
-            ip=None,
-            user_agent=None,
-        )
-    )
 
 
 async def occupy(lab: EventsLab) -> None:

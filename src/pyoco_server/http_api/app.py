@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import error_table
 from pyoco_server.http_api.auth import ApiKeyMiddleware
+from pyoco_server.http_api.event_use_cases import check_settings
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
 from pyoco_server.http_api.routes import (
@@ -29,6 +30,7 @@ def create_app(
 ) -> FastAPI:
     """The gateway. Without arguments it is configured by the environment; tests bring their own backend."""
     settings = config or NatsBackendConfig.from_env()
+    check_settings(settings)
     opener = open_backend or partial(open_gateway_backend, settings)
 
     metrics = Metrics()

@@ -32,7 +32,6 @@ class EventsFront:
         use_cases: "Callable[[], EventUseCases]",
         clock: Clock = time.time,
     ) -> None:
-        _check(config)
         self.clock = clock
         self.audit = Audit(new_audit_log(config))
         self.receive_event = ReceiveEvent(
@@ -45,7 +44,8 @@ class EventsFront:
         )
 
 
-def _check(config: NatsBackendConfig) -> None:
+def check_settings(config: NatsBackendConfig) -> None:
+    """Raises ConfigError."""
     if config.google_chat_webhook_url and not is_webhook_url(config.google_chat_webhook_url):
         raise ConfigError([f"AX_GOOGLE_CHAT_WEBHOOK_URL=***: must have the form {FORM}"])
 

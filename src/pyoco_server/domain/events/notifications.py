@@ -58,7 +58,7 @@ def path_and_query(url: str) -> str:
 
 def masked(url: str | None) -> str:
     match = _URL.fullmatch(url or "")
-    if match is None:
+    if match is None or not is_webhook_url(match[0]):
         return ""
     return f"{HOST}/v1/spaces/{match[2][:_SHOWN_CHARACTERS]}***/messages?key=***&token=***"
 

@@ -42,6 +42,7 @@ class NotifyEscalations:
         self._lease = HeldLease(leases, LEASE, holder, clock)
         self._poll_seconds = poll_seconds
         self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
 
     def wake(self) -> None:
         """There is something to tell."""
@@ -56,6 +57,10 @@ class NotifyEscalations:
             self._wake.clear()
 
     async def tell(self) -> None:
+        async with self._turn:
+            await self._tell_all()
+
+    async def _tell_all(self) -> None:
         untold = [job for job in await self._jobs.list_values() if _is_untold(job)]
         if not untold:
             return
