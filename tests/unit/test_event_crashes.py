@@ -90,7 +90,7 @@ async def calls_of_a_post() -> int:
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before the step", "after the step"])
-async def test_a_repeat_after_any_crash_starts_the_same_run(is_done: bool) -> None:
+async def test_a_repeat_after_any_crash_starts_the_same_run(is_done: bool) -> None:  # noqa: FBT001
     steps = await calls_of_a_post()
     assert steps >= 8
     for step in range(steps):
