@@ -26,6 +26,12 @@ async def two(config: NatsBackendConfig) -> AsyncIterator[list[httpx2.AsyncClien
         yield [one, other]
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy this machine is: it is about how many runs there are, not about how soon."""
+    monkeypatch.setattr("pyoco_server.usecases.events.start_template.PATIENCE_SEC", 30.0)
+
+
 async def post(client: httpx2.AsyncClient, key: str | None = "k", **fields: Any) -> dict[str, Any]:
     answer = await client.post(URL, json={"idempotency_key": key, **fields} if key else fields)
     return {**answer.json(), "http": answer.status_code}
@@ -44,7 +50,7 @@ async def runs_of(config: NatsBackendConfig) -> int:
 
 
 async def test_fifty_posts_with_one_key_on_two_gateways_start_one_run(
-    two: list[httpx2.AsyncClient], config: NatsBackendConfig
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig, patient: None
 ) -> None:
     answers = await asyncio.gather(*(post(two[number % 2]) for number in range(50)))
     assert Counter((answer["http"], answer["duplicate"]) for answer in answers) == {
@@ -57,7 +63,7 @@ async def test_fifty_posts_with_one_key_on_two_gateways_start_one_run(
 
 
 async def test_a_thousand_equal_events_at_once_start_one_run_and_leave_a_thousand_records(
-    config: NatsBackendConfig,
+    config: NatsBackendConfig, patient: None
 ) -> None:
     """F16"""
     async with gateway(config) as client:

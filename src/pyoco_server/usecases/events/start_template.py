@@ -53,7 +53,7 @@ from pyoco_server.usecases.waiting import wait_at_most
 
 log = get_logger(__name__)
 
-PATIENCE_SEC = 1.0
+PATIENCE_SEC = 3.0
 """How long a repeat waits for the first to be started, before it is told to come again."""
 LOOK_SEC = 0.05
 MAX_PARAMS_BYTES = 256 * 1024
