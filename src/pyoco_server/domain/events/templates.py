@@ -1,6 +1,7 @@
 """Templates and actions: which event starts what."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -95,6 +96,14 @@ def period(year: int | None, month: int | None) -> Period | None:
     if year is None or month is None or not MIN_YEAR <= year <= MAX_YEAR or not 1 <= month <= 12:  # noqa: PLR2004
         return None
     return Period(year, month)
+
+
+def later_than(previous: str | None, now: float) -> str:
+    """The time as text, in an order of its own with every other: a microsecond later at least."""
+    at = datetime.fromtimestamp(now, UTC)
+    if previous is not None:
+        at = max(at, datetime.fromisoformat(previous) + timedelta(microseconds=1))
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def check_template(template: Template) -> Template:

@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from pyoco_server.domain.events.audit import iso
 from pyoco_server.domain.events.templates import (
     Template,
     check_template,
     is_id,
+    later_than,
     require_started_by_events,
     the_one_for,
 )
@@ -38,7 +38,7 @@ class ManageTemplates:
 
         def decide(current: Template | None) -> Template:
             _check_match(current, if_match)
-            return replace(template, updated_at=_later(iso(self._clock()), current))
+            return replace(template, updated_at=_next_time(self._clock(), current))
 
         written = await change_value(self._templates, place(template.tenant_id, template.id), decide)
         assert written is not None  # noqa: S101 - `decide` always decides
@@ -68,8 +68,6 @@ def _check_match(current: Template | None, if_match: str | None) -> None:
         raise WorkflowConflict(LOST_RACE)
 
 
-def _later(now: str, current: Template | None) -> str:
-    """Two writes in one millisecond must be told apart by who read the first."""
-    if current is None or current.updated_at < now:
-        return now
-    return f"{current.updated_at.removesuffix('Z')}1Z"
+def _next_time(now: float, current: Template | None) -> str:
+    """Later than the template's before, so that who read that one can be told from who read this one."""
+    return later_than(None if current is None else current.updated_at, now)
