@@ -46,6 +46,7 @@ bench: $(VENV)/dev.stamp ## Measure, on this machine
 	$(BIN)/python bench/lists.py
 	$(BIN)/python bench/watchers.py
 	$(BIN)/python bench/auth.py
+	$(BIN)/python bench/events.py
 
 lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
 	$(PIP) install uv

@@ -92,8 +92,8 @@ class ListedKvStore(KvStore[T]):
             return None
 
 
-class ReceiptBucket(ListedKvStore[Receipt]):
-    """The stream itself holds no more than its limit. A removed receipt leaves no mark, which would count."""
+class MarklessKvStore(ListedKvStore[T]):
+    """What is removed leaves no mark: its stream has as many messages as there are values."""
 
     async def remove(self, key: str, expected: Revision | None) -> None:
         revision = expected
@@ -112,15 +112,15 @@ class ReceiptBucket(ListedKvStore[Receipt]):
             raise WrongRevision(key) from error
 
 
-class RetryJobBucket(ListedKvStore[RetryJob]):
+class ReceiptBucket(MarklessKvStore[Receipt]):
+    """Its stream holds no more than its limit, and drops the oldest."""
+
+
+class RetryJobBucket(MarklessKvStore[RetryJob]):
     async def count(self) -> int:
         info = await self._connection.api(f"STREAM.INFO.{self._stream}")
         count: int = info["state"]["messages"]
         return count
-
-    async def remove(self, key: str, expected: Revision | None) -> None:
-        """Without a mark, which `count` would count."""
-        await ReceiptBucket.remove(self, key, expected)  # type: ignore[arg-type]
 
 
 class AuditRecords:

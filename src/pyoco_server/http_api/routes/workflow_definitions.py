@@ -19,9 +19,9 @@ from pyoco_server.errors import (
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
-from pyoco_server.http_api.event_views import answer_view, source_view
+from pyoco_server.http_api.event_views import source_view
 from pyoco_server.http_api.gateway import gateway_of
-from pyoco_server.http_api.routes.workflow_events import EVENT_BODY_BYTES, whence
+from pyoco_server.http_api.routes.workflow_events import EVENT_BODY_BYTES, answered, whence
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 300 * 1024
@@ -140,9 +140,7 @@ async def start_template(request: Request, template_id: str) -> Response:
     answer = await gateway.events.receive_event.start_by_hand(
         template_id, _by_hand(request, wanted), caller_of(request), *whence(request)
     )
-    if answer.started is not None and not answer.started.is_duplicate:
-        gateway.metrics.submitted.inc()
-    return answer_view(request, answer)
+    return answered(gateway, request, answer)
 
 
 def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:

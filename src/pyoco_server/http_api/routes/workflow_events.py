@@ -84,7 +84,7 @@ class NotificationSettingsRequest(BaseModel):
 async def receive_event(request: Request) -> Response:
     """Starts the template that the event means, once for each idempotency key."""
     gateway = gateway_of(request)
-    return _answered(gateway, request, await gateway.events.receive_event(_arrival(request)))
+    return answered(gateway, request, await gateway.events.receive_event(_arrival(request)))
 
 
 @receiving.post(
@@ -96,7 +96,7 @@ async def replay_event(request: Request, event_id: str) -> Response:
     """One that started something is started again; one that did not has its key tried again."""
     gateway = gateway_of(request)
     answer = await gateway.events.receive_event.replay(event_id, caller_of(request), *whence(request))
-    return _answered(gateway, request, answer)
+    return answered(gateway, request, answer)
 
 
 @router.get("/api/workflow-events/summary", summary="What the events of a month came to")
@@ -234,7 +234,7 @@ def whence(request: Request) -> tuple[str | None, str | None]:
     return (request.client.host if request.client else None, request.headers.get("user-agent"))
 
 
-def _answered(gateway: Gateway, request: Request, answer: Answer) -> Response:
+def answered(gateway: Gateway, request: Request, answer: Answer) -> Response:
     if answer.started is not None and not answer.started.is_duplicate:
         gateway.metrics.submitted.inc()
     return answer_view(request, answer)
