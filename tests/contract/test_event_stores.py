@@ -15,7 +15,8 @@ from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.testing.events import MemoryEvents
-from pyoco_server.usecases.ports import EventsBackend, WrongRevision
+from pyoco_server.usecases.events.ports import EventsBackend
+from pyoco_server.usecases.ports import WrongRevision
 from pyoco_server.wiring import new_run_id, open_events
 from support.nats_server import delete_streams_of, unique_config
 from support.things import NOW

@@ -9,10 +9,13 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import error_table
 from pyoco_server.http_api.auth import ApiKeyMiddleware
+from pyoco_server.http_api.browsers import BrowserRules
 from pyoco_server.http_api.event_use_cases import check_settings
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
 from pyoco_server.http_api.routes import (
+    executions,
+    graphs,
     health,
     pages,
     runs,
@@ -48,6 +51,7 @@ def create_app(
     app = FastAPI(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
+    app.add_middleware(BrowserRules, config=settings)
     app.add_middleware(MeasureRequests, metrics=metrics)
     app.include_router(health.router)
     app.router.routes.extend(runs.hot_routes)
@@ -56,6 +60,8 @@ def create_app(
     app.include_router(workers.router)
     app.include_router(metrics_route.router)
     app.include_router(wheels.router)
+    app.include_router(graphs.router)
+    app.include_router(executions.router)
     app.include_router(workflow_events.router)
     app.include_router(workflow_events.receiving)
     app.include_router(workflow_definitions.router)

@@ -31,13 +31,22 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
-    """The body's chunks, as long as they are not too many."""
+    """The body's chunks, as long as they are not too many, and none keeps us waiting too long."""
     size = 0
-    async for chunk in request.stream():
+    chunks = request.stream()
+    while (chunk := await _next(chunks)) is not None:
         size += len(chunk)
         if size > limit:
             raise RequestTooLarge(f"the body has more than {limit} bytes")
         yield chunk
+
+
+async def _next(chunks: AsyncGenerator[bytes, None]) -> bytes | None:
+    try:
+        async with asyncio.timeout(PATIENCE_SEC):
+            return await anext(chunks, None)
+    except TimeoutError as error:
+        raise BodyTooSlow(f"nothing more of the body came for {PATIENCE_SEC:g} s") from error
 
 
 def parse_json(body: bytes, model: type[M]) -> M:

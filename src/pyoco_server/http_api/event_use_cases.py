@@ -18,7 +18,9 @@ from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.receive_event import ReceiveEvent
 from pyoco_server.usecases.events.start_template import StartTemplate
 from pyoco_server.usecases.events.summarise import Summarise
-from pyoco_server.usecases.ports import Clock, Executions, GatewayBackend
+from pyoco_server.usecases.events.ports import Executions
+from pyoco_server.usecases.ports import Clock
+from pyoco_server.usecases.server_backend import ServerBackend
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_audit_log, new_notifier, new_run_id
 
@@ -53,7 +55,7 @@ def check_settings(config: NatsBackendConfig) -> None:
 class EventUseCases:
     def __init__(
         self,
-        backend: GatewayBackend,
+        backend: ServerBackend,
         config: NatsBackendConfig,
         front: EventsFront,
         submit_run: SubmitRun,

@@ -14,7 +14,7 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.retry_jobs import RetryJob
-from pyoco_server.jetstream.bucket_feed import BucketFeed
+from pyoco_server.jetstream.bucket_feed import StreamFeed
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.kv_store import KvStore, is_removal
 from pyoco_server.jetstream.scan import scan
@@ -160,7 +160,7 @@ class AuditRecords:
         return None
 
 
-class AuditFeed(BucketFeed[StoredEvent]):
+class AuditFeed(StreamFeed[StoredEvent]):
     """Every record, from the first on."""
 
     deliver_policy = "all"
@@ -168,9 +168,7 @@ class AuditFeed(BucketFeed[StoredEvent]):
     def __init__(
         self, connection: NatsConnection, stream: str, subject_prefix: str, restore: Callable[[], Any]
     ) -> None:
-        super().__init__(connection, stream, wire.decode_stored_event, restore)
-        self._stream = stream
-        self._prefix = f"{subject_prefix}."
+        super().__init__(connection, stream, subject_prefix, wire.decode_stored_event, restore)
 
 
 def _time_of(event_id: str) -> float | None:

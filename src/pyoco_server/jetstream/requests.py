@@ -46,7 +46,11 @@ class Requests:
         if reply is None or reply.done():
             return
         if not message.data and (message.headers or {}).get("Status") == _NO_RESPONDERS:
-            reply.set_exception(NatsUnavailable("nats unavailable: nobody answers; is JetStream enabled?"))
+            reply.set_exception(
+                NatsUnavailable(
+                    "nats unavailable: nobody answers; is JetStream enabled, and allowed to this user?"
+                )
+            )
         else:
             reply.set_result(message)
 

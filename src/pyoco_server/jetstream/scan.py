@@ -1,7 +1,7 @@
 """Read a stream from its first to its last message without a consumer, a thousand messages a request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import msgspec
@@ -14,9 +14,14 @@ BATCH = 1000
 
 
 async def scan(
-    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH, since: str | None = None
-) -> AsyncIterator[Msg]:
-    """The messages stored now under `subjects`. The stream must allow direct gets.
+    connection: NatsConnection,
+    stream: str,
+    subjects: str,
+    batch: int = BATCH,
+    start: int = 1,
+    since: str | None = None,
+) -> AsyncGenerator[Msg, None]:
+    """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
 
     At most `batch` messages are in memory at once. `since`: only those that were stored then or later.
     """
@@ -24,14 +29,16 @@ async def scan(
     inbox = connection.new_inbox()
     subscription = await connection.subscribe(inbox, arrived.put)
     try:
-        start: dict[str, Any] = {"seq": 1} if since is None else {"start_time": since}
+        begin: dict[str, Any] = {"seq": start} if since is None else {"start_time": since}
         while True:
-            body = {**start, "batch": batch, "next_by_subj": subjects}
-            await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
+            body = {**begin, "batch": batch, "next_by_subj": subjects}
+            await connection.publish(
+                connection.api_subject(f"DIRECT.GET.{stream}"), msgspec.json.encode(body), reply=inbox
+            )
             count = 0
             async for message in _batch(arrived):
                 count += 1
-                start = {"seq": int((message.headers or {})["Nats-Sequence"]) + 1}
+                begin = {"seq": int((message.headers or {})["Nats-Sequence"]) + 1}
                 yield message
             if count < batch:
                 return

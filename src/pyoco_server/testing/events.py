@@ -14,7 +14,7 @@ from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
 from pyoco_server.domain.events.templates import Action, Template
-from pyoco_server.testing.stores import MemoryStore
+from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
 
 T = TypeVar("T")

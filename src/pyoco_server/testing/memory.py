@@ -15,15 +15,21 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKeyRecord, record_key
 from pyoco_server.domain.compaction import fit
 from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.execution.codec import decode_record, encode_record
+from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
+from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.testing.events import MemoryEvents
-from pyoco_server.testing.stores import MemoryStore
+from pyoco_server.testing.memory_executions import MemoryExecutionLog
+from pyoco_server.testing.memory_graphs import MemoryGraphs
+from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.usecases.lease import LeaseRecord, decode_lease
 from pyoco_server.usecases.ports import QueuedMessage, Revision
 
 
@@ -341,8 +347,19 @@ class MemoryGatewayBackend(MemoryBackend):
     claims: MemoryStore[Claim]
     wheels: MemoryWheels
     wheel_history: MemoryWheelHistory = field(default_factory=MemoryWheelHistory)
+    graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
     run_index: SqliteRunIndex
+    execution_index: SqliteExecutionIndex
     events: MemoryEvents
+    execution_log: MemoryExecutionLog = field(default_factory=MemoryExecutionLog)
+    execution_cache: MemoryStore[ExecutionRecord] = field(
+        default_factory=lambda: MemoryStore(encode_record, decode_record)
+    )
+    leases: MemoryStore[LeaseRecord] = field(default_factory=lambda: MemoryStore(wire.encode, decode_lease))
+
+    @property
+    def execution_feed(self) -> MemoryExecutionLog:
+        return self.execution_log
 
     @property
     def run_feed(self) -> MemoryStore[RunSnapshot]:
@@ -380,15 +397,18 @@ async def open_memory_gateway_backend(
 ) -> AsyncIterator[MemoryGatewayBackend]:
     """What a gateway needs: `create_app(open_backend=open_memory_gateway_backend)`."""
     settings = config or NatsBackendConfig()
-    index = SqliteRunIndex(None, tenants=settings.http_auth_mode != "none")
+    tenants = settings.http_auth_mode != "none"
+    index, executions = SqliteRunIndex(None, tenants=tenants), SqliteExecutionIndex(tenants=tenants)
     yield MemoryGatewayBackend(
         **_parts(settings),
         run_index=index,
+        execution_index=executions,
         claims=MemoryStore(wire.encode, wire.decode_claim),
         wheels=MemoryWheels(settings.wheel_object_store_bucket),
         events=MemoryEvents.new(settings),
     )
     index.close()
+    executions.close()
 
 
 def _now() -> float:

@@ -5,19 +5,13 @@ Every method may raise `NatsUnavailable`: the store did not answer in time, so w
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, NewType, Protocol, TypeVar
+from typing import Generic, NewType, Protocol, TypeVar
 
 from msgspec import Struct
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.dispositions import DeadLetter
-from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
-from pyoco_server.domain.events.leases import Lease, Slot
-from pyoco_server.domain.events.notifications import Delivered, NotificationSettings
-from pyoco_server.domain.events.receipts import Receipt
-from pyoco_server.domain.events.retry_jobs import RetryJob
-from pyoco_server.domain.events.signatures import Source
-from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.execution.graph_records import GraphRecord
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
@@ -267,6 +261,14 @@ class WheelStore(Protocol):
         ...
 
 
+class GraphStore(Store[GraphRecord], Protocol):
+    """Versions of graphs by `newest_key` and `version_key`."""
+
+    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphRecord]]:
+        """The newest version of each graph of a tenant (a `tenant_token`), oldest change first."""
+        ...
+
+
 class WheelInstaller(Protocol):
     """Wheels on a worker's disk."""
 
@@ -322,17 +324,13 @@ class DeadLetters(Protocol):
         ...
 
 
-class Backend(Protocol):
-    """All of the above, opened together."""
+class WorkerBackend(Protocol):
+    """What a worker needs, opened together: all that its rights have to allow."""
 
     @property
     def runs(self) -> RunStore: ...
     @property
     def workers(self) -> WorkerStore: ...
-    @property
-    def api_keys(self) -> ApiKeyStore: ...
-    @property
-    def queue(self) -> JobQueue: ...
     @property
     def sources(self) -> JobSources: ...
     @property
@@ -347,93 +345,17 @@ class Backend(Protocol):
         ...
 
 
-class ListedStore(Store[T], Protocol[T]):
-    async def list_values(self, prefix: str = "") -> list[T]:
-        """Of all keys that begin with `prefix`, which is empty or ends with a dot."""
-        ...
-
-
-class RetryJobStore(ListedStore[RetryJob], Protocol):
-    async def count(self) -> int:
-        """How many there are, cheaply."""
-        ...
-
-
-class AuditStream(Protocol):
-    async def append(self, event: StoredEvent) -> Revision:
-        """The same event id twice, within minutes, is one record."""
-        ...
-
-    async def find(self, event_id: str) -> StoredEvent | None: ...
-
-
-class EventsBackend(Protocol):
-    """What workflow events need beyond runs. Keys: see `usecases/events/keys.py`."""
+class Backend(WorkerBackend, Protocol):
+    """What those need who may hand out work."""
 
     @property
-    def templates(self) -> ListedStore[Template]: ...
+    def api_keys(self) -> ApiKeyStore: ...
     @property
-    def actions(self) -> ListedStore[Action]: ...
-    @property
-    def sources(self) -> ListedStore[Source]: ...
-    @property
-    def notification_settings(self) -> ListedStore[NotificationSettings]: ...
-    @property
-    def slots(self) -> Store[Slot]: ...
-    @property
-    def leases(self) -> Store[Lease]: ...
-    @property
-    def receipts(self) -> ListedStore[Receipt]:
-        """Holds no more than it was told to; the oldest go first. `remove` needs a revision."""
-        ...
-
-    @property
-    def retry_jobs(self) -> RetryJobStore: ...
-    @property
-    def audit(self) -> AuditStream: ...
-    @property
-    def audit_feed(self) -> Feed[StoredEvent]: ...
-
-
-class AuditLog(Protocol):
-    """Where audit records go beside the stream."""
-
-    async def write(self, record: AuditRecord) -> None: ...
-
-
-class Notifier(Protocol):
-    async def send(self, webhook_url: str, text: str) -> Delivered:
-        """Never raises for what the other side does."""
-        ...
-
-
-class ExecutionOrder(Struct, frozen=True, kw_only=True):
-    """An execution to be created and started. Its id was chosen before, so that a repeat is harmless."""
-
-    execution_id: str
-    graph_id: str
-    definition: dict[str, Any] | None
-    """To be registered under `graph_id` first; None: it is registered."""
-    input: dict[str, Any]
-    tenant_id: str | None
-    actor: str
-
-
-class Executions(Protocol):
-    async def start(self, order: ExecutionOrder) -> str:
-        """The id of the first task's run. The same order twice is one execution."""
-        ...
-
-    async def is_active(self, execution_id: str) -> bool | None:
-        """None: there is no such execution."""
-        ...
+    def queue(self) -> JobQueue: ...
 
 
 class GatewayBackend(Backend, Protocol):
     """What a gateway needs beyond that: to be told of every change."""
-
-    @property
-    def events(self) -> EventsBackend: ...
 
     @property
     def run_feed(self) -> Feed[RunSnapshot]: ...
@@ -445,6 +367,8 @@ class GatewayBackend(Backend, Protocol):
     def wheels(self) -> WheelStore: ...
     @property
     def wheel_history(self) -> WheelHistory: ...
+    @property
+    def graphs(self) -> GraphStore: ...
     @property
     def undeliverable(self) -> UndeliverableJobs: ...
     @property

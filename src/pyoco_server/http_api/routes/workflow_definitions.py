@@ -98,7 +98,7 @@ async def get_template(request: Request, template_id: str) -> Response:
 @router.put(
     "/api/workflow-templates/{template_id}",
     summary="Make or change a template",
-    responses=answers_with(WorkflowNotFound, WorkflowConflict, RequestTooLarge),
+    responses=answers_with(WorkflowConflict, RequestTooLarge),
     openapi_extra=json_body_docs(TemplateRequest),
 )
 async def put_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
@@ -165,7 +165,7 @@ async def get_action(request: Request, key: str) -> Response:
 @router.put(
     "/api/workflow-actions/{key}",
     summary="Allow an action",
-    responses=answers_with(WorkflowNotFound, RequestTooLarge),
+    responses=answers_with(RequestTooLarge),
     openapi_extra=json_body_docs(ActionRequest),
 )
 async def put_action(request: Request, key: str) -> Response:
@@ -201,7 +201,7 @@ async def get_source(request: Request, source_id: str) -> Response:
 @router.put(
     "/api/workflow-sources/{source_id}",
     summary="Accept signed events of a source",
-    responses=answers_with(WorkflowNotFound, WorkflowConflict, RequestTooLarge),
+    responses=answers_with(WorkflowConflict, RequestTooLarge),
     openapi_extra=json_body_docs(SourceRequest),
 )
 async def put_source(request: Request, source_id: str) -> Response:

@@ -6,7 +6,8 @@ from collections import deque
 from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.errors import AuditNotWritten, NatsUnavailable
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.ports import AuditLog, AuditStream, Revision
+from pyoco_server.usecases.events.ports import AuditLog, AuditStream
+from pyoco_server.usecases.ports import Revision
 
 log = get_logger(__name__)
 

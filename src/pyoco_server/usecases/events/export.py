@@ -7,7 +7,7 @@ from msgspec import Struct
 from pyoco_server.domain.events.notifications import masked
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.retry_jobs import RetryJob
-from pyoco_server.usecases.ports import EventsBackend
+from pyoco_server.usecases.events.ports import EventsBackend
 
 
 class Export(Struct, frozen=True):

@@ -7,7 +7,8 @@ from pyoco_server.domain.events.templates import Action, check_action, is_action
 from pyoco_server.errors import UnsupportedAction, WorkflowNotFound
 from pyoco_server.usecases.events.change_value import change_value
 from pyoco_server.usecases.events.keys import of_tenant, place
-from pyoco_server.usecases.ports import Clock, ListedStore
+from pyoco_server.usecases.events.ports import ListedStore
+from pyoco_server.usecases.ports import Clock
 
 NOT_FOUND = "Workflow action not found."
 

@@ -16,7 +16,8 @@ from pyoco_server.errors import WebhookNotConfigured
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.change_value import change_value
 from pyoco_server.usecases.events.keys import place
-from pyoco_server.usecases.ports import Clock, ListedStore, Notifier
+from pyoco_server.usecases.events.ports import ListedStore, Notifier
+from pyoco_server.usecases.ports import Clock
 
 KEY = "webhook"
 TEST_ACTION = "notification_settings_test"

@@ -7,7 +7,8 @@ from pyoco_server.domain.events.signatures import Source, check_source
 from pyoco_server.domain.events.templates import is_id
 from pyoco_server.errors import WorkflowConflict, WorkflowNotFound
 from pyoco_server.usecases.events.change_value import change_value
-from pyoco_server.usecases.ports import Clock, ListedStore
+from pyoco_server.usecases.events.ports import ListedStore
+from pyoco_server.usecases.ports import Clock
 
 NOT_FOUND = "Workflow source not found."
 

@@ -13,7 +13,8 @@ from pyoco_server.domain.events.templates import (
 from pyoco_server.errors import WorkflowConflict, WorkflowNotFound
 from pyoco_server.usecases.events.change_value import change_value
 from pyoco_server.usecases.events.keys import of_tenant, place
-from pyoco_server.usecases.ports import Clock, ListedStore
+from pyoco_server.usecases.events.ports import ListedStore
+from pyoco_server.usecases.ports import Clock
 
 LOST_RACE = "the template was changed by somebody else; read it again"
 

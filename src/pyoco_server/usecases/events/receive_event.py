@@ -37,7 +37,8 @@ from pyoco_server.usecases.events.manage_sources import ManageSources
 from pyoco_server.usecases.events.manage_templates import ManageTemplates
 from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.start_template import Started, StartOrder, StartTemplate
-from pyoco_server.usecases.ports import AuditStream, Clock
+from pyoco_server.usecases.events.ports import AuditStream
+from pyoco_server.usecases.ports import Clock
 
 log = get_logger(__name__)
 

@@ -38,16 +38,8 @@ from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.events.change_value import change_value, write
 from pyoco_server.usecases.events.keys import place
 from pyoco_server.usecases.events.manage_actions import ManageActions
-from pyoco_server.usecases.ports import (
-    Clock,
-    ExecutionOrder,
-    Executions,
-    ListedStore,
-    RunStore,
-    Store,
-    Versioned,
-    WrongRevision,
-)
+from pyoco_server.usecases.events.ports import ExecutionOrder, Executions, ListedStore
+from pyoco_server.usecases.ports import Clock, RunStore, Store, Versioned, WrongRevision
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.usecases.waiting import wait_at_most
 

@@ -1,4 +1,4 @@
-"""Values by key, in memory: the same answers as a bucket's."""
+"""Values by key, in memory, and the feed of their changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
