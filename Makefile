@@ -15,7 +15,7 @@ OLD_PYOCO := pyoco==0.6.2
 ENGINE_TESTS := tests/engine
 AUDIT_VENV := .venv-audit
 
-.PHONY: help demo up test test-pyoco-0.6 lint unit bench bench-peers chaos audit lock clean
+.PHONY: help demo up test test-pyoco-0.6 lint unit bench bench-peers chaos audit reference docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -69,17 +69,24 @@ audit: ## Known weaknesses of the pinned packages (needs the advisory database)
 	@for lock in requirements requirements-dev; do \
 		$(AUDIT_VENV)/bin/pip-audit --require-hashes --disable-pip -r $$lock.lock || exit 1; done
 
+reference: $(VENV)/dev.stamp ## Write the reference pages of docs/ from the code
+	$(BIN)/python -m tools.reference
+
+docs: reference $(VENV)/docs.stamp ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
 	$(PIP) install uv
 	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml --group dev -o requirements-dev.lock
+	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml --group docs -o requirements-docs.lock
 
 # No index urls in the locks: they must work with whatever index a machine uses.
 LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-header
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) $(OLD_VENV) $(AUDIT_VENV) $(PEERS) .pyoco .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLD_VENV) $(AUDIT_VENV) $(PEERS) .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/python.stamp:
 	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)
@@ -94,6 +101,11 @@ $(VENV)/runtime.stamp: requirements.lock pyproject.toml $(VENV)/python.stamp
 $(VENV)/dev.stamp: requirements-dev.lock $(VENV)/runtime.stamp
 	@echo "installing what the tests need into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/docs.stamp: requirements-docs.lock $(VENV)/runtime.stamp
+	@echo "installing what the documentation needs into $(VENV)"
+	@$(PIP) install --require-hashes -r requirements-docs.lock
 	@touch $@
 
 $(OLD_VENV)/dev.stamp: requirements.lock requirements-dev.lock pyproject.toml

@@ -1,4 +1,4 @@
-"""`pyoco-server-admin`: issue, list and revoke API keys, as JSON on stdout; export workflow events."""
+"""`pyoco-server-admin`: API keys, backup and restore, export of workflow events; JSON on stdout."""
 
 import sys
 import time
@@ -14,11 +14,12 @@ from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
 from pyoco_server.usecases.events.export import Export, export_events
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.ports import ApiKeyStore
-from pyoco_server.wiring import new_api_key, new_salt, open_backend, open_events
+from pyoco_server.wiring import back_up, new_api_key, new_salt, open_backend, open_events, restore
 
 app = cyclopts.App(
     name="pyoco-server-admin",
@@ -88,7 +89,7 @@ def revoke(*, key_id: str, config: Settings) -> None:
 
 @events.command
 def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"])], config: Settings) -> None:
-    """Write receipts.json, retry_jobs.json and notification_settings.json, and print where.
+    """Write receipts.json, retry_jobs.json and notification_settings.json.
 
     Parameters
     ----------
@@ -102,10 +103,49 @@ def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"]
 
     exported = run(read())
     directory.mkdir(parents=True, exist_ok=True)
+    counts = {}
     for name in Export.__struct_fields__:
-        content = msgspec.json.format(msgspec.json.encode(getattr(exported, name)), indent=2)
+        values = getattr(exported, name)
+        counts[name] = len(values)
+        content = msgspec.json.format(msgspec.json.encode(values), indent=2)
         (directory / f"{name}.json").write_bytes(content + b"\n")
-    print(f"{len(exported.receipts)} receipts, {len(exported.retry_jobs)} retry jobs: {directory}")
+    print(msgspec.json.format(msgspec.json.encode(counts), indent=2).decode())
+
+
+@app.command(name="backup")
+def backup_(*, directory: Path, config: Settings) -> None:
+    """Save everything that NATS holds for pyoco-server, while it runs.
+
+    Parameters
+    ----------
+    directory
+        Where to; a new one, or an empty one.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        raise InvalidCliInput(f"--directory {directory} is not empty; example: --directory backup-2031-05-01")
+    directory.mkdir(parents=True, exist_ok=True)
+    _print_streams(run(back_up(config, directory)))
+
+
+@app.command(name="restore")
+def restore_(*, directory: Path, config: Settings) -> None:
+    """Bring a backup back, into a NATS that has nothing of it yet.
+
+    Parameters
+    ----------
+    directory
+        What `backup` has written.
+    """
+    if not directory.is_dir():
+        raise InvalidCliInput(f"--directory {directory}: there is no such directory")
+    restored = run(restore(config, directory))
+    if not restored:
+        raise InvalidCliInput(f"--directory {directory}: there is no backup in it")
+    _print_streams(restored)
+
+
+def _print_streams(messages: dict[str, int]) -> None:
+    print(msgspec.json.format(msgspec.json.encode({"streams": messages}), indent=2).decode())
 
 
 def _settings(nats_url: str | None) -> NatsBackendConfig:

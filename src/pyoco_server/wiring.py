@@ -33,7 +33,7 @@ from pyoco_server.engine.process_executors import Limits, ProcessExecutors
 from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.google_chat import GoogleChat
-from pyoco_server.jetstream import topology
+from pyoco_server.jetstream import backup, topology
 from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
 from pyoco_server.jetstream.bootstrap_server import BootstrapNats
 from pyoco_server.jetstream.bucket_feed import BucketFeed, StreamFeed
@@ -71,6 +71,7 @@ __all__ = [
     "JetStreamBackend",
     "Limits",
     "NatsReport",
+    "back_up",
     "ensure_resources",
     "find_nats_server",
     "inspect_nats",
@@ -86,6 +87,7 @@ __all__ = [
     "open_process_executors",
     "open_wheels",
     "open_worker_backend",
+    "restore",
     "running_embedded_url",
     "without_credentials",
 ]
@@ -373,6 +375,30 @@ async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
     settings = config or NatsBackendConfig.from_env()
     async with open_backend(settings, name="pyoco-server ensure-resources"):
         pass
+
+
+async def back_up(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
+    """Every stream and bucket into a directory: how many messages of each, by name.
+
+    Jobs come first: a run that ends meanwhile has a job too many, which is dropped, and not one too few.
+    """
+    saved = {}
+    async with _connected(config, "pyoco-server-admin backup", patiently=False) as connection:
+        for spec in topology.resources(config):
+            stream = await backup.save_stream(connection, spec.name, directory)
+            if stream is not None:
+                saved[stream.name] = stream.messages
+    return saved
+
+
+async def restore(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
+    """What `back_up` saved, into a NATS that has nothing of it, with the replicas of the settings."""
+    streams = backup.saved_streams(directory)
+    async with _connected(config, "pyoco-server-admin restore", patiently=False) as connection:
+        await backup.require_absent(connection, streams)
+        for stream in streams:
+            await backup.restore_stream(connection, stream, directory, config.jetstream_replicas)
+    return {stream.name: stream.messages for stream in streams}
 
 
 def new_thread_executors(

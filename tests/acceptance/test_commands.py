@@ -86,6 +86,12 @@ def test_a_run_goes_from_the_client_through_server_and_worker_and_back(
         assert server.program.ends_after(signal.SIGTERM) == 0
 
 
+def test_where_the_gateway_listens_may_come_from_the_environment(programs: Programs) -> None:
+    port = str(free_port())
+    with programs.started("pyoco-server", "up", PYOCO_HTTP_HOST="localhost", PYOCO_HTTP_PORT=port) as server:
+        server.says(f"HTTP +http://localhost:{port} ")
+
+
 def test_the_logs_of_a_worker_are_lines_of_json(programs: Programs, tmp_path: Path) -> None:
     """REQ-0013"""
     (tmp_path / "flows.py").write_text(FLOWS)

@@ -19,8 +19,8 @@ from pyoco_server.domain.events.templates import Action, Step, Template, Trigger
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.callers import ANONYMOUS, Caller
-from pyoco_server.usecases.events.receive_event import Answer, Arrival
 from pyoco_server.usecases.events.ports import Executions
+from pyoco_server.usecases.events.receive_event import Answer, Arrival
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, memory_app

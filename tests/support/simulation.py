@@ -21,6 +21,7 @@ from uuid import UUID
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.dispositions import Ending
+from pyoco_server.domain.execution.codec import decode_record, encode_record
 from pyoco_server.domain.jobs import Job, Submission
 from pyoco_server.domain.outcomes import FlowOutcome
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
@@ -28,18 +29,23 @@ from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api import gateway as gateway_module
 from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.http_api.metrics import Metrics
+from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.testing.memory import (
     MemoryDeadLetters,
     MemoryQueue,
     MemorySignals,
-    MemoryStore,
     MemoryTaskLogs,
     MemoryUndeliverable,
     MemoryWheelHistory,
     MemoryWheels,
 )
+from pyoco_server.testing.memory_executions import MemoryExecutionLog
+from pyoco_server.testing.memory_graphs import MemoryGraphs
+from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.callers import ANONYMOUS
+from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.lease import decode_lease
 from pyoco_server.usecases.watch_hub import WatchHub
 from pyoco_server.worker import worker as worker_module
 from pyoco_server.worker.presence import WorkerIdInUse
@@ -282,6 +288,10 @@ class World:
             "run_signals": MemorySignals(),
             "wheels": MemoryWheels("wheels"),
             "wheel_history": MemoryWheelHistory(),
+            "graphs": MemoryGraphs(),
+            "execution_log": MemoryExecutionLog(),
+            "execution_cache": MemoryStore(encode_record, decode_record),
+            "leases": MemoryStore(wire.encode, decode_lease),
         }
         self._indexes: list[SqliteRunIndex] = []
         keepers = [asyncio.ensure_future(self._keep_gateway(f"g{n}")) for n in range(self.gateways)]
@@ -321,7 +331,9 @@ class World:
             self._indexes.append(backend.run_index)
             backend.run_feed, backend.worker_feed = self.store, self.shared["workers"]
             backend.undeliverable = MemoryUndeliverable(backend.queue)
-            use_cases = UseCases(backend, CONFIG, WatchHub(10), Metrics())
+            backend.execution_feed = self.shared["execution_log"]
+            backend.execution_index = SqliteExecutionIndex(tenants=False)
+            use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
             self._gateways[name] = Gateway(process, use_cases)
             work = [asyncio.ensure_future(start()) for start in use_cases.background().values()]
             await self._death_of(process)

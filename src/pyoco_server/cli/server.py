@@ -15,6 +15,7 @@ from pyoco_server.cli.demo import run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.init import make_project
+from pyoco_server.cli.listening import Host, Port
 from pyoco_server.cli.loop import run
 from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
 from pyoco_server.cli.options import Flag, server_url
@@ -43,8 +44,8 @@ SAMPLE_FLOWS = "pyoco_server.engine.sample_flows:resolve"
 @app.command
 def up(  # noqa: PLR0913 - the options of the contract
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     nats_url: str | None = None,
     data_dir: Path = Path(".pyoco"),
     durability: Durability = "safe",
@@ -60,9 +61,9 @@ def up(  # noqa: PLR0913 - the options of the contract
     Parameters
     ----------
     host
-        Address to listen on. The default is reachable from this machine only.
+        Address to listen on (also: PYOCO_HTTP_HOST). The default is reachable from this machine only.
     port
-        Port to listen on.
+        Port to listen on (also: PYOCO_HTTP_PORT).
     nats_url
         Use this NATS instead of starting one (also: PYOCO_NATS_URL).
     data_dir

@@ -69,9 +69,22 @@ def _invalid_json(reason: str) -> RequestValidationError:
 
 def json_body_docs(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """For OpenAPI: what `parse_json` accepts."""
+    schema = model.model_json_schema()
+    parts = schema.pop("$defs", {})
     return {
         "requestBody": {
             "required": required,
-            "content": {"application/json": {"schema": model.model_json_schema()}},
+            "content": {"application/json": {"schema": _inlined(schema, parts)}},
         }
     }
+
+
+def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
+    """References lead from the document's root in OpenAPI, not from the schema they stand in."""
+    if isinstance(schema, list):
+        return [_inlined(item, parts) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(parts[schema["$ref"].rpartition("/")[2]], parts)
+    return {key: _inlined(value, parts) for key, value in schema.items()}

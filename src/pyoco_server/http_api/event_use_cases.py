@@ -14,11 +14,11 @@ from pyoco_server.usecases.events.manage_notification_settings import ManageNoti
 from pyoco_server.usecases.events.manage_sources import ManageSources
 from pyoco_server.usecases.events.manage_templates import ManageTemplates
 from pyoco_server.usecases.events.notify import NotifyEscalations
+from pyoco_server.usecases.events.ports import Executions
 from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.receive_event import ReceiveEvent
 from pyoco_server.usecases.events.start_template import StartTemplate
 from pyoco_server.usecases.events.summarise import Summarise
-from pyoco_server.usecases.events.ports import Executions
 from pyoco_server.usecases.ports import Clock
 from pyoco_server.usecases.server_backend import ServerBackend
 from pyoco_server.usecases.submit_run import SubmitRun

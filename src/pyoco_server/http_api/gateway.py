@@ -58,7 +58,6 @@ class UseCases:
         hub: WatchHub,
         execution_hub: ExecutionHub,
         metrics: Metrics,
-        front: EventsFront,
     ) -> None:
         clock, timeout = time.time, config.worker_disconnect_timeout_sec
         self.index = backend.run_index
@@ -95,7 +94,6 @@ class UseCases:
             hub=execution_hub,
             meter=metrics,
         )
-        self.events = EventUseCases(backend, config, front, self.submit_run)
 
     def _look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
         self.keep_cancels.look(changes)
@@ -119,7 +117,6 @@ class UseCases:
             "end-undeliverable": self.end_undeliverable.run,
             "follow-workers": self.follow_workers.run,
             **self.executions.background(),
-            **self.events.background(),
         }
 
 
@@ -128,11 +125,12 @@ class Gateway:
         self.config = config
         self.metrics = metrics
         self.hub = WatchHub(config.max_watchers)
-        self.events = EventsFront(config, lambda: self.use_cases.events)
+        self.events = EventsFront(config, lambda: self.event_level)
         self.execution_hub = ExecutionHub(config.max_watchers)
         self._open_backend = open_backend
         self._backend: ServerBackend | None = None
         self._use_cases: UseCases | None = None
+        self._event_level: EventUseCases | None = None
         self._ask_who: AskWho | None = None
         self._opened = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -150,6 +148,12 @@ class Gateway:
         if self._use_cases is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
         return self._use_cases
+
+    @property
+    def event_level(self) -> EventUseCases:
+        if self._event_level is None:
+            raise NatsUnavailable("nats unavailable: not connected yet")
+        return self._event_level
 
     @property
     def ask_who(self) -> AskWho:
@@ -219,13 +223,11 @@ class Gateway:
 
     async def _serve(self, backend: ServerBackend) -> None:
         self._backend = backend
-        self._use_cases = UseCases(
-            backend, self.config, self.hub, self.execution_hub, self.metrics, self.events
-        )
-        work = [
-            asyncio.ensure_future(self._keep(name, start))
-            for name, start in self._use_cases.background().items()
-        ]
+        use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
+        self._use_cases = use_cases
+        self._event_level = EventUseCases(backend, self.config, self.events, use_cases.submit_run)
+        background = {**use_cases.background(), **self._event_level.background()}
+        work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]
         self._opened.set()
         log.info("gateway ready", action="gateway.ready")
         try:

@@ -144,11 +144,17 @@ class NatsConnection:
     def forget_callback(self, callback: Callable[[], None]) -> None:
         self._on_reconnect.remove(callback)
 
-    async def request(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
+    async def request(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: dict[str, str] | None = None,
+        patience: float = REQUEST_TIMEOUT_SEC,
+    ) -> Msg:
         if not self._client.is_connected:
             raise NatsUnavailable("nats unavailable: not connected")
         with translated():
-            return await self._requests.send(subject, payload, headers, REQUEST_TIMEOUT_SEC)
+            return await self._requests.send(subject, payload, headers, patience)
 
     async def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         if not self._client.is_connected:

@@ -83,7 +83,7 @@ class StartRequest(_Strict):
 
 @router.get("/api/workflow-templates", summary="All templates")
 async def list_templates(request: Request) -> Response:
-    templates = gateway_of(request).use_cases.events.templates
+    templates = gateway_of(request).event_level.templates
     return _items(await templates.list_templates(caller_of(request).tenant_id))
 
 
@@ -91,7 +91,7 @@ async def list_templates(request: Request) -> Response:
     "/api/workflow-templates/{template_id}", summary="A template", responses=answers_with(WorkflowNotFound)
 )
 async def get_template(request: Request, template_id: str) -> Response:
-    templates = gateway_of(request).use_cases.events.templates
+    templates = gateway_of(request).event_level.templates
     return _one(await templates.find(caller_of(request).tenant_id, template_id))
 
 
@@ -110,7 +110,7 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
         steps=tuple(Step(**step.model_dump()) for step in wanted.steps),
         **wanted.model_dump(exclude={"steps"}),
     )
-    return _one(await gateway_of(request).use_cases.events.templates.put(template, _etag(if_match)))
+    return _one(await gateway_of(request).event_level.templates.put(template, _etag(if_match)))
 
 
 @router.delete(
@@ -119,7 +119,7 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
     responses=answers_with(WorkflowNotFound, WorkflowConflict),
 )
 async def delete_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
-    templates = gateway_of(request).use_cases.events.templates
+    templates = gateway_of(request).event_level.templates
     await templates.delete(caller_of(request).tenant_id, template_id, _etag(if_match))
     return json_response({"id": template_id, "deleted": True})
 
@@ -152,13 +152,13 @@ def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:
 
 @router.get("/api/workflow-actions", summary="All actions")
 async def list_actions(request: Request) -> Response:
-    actions = gateway_of(request).use_cases.events.actions
+    actions = gateway_of(request).event_level.actions
     return _items(await actions.list_actions(caller_of(request).tenant_id))
 
 
 @router.get("/api/workflow-actions/{key}", summary="An action", responses=answers_with(WorkflowNotFound))
 async def get_action(request: Request, key: str) -> Response:
-    actions = gateway_of(request).use_cases.events.actions
+    actions = gateway_of(request).event_level.actions
     return _one(await actions.find(caller_of(request).tenant_id, key))
 
 
@@ -171,14 +171,14 @@ async def get_action(request: Request, key: str) -> Response:
 async def put_action(request: Request, key: str) -> Response:
     wanted = parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
     action = Action(key=key, updated_at="", tenant_id=caller_of(request).tenant_id, **wanted.model_dump())
-    return _one(await gateway_of(request).use_cases.events.actions.put(action))
+    return _one(await gateway_of(request).event_level.actions.put(action))
 
 
 @router.delete(
     "/api/workflow-actions/{key}", summary="Forbid an action", responses=answers_with(WorkflowNotFound)
 )
 async def delete_action(request: Request, key: str) -> Response:
-    await gateway_of(request).use_cases.events.actions.delete(caller_of(request).tenant_id, key)
+    await gateway_of(request).event_level.actions.delete(caller_of(request).tenant_id, key)
     return json_response({"key": key, "deleted": True})
 
 
@@ -187,14 +187,14 @@ async def delete_action(request: Request, key: str) -> Response:
 
 @router.get("/api/workflow-sources", summary="Who may send signed events")
 async def list_sources(request: Request) -> Response:
-    sources = gateway_of(request).use_cases.events.sources
+    sources = gateway_of(request).event_level.sources
     found = await sources.list_sources(caller_of(request).tenant_id)
     return json_response({"status": "ok", "items": [source_view(source) for source in found]})
 
 
 @router.get("/api/workflow-sources/{source_id}", summary="A source", responses=answers_with(WorkflowNotFound))
 async def get_source(request: Request, source_id: str) -> Response:
-    sources = gateway_of(request).use_cases.events.sources
+    sources = gateway_of(request).event_level.sources
     return json_response(source_view(await sources.find(caller_of(request).tenant_id, source_id)))
 
 
@@ -213,14 +213,14 @@ async def put_source(request: Request, source_id: str) -> Response:
         secrets=tuple(wanted.secrets),
         **wanted.model_dump(exclude={"secrets"}),
     )
-    return json_response(source_view(await gateway_of(request).use_cases.events.sources.put(source)))
+    return json_response(source_view(await gateway_of(request).event_level.sources.put(source)))
 
 
 @router.delete(
     "/api/workflow-sources/{source_id}", summary="Forget a source", responses=answers_with(WorkflowNotFound)
 )
 async def delete_source(request: Request, source_id: str) -> Response:
-    await gateway_of(request).use_cases.events.sources.delete(caller_of(request).tenant_id, source_id)
+    await gateway_of(request).event_level.sources.delete(caller_of(request).tenant_id, source_id)
     return json_response({"id": source_id, "deleted": True})
 
 

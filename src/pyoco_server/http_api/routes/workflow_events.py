@@ -106,7 +106,7 @@ async def summary(
     ym: Annotated[str, Query(description="YYYY-MM")],
     recent_limit: Annotated[int, Query(ge=1, le=MAX_RECENT)] = DEFAULT_SHOWN,
 ) -> Response:
-    summarise = gateway_of(request).use_cases.events.summarise
+    summarise = gateway_of(request).event_level.summarise
     return json_response(await summarise(caller_of(request).tenant_id, ym, recent_limit))
 
 
@@ -114,7 +114,7 @@ async def summary(
 async def list_retry_jobs(
     request: Request, *, limit: Annotated[int, Query(description="1 to 200")] = DEFAULT_SHOWN
 ) -> Response:
-    queue = gateway_of(request).use_cases.events.retry_queue
+    queue = gateway_of(request).event_level.retry_queue
     shown = await queue.shown(caller_of(request).tenant_id, _clamped(limit, MAX_SHOWN))
     return json_response({"status": "ok", **queue_view(shown)})
 
@@ -129,7 +129,7 @@ async def drain_retry_jobs(request: Request) -> Response:
     """Those that are due; with `force`, the others too."""
     body = await read_body(request, SETTINGS_BODY_BYTES)
     wanted = parse_json(body, DrainRequest) if body.strip() else DrainRequest()
-    drain = gateway_of(request).use_cases.events.drain_retry_jobs
+    drain = gateway_of(request).event_level.drain_retry_jobs
     done = await drain(caller_of(request).tenant_id, _clamped(wanted.limit, MAX_LIMIT), force=wanted.force)
     return json_response({**done, "queue": queue_view(done["queue"])})
 
@@ -140,7 +140,7 @@ async def drain_retry_jobs(request: Request) -> Response:
     responses=answers_with(WorkflowNotFound, WorkflowConflict),
 )
 async def retry_job(request: Request, job_id: str) -> Response:
-    queue = gateway_of(request).use_cases.events.retry_queue
+    queue = gateway_of(request).event_level.retry_queue
     return json_response(
         {"status": "ok", "job": job_view(await queue.retry(caller_of(request).tenant_id, job_id))}
     )
@@ -152,7 +152,7 @@ async def retry_job(request: Request, job_id: str) -> Response:
     responses=answers_with(WorkflowNotFound, WorkflowConflict),
 )
 async def discard_job(request: Request, job_id: str) -> Response:
-    queue = gateway_of(request).use_cases.events.retry_queue
+    queue = gateway_of(request).event_level.retry_queue
     return json_response(
         {"status": "ok", "job": job_view(await queue.discard(caller_of(request).tenant_id, job_id))}
     )
@@ -160,7 +160,7 @@ async def discard_job(request: Request, job_id: str) -> Response:
 
 @router.get("/api/workflow-events/notification-settings", summary="Where escalations are told")
 async def get_notification_settings(request: Request) -> Response:
-    settings = gateway_of(request).use_cases.events.notification_settings
+    settings = gateway_of(request).event_level.notification_settings
     return json_response(await settings.shown(caller_of(request).tenant_id))
 
 
@@ -172,7 +172,7 @@ async def get_notification_settings(request: Request) -> Response:
 )
 async def save_notification_settings(request: Request) -> Response:
     wanted = parse_json(await read_body(request, SETTINGS_BODY_BYTES), NotificationSettingsRequest)
-    settings = gateway_of(request).use_cases.events.notification_settings
+    settings = gateway_of(request).event_level.notification_settings
     return json_response(await settings.save(caller_of(request).tenant_id, wanted.webhook_url.strip()))
 
 
@@ -185,7 +185,7 @@ async def send_test_notification(request: Request) -> Response:
     caller = caller_of(request)
     ip, user_agent = whence(request)
     actor = AuditActor(tenant_id=caller.tenant_id, api_key_id=caller.api_key_id, ip=ip, user_agent=user_agent)
-    sent = await gateway_of(request).use_cases.events.notification_settings.test(actor)
+    sent = await gateway_of(request).event_level.notification_settings.test(actor)
     return json_response(
         {
             "status": "ok" if sent.is_sent else "error",

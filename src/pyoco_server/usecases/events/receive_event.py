@@ -35,9 +35,9 @@ from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.manage_sources import ManageSources
 from pyoco_server.usecases.events.manage_templates import ManageTemplates
+from pyoco_server.usecases.events.ports import AuditStream
 from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.start_template import Started, StartOrder, StartTemplate
-from pyoco_server.usecases.events.ports import AuditStream
 from pyoco_server.usecases.ports import Clock
 
 log = get_logger(__name__)
