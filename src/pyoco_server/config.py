@@ -40,8 +40,7 @@ Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w
 Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
 """Tags, separated by commas."""
 Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
-Days = Annotated[int, Meta(ge=1, le=36_500)] | Annotated[float, Meta(gt=0, le=36_500)]
-Delay = Annotated[int, Meta(ge=1, le=86_400)] | Annotated[float, Meta(gt=0, le=86_400)]
+Days = Annotated[int, Meta(ge=1, le=36_500)]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
@@ -153,11 +152,11 @@ class NatsBackendConfig:
     workflow_event_max_receipts: Count = 1000
     workflow_event_receipt_ttl_days: Days = 90
     workflow_event_retry_max_attempts: Count = 3
-    workflow_event_retry_base_delay_seconds: Delay = 30
+    workflow_event_retry_base_delay_seconds: Seconds = 30.0
     workflow_event_retry_terminal_ttl_days: Days = 30
     workflow_event_retry_max_jobs: Count = 2000
     workflow_event_retry_worker_enabled: bool = True
-    workflow_event_retry_worker_poll_seconds: Delay = 30
+    workflow_event_retry_worker_poll_seconds: Seconds = 30.0
     google_chat_webhook_url: str = field(default="", repr=False)  # a secret
     google_chat_base_url: str = ""
     """Where a test's stand-in for Google Chat listens; on this machine only."""

@@ -20,6 +20,7 @@ from support.events import (
     run_params,
 )
 from support.gateway import RunningGateway, memory_app, new_key
+from support.waiting import until
 
 TOKEN = "the-token-of-the-test"  # noqa: S105
 
@@ -328,19 +329,49 @@ async def test_an_action_that_is_not_registered_is_not_executable(gateway: Runni
     assert (await started(gateway, {"idempotency_key": "k"}))["duplicate"] is False
 
 
-async def test_a_template_of_several_steps_is_refused_honestly_while_nothing_can_run_it(
-    gateway: RunningGateway,
-) -> None:
+async def test_a_template_of_several_steps_becomes_an_execution(gateway: RunningGateway) -> None:
     steps = [
         {"id": "one", "action": ACTION, "trigger_kind": "external_event"},
-        {"id": "two", "action": ACTION, "trigger_kind": "after_previous"},
+        {"id": "two", "action": ACTION, "trigger_kind": "manual_start"},
     ]
     await put(gateway.client, "/api/workflow-templates/close", a_template(steps=steps))
+    answer = await started(gateway, {"idempotency_key": "k", "data": {"x": 1}})
+    again = await started(gateway, {"idempotency_key": "k", "data": {"x": 1}})
+    assert (again["duplicate"], again["execution_id"]) == (True, answer["execution_id"])
+    assert again["run_id"] == answer["run_id"]
+
+    async def look() -> set[str]:
+        return run_ids(gateway)
+
+    assert await until(look) == {answer["run_id"]}, "the run of the first step"
+    assert (await run_params(gateway, answer["run_id"]))["event"] == {"x": 1}
+    state = (await gateway.client.get(f"/executions/{answer['execution_id']}")).json()
+    assert (state["status"], state["graph_id"], state["graph_version"]) == ("ACTIVE", "template-close", 1)
+    assert {name: node["node_type"] for name, node in state["nodes"].items()} == {
+        "one": "task",
+        "two-start": "wait",
+        "two": "task",
+    }
+    await started(gateway, {"idempotency_key": "another"})
+    versions = (await gateway.client.get("/graphs/template-close")).json()
+    assert versions["version"] == 1, "a template that has not changed is one graph"
+
+
+async def test_a_graph_that_is_not_registered_is_not_executable(gateway: RunningGateway) -> None:
+    await put(gateway.client, f"/api/workflow-actions/{ACTION}", {"graph_id": "nobody-made-it"})
     answer = await refused(gateway, {"idempotency_key": "k"})
-    assert answer["http"] == 409
-    assert answer["reason_class"] == "unsupported_action"
-    assert "templates of one step" in answer["detail"]
-    assert run_ids(gateway) == set()
+    assert (answer["http"], answer["reason_class"]) == (409, "unsupported_action")
+    assert "graph nobody-made-it is not registered" in answer["detail"]
+    assert await gateway.backend.events.receipts.count() == 0
+
+
+async def test_an_action_of_a_registered_graph_starts_it(gateway: RunningGateway) -> None:
+    graph = {"nodes": {"ask": {"type": "wait", "prompt": "ok?"}}}
+    assert (await gateway.client.put("/graphs/approve", json=graph)).status_code == 201
+    await put(gateway.client, f"/api/workflow-actions/{ACTION}", {"graph_id": "approve"})
+    answer = await started(gateway, {"idempotency_key": "k"})
+    state = (await gateway.client.get(f"/executions/{answer['execution_id']}")).json()
+    assert (state["graph_id"], state["input"]["ym"]) == ("approve", "2026-02")
 
 
 @pytest.mark.parametrize(

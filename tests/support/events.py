@@ -19,7 +19,7 @@ from pyoco_server.domain.events.templates import Action, Step, Template, Trigger
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.callers import ANONYMOUS, Caller
-from pyoco_server.usecases.events.ports import Executions
+from pyoco_server.usecases.events.ports import ExecutionOrder, Executions
 from pyoco_server.usecases.events.receive_event import Answer, Arrival
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_run_id
@@ -79,6 +79,22 @@ async def run_params(gateway: RunningGateway, run_id: str) -> dict[str, Any]:
     return stored.value.params
 
 
+class RecordedExecutions:
+    """Keeps what it is asked for. An order under the same id is the same execution."""
+
+    def __init__(self) -> None:
+        self.orders: dict[str, ExecutionOrder] = {}
+        self.active: set[str] = set()
+
+    async def start(self, order: ExecutionOrder) -> str:
+        self.orders.setdefault(order.execution_id, order)
+        self.active.add(order.execution_id)
+        return f"first-run-of-{order.execution_id}"
+
+    async def is_active(self, execution_id: str) -> bool | None:
+        return execution_id in self.active if execution_id in self.orders else None
+
+
 class FakeClock:
     def __init__(self) -> None:
         self.now = NOW
@@ -113,7 +129,7 @@ def on_memory(
     found: list[EventUseCases] = []
     front = EventsFront(config, lambda: found[0], clock)
     submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id)
-    found.append(EventUseCases(backend, config, front, submit_run, executions))
+    found.append(EventUseCases(backend, config, front, submit_run, executions or RecordedExecutions()))
     return EventsLab(backend, front, found[0], clock)
 
 

@@ -8,23 +8,7 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
 from pyoco_server.usecases.events.ports import ExecutionOrder
-from support.events import ACTION, EventsLab, events_lab, post, prepare
-
-
-class RecordedExecutions:
-    """Keeps what it is asked for. An order under the same id is the same execution."""
-
-    def __init__(self) -> None:
-        self.orders: dict[str, ExecutionOrder] = {}
-        self.active: set[str] = set()
-
-    async def start(self, order: ExecutionOrder) -> str:
-        self.orders.setdefault(order.execution_id, order)
-        self.active.add(order.execution_id)
-        return f"first-run-of-{order.execution_id}"
-
-    async def is_active(self, execution_id: str) -> bool | None:
-        return execution_id in self.active if execution_id in self.orders else None
+from support.events import ACTION, EventsLab, RecordedExecutions, events_lab, post, prepare
 
 
 @pytest.fixture

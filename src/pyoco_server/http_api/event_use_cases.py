@@ -59,7 +59,7 @@ class EventUseCases:
         config: NatsBackendConfig,
         front: EventsFront,
         submit_run: SubmitRun,
-        executions: Executions | None = None,
+        executions: Executions,
     ) -> None:
         clock, events = front.clock, backend.events
         front.audit.attach(events.audit)

@@ -18,6 +18,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
+from pyoco_server.usecases.events.start_executions import StartExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.follow_runs import FollowRuns
@@ -225,7 +226,13 @@ class Gateway:
         self._backend = backend
         use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
         self._use_cases = use_cases
-        self._event_level = EventUseCases(backend, self.config, self.events, use_cases.submit_run)
+        self._event_level = EventUseCases(
+            backend,
+            self.config,
+            self.events,
+            use_cases.submit_run,
+            StartExecutions(use_cases.graphs, use_cases.executions.create, use_cases.executions.read),
+        )
         background = {**use_cases.background(), **self._event_level.background()}
         work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]
         self._opened.set()

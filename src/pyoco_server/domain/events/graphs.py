@@ -1,10 +1,11 @@
 """A template of several steps as a graph: one task per step, one after another."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
+from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind, is_id
 
 WAIT_SUFFIX = "-start"
 """Of the node that waits for a person before a step."""
@@ -16,7 +17,8 @@ def needs_execution(template: Template, action: Action) -> bool:
 
 
 def graph_id_of(template: Template) -> str:
-    return f"template-{template.id}"
+    plain = f"template-{template.id}"
+    return plain if is_id(plain) else f"template-{hashlib.sha256(template.id.encode()).hexdigest()[:40]}"
 
 
 def to_graph(template: Template, actions: Mapping[str, Action], default_tag: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class StartTemplate:
         runs: RunStore,
         actions: ManageActions,
         submit_run: SubmitRun,
-        executions: Executions | None,
+        executions: Executions,
         clock: Clock,
         new_run_id: Callable[[], str],
         receipt_ttl_days: float,
@@ -227,12 +227,9 @@ class StartTemplate:
         params = run_params(action.params, order.request, order.template, about)
         if len(msgspec.json.encode(params)) > MAX_PARAMS_BYTES:
             raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
-        is_execution = graphs.needs_execution(order.template, action)
-        if is_execution and self._executions is None:
-            raise UnsupportedAction(f"{action.key} (this server starts templates of one step with a flow)")
         if action.concurrency == "one":
             await self._take_slot(order, action, run_id)
-        if not is_execution:
+        if not graphs.needs_execution(order.template, action):
             await self._place_run(order, action, run_id, params, at)
             return Started(run_id=run_id)
         first_run = await self._start_execution(order, action, run_id, params)
@@ -255,7 +252,6 @@ class StartTemplate:
         self, order: StartOrder, action: Action, execution_id: str, params: dict[str, object]
     ) -> str:
         """The claim's id is the execution's: the runs of its nodes are derived from it."""
-        assert self._executions is not None  # noqa: S101 - checked before anything was started
         template = order.template
         definition = None
         if action.graph_id is None:
@@ -294,7 +290,7 @@ class StartTemplate:
         run = await self._runs.get(slot.run_id)
         if run is not None:
             return not run.value.status.is_terminal
-        is_active = None if self._executions is None else await self._executions.is_active(slot.run_id)
+        is_active = await self._executions.is_active(slot.run_id)
         return not is_settled(slot, self._clock()) if is_active is None else is_active
 
 
