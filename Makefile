@@ -49,6 +49,7 @@ bench: $(VENV)/dev.stamp ## Measure, on this machine
 	$(BIN)/python bench/auth.py
 	$(BIN)/python bench/wheel_memory.py
 	$(BIN)/python bench/executions.py
+	$(BIN)/python bench/events.py
 	$(BIN)/python bench/peers.py --write
 
 PEERS := .venv-peers

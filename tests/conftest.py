@@ -24,7 +24,7 @@ settings.load_profile("pyoco")
 def _own_directory_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyoco writes ./artifacts, and settings come from the environment and ./.env: each test has its own."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("PYOCO_")]:
+    for name in [name for name in os.environ if name.startswith(("PYOCO_", "AX_"))]:
         monkeypatch.delenv(name)
 
 

@@ -1,4 +1,4 @@
-"""`pyoco-server-admin`: API keys, backup and restore; JSON on stdout."""
+"""`pyoco-server-admin`: API keys, backup and restore, export of workflow events; JSON on stdout."""
 
 import sys
 import time
@@ -16,9 +16,10 @@ from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
+from pyoco_server.usecases.events.export import Export, export_events
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.ports import ApiKeyStore
-from pyoco_server.wiring import back_up, new_api_key, new_salt, open_backend, restore
+from pyoco_server.wiring import back_up, new_api_key, new_salt, open_backend, open_events, restore
 
 app = cyclopts.App(
     name="pyoco-server-admin",
@@ -29,6 +30,8 @@ api_key = cyclopts.App(
     name="api-key", help="Keys for clients of a gateway with PYOCO_HTTP_AUTH_MODE=api_key."
 )
 app.command(api_key)
+events = cyclopts.App(name="events", help="Workflow events.")
+app.command(events)
 
 Settings = Annotated[NatsBackendConfig, Parameter(parse=False)]
 
@@ -82,6 +85,31 @@ def revoke(*, key_id: str, config: Settings) -> None:
         The key, by its id: what stands between `pyoco_` and the dot.
     """
     _print_answer(config, lambda keys: revoke_api_key(keys, key_id, time.time))
+
+
+@events.command
+def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"])], config: Settings) -> None:
+    """Write receipts.json, retry_jobs.json and notification_settings.json.
+
+    Parameters
+    ----------
+    directory
+        Where to; it is made if it is not there. The address of the webhook is masked.
+    """
+
+    async def read() -> Export:
+        async with open_events(config, name="pyoco-server-admin") as backend:
+            return await export_events(backend)
+
+    exported = run(read())
+    directory.mkdir(parents=True, exist_ok=True)
+    counts = {}
+    for name in Export.__struct_fields__:
+        values = getattr(exported, name)
+        counts[name] = len(values)
+        content = msgspec.json.format(msgspec.json.encode(values), indent=2)
+        (directory / f"{name}.json").write_bytes(content + b"\n")
+    print(msgspec.json.format(msgspec.json.encode(counts), indent=2).decode())
 
 
 @app.command(name="backup")

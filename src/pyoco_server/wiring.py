@@ -12,10 +12,16 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
+from pyoco_server.audit_file import AuditFile
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKey
 from pyoco_server.domain.compaction import fit
+from pyoco_server.domain.events.leases import Lease, Slot
+from pyoco_server.domain.events.notifications import NotificationSettings
+from pyoco_server.domain.events.receipts import DAY_SEC
+from pyoco_server.domain.events.signatures import Source
+from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.execution.codec import decode_commit, decode_record, encode_record
 from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.idempotency import Claim
@@ -26,12 +32,20 @@ from pyoco_server.engine.flow_files import follow_flow_files, version_of
 from pyoco_server.engine.process_executors import Limits, ProcessExecutors
 from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
+from pyoco_server.google_chat import GoogleChat
 from pyoco_server.jetstream import backup, topology
 from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
 from pyoco_server.jetstream.bootstrap_server import BootstrapNats
 from pyoco_server.jetstream.bucket_feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
 from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, running_embedded_url
+from pyoco_server.jetstream.event_stores import (
+    AuditFeed,
+    AuditRecords,
+    ListedKvStore,
+    ReceiptBucket,
+    RetryJobBucket,
+)
 from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
 from pyoco_server.jetstream.graph_store import JetStreamGraphs
 from pyoco_server.jetstream.inspection import NatsReport, inspect
@@ -62,10 +76,13 @@ __all__ = [
     "find_nats_server",
     "inspect_nats",
     "new_api_key",
+    "new_audit_log",
+    "new_notifier",
     "new_run_id",
     "new_salt",
     "new_thread_executors",
     "open_backend",
+    "open_events",
     "open_gateway_backend",
     "open_process_executors",
     "open_wheels",
@@ -104,7 +121,22 @@ class JetStreamBackend(JetStreamWorkerBackend):
 
 
 @dataclass(frozen=True)
+class JetStreamEvents:
+    templates: ListedKvStore[Template]
+    actions: ListedKvStore[Action]
+    sources: ListedKvStore[Source]
+    notification_settings: ListedKvStore[NotificationSettings]
+    slots: ListedKvStore[Slot]
+    leases: ListedKvStore[Lease]
+    receipts: ReceiptBucket
+    retry_jobs: RetryJobBucket
+    audit: AuditRecords
+    audit_feed: AuditFeed
+
+
+@dataclass(frozen=True)
 class JetStreamGatewayBackend(JetStreamBackend):
+    events: JetStreamEvents
     claims: KvStore[Claim]
     wheels: WheelObjects
     wheel_history: WheelHistoryBucket
@@ -166,6 +198,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                 claims=await _bucket(
                     connection, config.idempotency_kv_bucket, wire.encode, wire.decode_claim
                 ),
+                events=await _events(connection, feeds, config),
                 wheels=WheelObjects(objects, config.wheel_object_store_bucket),
                 wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
                 graphs=JetStreamGraphs(
@@ -199,6 +232,66 @@ async def _bucket(
 ) -> KvStore[T]:
     config = await stream_config(connection, f"KV_{bucket}") or {}
     return KvStore(connection, bucket, config, encode, decode)
+
+
+@asynccontextmanager
+async def open_events(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamEvents]:
+    """What is remembered of workflow events, for a command."""
+    async with _connected(config, name, patiently=False) as connection:
+        await topology.ensure_resources(connection, config)
+        yield await _events(connection, connection, config)
+
+
+async def _events(
+    connection: NatsConnection, feeds: NatsConnection, config: NatsBackendConfig
+) -> JetStreamEvents:
+    bucket, receipts, jobs = (
+        config.workflows_kv_bucket,
+        config.workflow_receipts_kv_bucket,
+        config.workflow_retry_kv_bucket,
+    )
+    settings = {
+        name: await stream_config(connection, f"KV_{name}") or {} for name in (bucket, receipts, jobs)
+    }
+
+    def part(name: str, decode: Callable[[bytes], T], *, is_cached: bool = False) -> ListedKvStore[T]:
+        return ListedKvStore(connection, bucket, settings[bucket], decode, part=name, is_cached=is_cached)
+
+    receipt_ttl = config.workflow_event_receipt_ttl_days * DAY_SEC
+    job_ttl = config.workflow_event_retry_terminal_ttl_days * DAY_SEC
+    return JetStreamEvents(
+        templates=part("template.", wire.decode_template, is_cached=True),
+        actions=part("action.", wire.decode_action),
+        sources=part("source.", wire.decode_source),
+        notification_settings=part("notification.", wire.decode_notification_settings),
+        slots=part("slot.", wire.decode_slot),
+        leases=part("lease.", wire.decode_lease),
+        receipts=ReceiptBucket(
+            connection, receipts, settings[receipts], wire.decode_receipt, ttl_of=lambda _: receipt_ttl
+        ),
+        retry_jobs=RetryJobBucket(
+            connection,
+            jobs,
+            settings[jobs],
+            wire.decode_retry_job,
+            ttl_of=lambda job: None if job.status.is_active else job_ttl,
+        ),
+        audit=AuditRecords(connection, config.audit_stream, config.audit_subject_prefix),
+        audit_feed=AuditFeed(
+            feeds,
+            config.audit_stream,
+            config.audit_subject_prefix,
+            partial(topology.ensure_resources, feeds, config),
+        ),
+    )
+
+
+def new_notifier(config: NatsBackendConfig) -> GoogleChat:
+    return GoogleChat(config.google_chat_base_url)
+
+
+def new_audit_log(config: NatsBackendConfig) -> AuditFile:
+    return AuditFile(config.audit_log_path)
 
 
 @asynccontextmanager

@@ -75,6 +75,14 @@ ADVICE = {
         en="Check the key, or have a new one issued: pyoco-server-admin api-key create --tenant …",
         ja="API key を確認するか、発行し直してください: pyoco-server-admin api-key create --tenant …",
     ),
+    "ERR-PYOCO-0041": Text(
+        en="Give the token of the server: --token … or AX_WORKFLOW_EVENT_TOKEN.",
+        ja="サーバーのトークンを指定してください: --token … または AX_WORKFLOW_EVENT_TOKEN。",
+    ),
+    "ERR-PYOCO-0042": Text(
+        en="Check the names: pyoco-client templates list, actions list, events retry-jobs.",
+        ja="名前を確認してください: pyoco-client templates list, actions list, events retry-jobs。",
+    ),
     "ERR-PYOCO-0016": Text(
         en="Make the file smaller, or raise PYOCO_WORKFLOW_YAML_MAX_BYTES on the server.",
         ja="ファイルを小さくするか、サーバーの PYOCO_WORKFLOW_YAML_MAX_BYTES を大きくしてください。",

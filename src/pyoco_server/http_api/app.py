@@ -10,9 +10,20 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import error_table
 from pyoco_server.http_api.auth import ApiKeyMiddleware
 from pyoco_server.http_api.browsers import BrowserRules
+from pyoco_server.http_api.event_use_cases import check_settings
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
-from pyoco_server.http_api.routes import executions, graphs, health, pages, runs, wheels, workers
+from pyoco_server.http_api.routes import (
+    executions,
+    graphs,
+    health,
+    pages,
+    runs,
+    wheels,
+    workers,
+    workflow_definitions,
+    workflow_events,
+)
 from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
 
@@ -22,6 +33,7 @@ def create_app(
 ) -> FastAPI:
     """The gateway. Without arguments it is configured by the environment; tests bring their own backend."""
     settings = config or NatsBackendConfig.from_env()
+    check_settings(settings)
     opener = open_backend or partial(open_gateway_backend, settings)
 
     metrics = Metrics()
@@ -50,6 +62,9 @@ def create_app(
     app.include_router(wheels.router)
     app.include_router(graphs.router)
     app.include_router(executions.router)
+    app.include_router(workflow_events.router)
+    app.include_router(workflow_events.receiving)
+    app.include_router(workflow_definitions.router)
     app.include_router(pages.router)
     app.router.routes.append(pages.static_files)
     return app

@@ -11,12 +11,14 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.http_api.auth import AskWho, authentication
+from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
+from pyoco_server.usecases.events.start_executions import StartExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.follow_runs import FollowRuns
@@ -124,10 +126,12 @@ class Gateway:
         self.config = config
         self.metrics = metrics
         self.hub = WatchHub(config.max_watchers)
+        self.events = EventsFront(config, lambda: self.event_level)
         self.execution_hub = ExecutionHub(config.max_watchers)
         self._open_backend = open_backend
         self._backend: ServerBackend | None = None
         self._use_cases: UseCases | None = None
+        self._event_level: EventUseCases | None = None
         self._ask_who: AskWho | None = None
         self._opened = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -145,6 +149,12 @@ class Gateway:
         if self._use_cases is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
         return self._use_cases
+
+    @property
+    def event_level(self) -> EventUseCases:
+        if self._event_level is None:
+            raise NatsUnavailable("nats unavailable: not connected yet")
+        return self._event_level
 
     @property
     def ask_who(self) -> AskWho:
@@ -214,11 +224,17 @@ class Gateway:
 
     async def _serve(self, backend: ServerBackend) -> None:
         self._backend = backend
-        self._use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
-        work = [
-            asyncio.ensure_future(self._keep(name, start))
-            for name, start in self._use_cases.background().items()
-        ]
+        use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
+        self._use_cases = use_cases
+        self._event_level = EventUseCases(
+            backend,
+            self.config,
+            self.events,
+            use_cases.submit_run,
+            StartExecutions(use_cases.graphs, use_cases.executions.create, use_cases.executions.read),
+        )
+        background = {**use_cases.background(), **self._event_level.background()}
+        work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]
         self._opened.set()
         log.info("gateway ready", action="gateway.ready")
         try:

@@ -7,12 +7,14 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.streams import (
     StreamSpec,
+    deletable_bucket,
     ensure_stream,
     kept_stream,
     kv_bucket,
     limits_stream,
     max_deliveries_subject,
     object_store,
+    receipts_bucket,
     work_stream,
 )
 
@@ -65,6 +67,27 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.executions_kv_bucket, "execution state"),
         kv_bucket(config.leases_kv_bucket, "lease"),
         kv_bucket(config.graphs_kv_bucket, "graph"),
+        *event_resources(config),
+    ]
+
+
+def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
+    return [
+        kv_bucket(config.workflows_kv_bucket, "workflow"),
+        receipts_bucket(
+            config.workflow_receipts_kv_bucket,
+            "workflow event receipt",
+            max_receipts=config.workflow_event_max_receipts,
+        ),
+        deletable_bucket(config.workflow_retry_kv_bucket, "retry job"),
+        limits_stream(
+            config.audit_stream,
+            "audit",
+            config.audit_subject_prefix,
+            max_age_sec=config.audit_max_age_sec,
+            max_msgs=-1,
+            max_bytes=config.audit_max_bytes,
+        ),
     ]
 
 
