@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import cyclopts
+import msgspec
 from cyclopts import Parameter
 
 from pyoco_server.cli.demo import run_demo
@@ -22,6 +23,7 @@ from pyoco_server.cli.stack import (
     worker_child,
 )
 from pyoco_server.config import NatsBackendConfig, is_set
+from pyoco_server.http_api import create_app
 from pyoco_server.logs import configure_logging
 from pyoco_server.wiring import Durability, EmbeddedNats, without_credentials
 
@@ -123,6 +125,13 @@ def demo(*, stay: Annotated[bool, Parameter(negative="")] = False, port: int | N
     """
     with told_to_the_user():
         sys.exit(run(run_demo(stay=stay, port=port)))
+
+
+@app.command
+def openapi() -> None:
+    """Print the description of the HTTP API (OpenAPI, as JSON)."""
+    document = create_app(NatsBackendConfig()).openapi()
+    print(msgspec.json.format(msgspec.json.encode(document)).decode())
 
 
 def main() -> None:

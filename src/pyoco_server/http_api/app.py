@@ -3,17 +3,26 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.http_api import error_table
+from pyoco_server.http_api import error_table, shapes
 from pyoco_server.http_api.auth import ApiKeyMiddleware
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
 from pyoco_server.http_api.routes import health, pages, runs, wheels, workers
 from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """With the shapes of the answers, which routes refer to by name."""
+        document = super().openapi()
+        document["components"]["schemas"].update(shapes.COMPONENTS)
+        return document
 
 
 def create_app(
@@ -35,7 +44,7 @@ def create_app(
         finally:
             await gateway.stop()
 
-    app = FastAPI(title="pyoco-server", lifespan=lifespan)
+    app = _App(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(MeasureRequests, metrics=metrics)
