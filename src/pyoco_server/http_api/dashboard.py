@@ -87,7 +87,7 @@ def page(built: Path, settings: DashboardSettings) -> str | None:
 
 
 class DashboardFiles(StaticFiles):
-    """Names in `assets/` carry a hash of their content and never change; everything else is asked for anew."""
+    """Names in `assets/` carry a hash of their content and never change; the rest is asked for anew."""
 
     def __init__(self, built: Path) -> None:
         super().__init__(directory=built, check_dir=False)

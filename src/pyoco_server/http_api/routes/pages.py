@@ -15,7 +15,7 @@ router = APIRouter(include_in_schema=False)
 static_files = Mount("/static", DashboardFiles(BUILT), name="static")
 
 
-@router.get("/")
+@router.api_route("/", methods=["GET", "HEAD"])
 async def index(request: Request) -> HTMLResponse:
     built = page(BUILT, settings_of(gateway_of(request).config, os.environ))
     if built is None:
