@@ -55,6 +55,5 @@ def create_app(
     app.include_router(workers.router)
     app.include_router(metrics_route.router)
     app.include_router(wheels.router)
-    app.include_router(pages.router)
-    app.router.routes.append(pages.static_files)
+    app.router.routes.extend(pages.routes())
     return app

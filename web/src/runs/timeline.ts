@@ -66,7 +66,7 @@ function byStart(a: Bar, b: Bar): number {
 
 /** Round figures, few enough to be read. */
 export function ticks(span: number, max: number): Tick[] {
-  const step = roundStep(span / max);
+  const step = roundStep(Math.max(span / max, 0.001)); // labels are in milliseconds
   const count = Math.floor(span / step + 1e-9);
   return Array.from({ length: count + 1 }, (_, n) => ({ at: (n * step) / span, seconds: n * step }));
 }
