@@ -125,11 +125,10 @@ function LanguageSwitch() {
       type="button"
       class="icon-button language"
       lang={other}
-      aria-label={`${t("nav.language")}: ${LANGUAGES[other].name}`}
-      title={LANGUAGES[other].name}
+      title={t("nav.language")}
       onClick={() => chooseLanguage(other)}
     >
-      {other === "ja" ? "日本語" : "EN"}
+      {LANGUAGES[other].name}
     </button>
   );
 }

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { refusal } from "../api/client";
+import { request } from "../api/client";
 import { t } from "../i18n";
 import { Logo } from "../ui/icons";
 import { Command, Problem } from "../ui/texts";
@@ -14,8 +14,7 @@ export function SignIn() {
     setBusy(true);
     setError(null);
     try {
-      const answer = await fetch("/runs?limit=1", { headers: keyHeaders(key.trim()), cache: "no-store" });
-      if (!answer.ok) throw refusal(answer.status, await answer.text());
+      await request("get", "/runs", { query: { limit: 1 } }, keyHeaders(key.trim()));
       rememberKey(key.trim());
     } catch (problem) {
       setError(problem as Error);

@@ -46,12 +46,12 @@ function Row({ bar, isSelected, onSelect }: { bar: Bar; isSelected: boolean; onS
       type="button"
       class="timeline-row"
       aria-pressed={isSelected}
-      aria-label={t("timeline.row", { task: visible(bar.task), state: t(`state.${bar.state}`), took })}
       onClick={() => onSelect(bar.task)}
     >
       <span class="timeline-name">
         <StatusIcon state={bar.state} />
         <bdi>{visible(bar.task)}</bdi>
+        <span class="sr-only">{t(`state.${bar.state}`)}</span>
       </span>
       <span class="timeline-track">
         {bar.left !== null && (
