@@ -13,8 +13,8 @@ from pyoco_server.config import NatsBackendConfig, env_name
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DONE = [f"REQ-{number:04d}" for number in (*range(1, 20), *range(22, 27))]
-PLANNED = ["REQ-0020", "REQ-0021"]
+DONE = [f"REQ-{number:04d}" for number in (*range(1, 21), *range(22, 27))]
+PLANNED = ["REQ-0021"]
 
 ACTION_ARGUMENT = {"best_effort": 1, "Pulse": 1}
 """Calls that take an action by position, and at which."""

@@ -329,10 +329,10 @@ def test_the_language_can_be_switched_and_stays(browser: Browser, site: Site) ->
     with page_of(browser, site) as page:
         expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
         page.get_by_role("button", name="日本語").click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("実行")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Run")
         expect(page.locator("html")).to_have_attribute("lang", "ja")
         page.reload()
-        expect(page.get_by_role("heading", level=1)).to_have_text("実行")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Run")
 
 
 def test_the_colours_can_be_switched_and_stay(browser: Browser, site: Site) -> None:

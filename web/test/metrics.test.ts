@@ -85,10 +85,10 @@ describe("over time", () => {
 });
 
 describe("charts", () => {
-  it("have gaps where there is no value", () => {
+  it("have gaps where there is no value, and dots where one stands alone", () => {
     const points = [0, 1, 2, 3].map((time) => ({ at: time, value: time === 1 ? null : time }));
     const scale = { from: 0, to: 4, top: 4 };
-    expect(line(points, scale, 100, 100)).toBe("M0.0 100.0M50.0 50.0L75.0 25.0");
+    expect(line(points, scale, 100, 100)).toBe("M0.0 100.0h0M50.0 50.0L75.0 25.0");
   });
 
   it("end in round figures above their values", () => {

@@ -110,7 +110,7 @@ function Header({ isOut }: { isOut: boolean }) {
         <ThemeSwitch />
         {needsKey && !isOut && (
           <button type="button" class="icon-button" aria-label={t("action.signOut")} title={t("action.signOut")} onClick={forgetKey}>
-            <Glyph name="key" />
+            <Glyph name="leave" />
           </button>
         )}
       </div>

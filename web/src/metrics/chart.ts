@@ -30,19 +30,16 @@ export function y(value: number, scale: Scale, height: number): number {
   return height - (value / scale.top) * height;
 }
 
-/** An SVG path; where there is no value the line has a gap. */
+/** An SVG path; where there is no value the line has a gap, and a value alone is a dot. */
 export function line(points: readonly Point[], scale: Scale, width: number, height: number): string {
   let path = "";
-  let isDrawing = false;
-  for (const point of points) {
-    if (point.value === null) {
-      isDrawing = false;
-      continue;
-    }
+  points.forEach((point, n) => {
+    if (point.value === null) return;
     const place = `${x(point.at, scale, width).toFixed(1)} ${y(point.value, scale, height).toFixed(1)}`;
-    path += `${isDrawing ? "L" : "M"}${place}`;
-    isDrawing = true;
-  }
+    const isFirst = (points[n - 1]?.value ?? null) === null;
+    const isAlone = isFirst && (points[n + 1]?.value ?? null) === null;
+    path += `${isFirst ? "M" : "L"}${place}${isAlone ? "h0" : ""}`;
+  });
   return path;
 }
 

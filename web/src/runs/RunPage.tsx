@@ -272,7 +272,7 @@ const VIEWS = ["timeline", "graph"] as const;
 function Tasks({ run, selected, onSelect }: { run: Run; selected: string | null; onSelect: (task: string) => void }) {
   const view = VIEWS.find((one) => one === place.value.query.view) ?? "timeline";
   const isEmpty = Object.keys(run.tasks).length === 0;
-  if (isEmpty && isEnded(run)) return null;
+  if (isEmpty && run.status !== "RUNNING") return null;
   return (
     <section class="panel" aria-label={t("run.view")}>
       <header class="panel-head">

@@ -80,7 +80,7 @@ const SHAPES = {
       <path d="M8 2.500a5.500 5.500 0 0 1 0 11z" class="solid" />
     </>
   ),
-  key: <path d="M9.500 6.500a3 3 0 1 1-2.200-2.900M9 7l5 5M12 10l-1.500 1.500M14 12l-1 1" class="line" />,
+  leave: <path d="M6.500 2.800H3v10.400h3.500M6.500 8h7M10.700 5.200L13.500 8l-2.800 2.800" class="line bold" />,
 };
 
 export type IconName = keyof typeof SHAPES;
