@@ -274,7 +274,7 @@ def test_no_page_has_a_serious_barrier(
                 if one["impact"] in BAD
             ]
             assert barriers == [], place
-            name = re.sub(r"\W+", "-", place.split("/")[1].split("?")[0])
+            name = re.sub(r"\W+", "-", place.strip("#/").replace(run_id, "run"))
             keep(page, f"{name}-{theme}-{language}")
 
 

@@ -27,6 +27,13 @@ describe("a graph", () => {
     expect(placed.edges).toHaveLength(4);
   });
 
+  it("has siblings in their order, from the top", () => {
+    const middle = ["b1", "b2", "b3", "b4"];
+    const placed = place(["a", ...middle, "z"].map(node), middle.flatMap((b) => [{ from: "a", to: b }, { from: b, to: "z" }]));
+    const y = middle.map((b) => placed.nodes.find((one) => one.id === b)!.y);
+    expect(y).toEqual([...y].sort((one, other) => one - other));
+  });
+
   it("of 200 tasks in layers keeps every name readable", () => {
     const layers = Array.from({ length: 10 }, (_, l) => Array.from({ length: 20 }, (_, n) => `task_${l}_${n}`));
     const edges = layers.slice(1).flatMap((layer, l) => layer.flatMap((to) => layers[l]!.map((from) => ({ from, to }))));

@@ -46,6 +46,11 @@ describe("a change of the list", () => {
     expect(ids(applied(list, { items: [run("d", 5)], removed: [] }, NONE, false))).toEqual(["d", "c", "b", "a"]);
   });
 
+  it("does not bring back what is older than what is known", () => {
+    const next = applied(list, { items: [run("c", 2, { status: "PENDING" })], removed: [] }, NONE, false);
+    expect(next.rows[0]).toEqual(run("c", 3));
+  });
+
   it("takes out what was removed", () => {
     expect(ids(applied(list, { items: [], removed: ["b"] }, NONE, false))).toEqual(["c", "a"]);
   });

@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { link, readPlace } from "../src/app/router";
 import { readSettings } from "../src/app/settings";
-import { url } from "../src/api/client";
+import { type Run, url } from "../src/api/client";
 import { merged, ofTask } from "../src/runs/logs";
+import { newer } from "../src/runs/useRun";
 import { asCommand, asCurl, readParams, readTags, submissionOf } from "../src/runs/submission";
 import { tokens } from "../src/ui/JsonValue";
 import { readName } from "../src/wheels/upload";
@@ -53,6 +54,22 @@ describe("a run as a command", () => {
     expect(() => readParams("[1]", "an object")).toThrow("an object");
     expect(() => readParams("{", "an object")).toThrow();
     expect(readTags(" a, ,b ")).toEqual(["a", "b"]);
+  });
+});
+
+describe("a run that is seen by two ways", () => {
+  const seen = (status: Run["status"], updated_at: number, more: Partial<Run> = {}) =>
+    ({ status, updated_at, ...more }) as Run;
+
+  it("never goes back", () => {
+    expect(newer(seen("COMPLETED", 5), seen("RUNNING", 4)).status).toBe("COMPLETED");
+    expect(newer(seen("COMPLETED", 5), seen("RUNNING", 5)).status).toBe("COMPLETED");
+    expect(newer(seen("RUNNING", 5), seen("COMPLETED", 5)).status).toBe("COMPLETED");
+    expect(newer(null, seen("RUNNING", 5)).status).toBe("RUNNING");
+  });
+
+  it("keeps what only one of them tells", () => {
+    expect(newer(seen("RUNNING", 5, { worker_alive: true }), seen("RUNNING", 6)).worker_alive).toBe(true);
   });
 });
 

@@ -96,13 +96,11 @@ export function place(
   const graph = new Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 14, edgesep: 8, ranksep: 46, marginx: MARGIN, marginy: MARGIN });
   graph.setDefaultEdgeLabel(() => ({}));
-  for (const node of [...nodes].reverse()) { // the last one in ends up on top
-    graph.setNode(node.id, { width: nodeWidth(node.label, measure), height: NODE_HEIGHT });
-  }
+  for (const node of nodes) graph.setNode(node.id, { width: nodeWidth(node.label, measure), height: NODE_HEIGHT });
   const inside = edges.filter((edge) => graph.hasNode(edge.from) && graph.hasNode(edge.to));
   const { edges: known, junctions } = withJunctions(inside);
   for (const junction of junctions) graph.setNode(junction, { width: JUNCTION, height: JUNCTION });
-  for (const edge of known) graph.setEdge(edge.from, edge.to, {});
+  for (const edge of [...known].reverse()) graph.setEdge(edge.from, edge.to, {}); // so that the first ends up on top
   arrange(graph);
   const size = graph.graph() as { width?: number; height?: number };
   const at = (id: string) => graph.node(id) as Centre;

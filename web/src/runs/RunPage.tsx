@@ -318,16 +318,18 @@ function Values({ run }: { run: Run }) {
         </header>
         <JsonValue value={run.params} label={t("run.params")} />
       </section>
-      <section class="panel" aria-label={t("run.result")}>
-        <header class="panel-head">
-          <h2>{t("run.result")}</h2>
-        </header>
-        {run.result != null ? (
-          <JsonValue value={run.result} label={t("run.result")} />
-        ) : (
-          <p class="dim pad">{isEnded(run) ? t("run.result.none") : t("run.result.later")}</p>
-        )}
-      </section>
+      {run.status !== "FAILED" && run.status !== "CANCELLED" && (
+        <section class="panel" aria-label={t("run.result")}>
+          <header class="panel-head">
+            <h2>{t("run.result")}</h2>
+          </header>
+          {run.result != null ? (
+            <JsonValue value={run.result} label={t("run.result")} />
+          ) : (
+            <p class="dim pad">{isEnded(run) ? t("run.result.none") : t("run.result.later")}</p>
+          )}
+        </section>
+      )}
     </div>
   );
 }

@@ -1,7 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { RunStatus, RunSummary, Schemas } from "../api/client";
-import { get } from "../api/client";
-import { follow } from "../api/events";
+import type { RunSummary } from "../api/client";
 import { link, place, refine } from "../app/router";
 import { compact, count, visible } from "../format";
 import { language, t } from "../i18n";
@@ -9,78 +7,14 @@ import { Glyph } from "../ui/icons";
 import { Live } from "../ui/Live";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId, Tags, Took } from "../ui/texts";
-import { applied, EMPTY, filtersOf, firstPage, type ListChange, released, type RunFilters, STATUSES, withPage } from "./list";
+import { filtersOf, type RunFilters, STATUSES } from "./list";
 import { SubmitDialog } from "./SubmitDialog";
-
-const PAGE = 50;
-const READING_BELOW_PX = 240;
-
-type Counts = Partial<Record<RunStatus, number>>;
-type ListEvent = ListChange & { counts: Counts; is_partial: boolean };
-
-async function page(filters: RunFilters, cursor: string | null): Promise<{ items: RunSummary[]; next_cursor: string | null }> {
-  // `updated_after` asks for pages; without it the answer is a bare array.
-  const query = { ...filters, cursor, limit: PAGE, updated_after: 0 };
-  const found = (await get("/runs", { query })) as Schemas["RunPage"];
-  return { items: found.items as RunSummary[], next_cursor: found.next_cursor };
-}
+import { type Counts, useRunList } from "./useRunList";
 
 export function RunsPage() {
   const filters = filtersOf(place.value.query);
-  const key = JSON.stringify(filters);
-  const [list, setList] = useState(EMPTY);
-  const [isLoaded, setLoaded] = useState(false);
-  const [counts, setCounts] = useState<Counts>({});
-  const [isLive, setLive] = useState(false);
-  const [error, setError] = useState<Error | null>(null);
+  const { list, counts, isLoaded, isLive, error, more, release } = useRunList(filters);
   const [isSubmitting, setSubmitting] = useState(false);
-
-  useEffect(() => {
-    let isWanted = true;
-    async function load(): Promise<void> {
-      try {
-        const first = await page(filters, null);
-        if (!isWanted) return;
-        setList(firstPage(first.items, first.next_cursor));
-        setLoaded(true);
-        setError(null);
-      } catch (problem) {
-        if (isWanted) setError(problem as Error);
-      }
-    }
-    void load();
-    let isFirst = true;
-    const stop = follow("/runs/watch", {}, {
-      onOpen: () => {
-        if (!isFirst) void load(); // what happened while there was no connection
-        isFirst = false;
-      },
-      onState: setLive,
-      onEvent: (_, data) => {
-        const event = data as ListEvent;
-        setCounts(event.counts);
-        if (event.is_partial) void load();
-        else if (event.items.length || event.removed.length) {
-          const hold = window.scrollY > READING_BELOW_PX;
-          setList((known) => applied(known, event, filters, hold));
-        }
-      },
-    });
-    return () => {
-      isWanted = false;
-      stop();
-    };
-  }, [key]);
-
-  async function more(): Promise<void> {
-    try {
-      const next = await page(filters, list.cursor);
-      setList((known) => withPage(known, next.items, next.next_cursor));
-    } catch (problem) {
-      setError(problem as Error);
-    }
-  }
-
   const isFiltered = Object.values(filters).some(Boolean);
   return (
     <>
@@ -100,7 +34,7 @@ export function RunsPage() {
           type="button"
           class="held"
           onClick={() => {
-            setList((known) => released(known, filters));
+            release();
             window.scrollTo({ top: 0 });
           }}
         >

@@ -68,12 +68,15 @@ export function withPage(list: RunList, rows: RunSummary[], cursor: string | nul
  * stands, and what would come in is kept back.
  */
 export function applied(list: RunList, change: ListChange, filters: RunFilters, hold: boolean): RunList {
-  const news = new Map(change.items.map((run) => [run.run_id, run]));
+  const known = new Map(list.rows.map((run) => [run.run_id, run.updated_at]));
+  // A list may have been read after the change it is told of.
+  const items = change.items.filter((run) => run.updated_at >= (known.get(run.run_id) ?? 0));
+  const news = new Map(items.map((run) => [run.run_id, run]));
   const removed = new Set(change.removed);
   if (hold) return heldBack(list, news, removed, filters);
   const last = list.rows.at(-1);
   const kept = list.rows.filter((run) => !news.has(run.run_id) && !removed.has(run.run_id));
-  const coming = change.items.filter(
+  const coming = items.filter(
     // What lies behind the last row belongs to a page that has not been asked for.
     (run) => matches(run, filters) && (list.cursor === null || last === undefined || compare(run, last) < 0),
   );

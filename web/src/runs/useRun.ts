@@ -9,6 +9,14 @@ export function isEnded(run: Pick<Run, "status">): boolean {
   return TERMINAL.includes(run.status);
 }
 
+/** The newer of two sights of a run. They come by two ways, and may overtake each other. */
+export function newer(known: Run | null, found: Run): Run {
+  if (known === null) return found;
+  const isOlder = found.updated_at < known.updated_at || (isEnded(known) && !isEnded(found));
+  // What is known of the worker comes with a read only; a pushed snapshot does not say.
+  return isOlder ? known : { ...known, ...found };
+}
+
 export interface FollowedRun {
   run: Run | null;
   lines: LogLine[];
@@ -17,6 +25,8 @@ export interface FollowedRun {
 }
 
 const MAX_LINES = 10_000;
+/** Whether its worker is alive is not pushed. */
+const WORKER_MS = 10_000;
 
 /** A run with its records and its log, kept up to date until it has ended. */
 export function useRun(id: string): FollowedRun {
@@ -34,8 +44,7 @@ export function useRun(id: string): FollowedRun {
     setError(null);
 
     function take(found: Run): void {
-      // What is known of the worker comes with a read only; a pushed snapshot does not say.
-      latest = { ...latest, ...found };
+      latest = newer(latest, found);
       setRun(latest);
       setError(null);
     }
@@ -46,10 +55,14 @@ export function useRun(id: string): FollowedRun {
       setLines((known) => merged(known, found.lines));
     }
 
+    async function readRun(): Promise<void> {
+      const query = { include: ["records" as const] };
+      take(await get("/runs/{run_id}", { path, query, signal: controller.signal }));
+    }
+
     async function read(): Promise<void> {
       try {
-        const query = { include: ["records" as const] };
-        take(await get("/runs/{run_id}", { path, query, signal: controller.signal }));
+        await readRun();
         await readLines();
       } catch (problem) {
         if (!controller.signal.aborted) setError(problem as Error);
@@ -57,6 +70,9 @@ export function useRun(id: string): FollowedRun {
     }
 
     void read();
+    const looking = setInterval(() => {
+      if (latest && !isEnded(latest) && !document.hidden) void readRun().catch(() => undefined);
+    }, WORKER_MS);
     const stop = follow("/runs/{run_id}/watch", { path, query: { include: "records" } }, {
       onOpen: () => void readLines().catch(() => undefined),
       onState: setLive,
@@ -73,6 +89,7 @@ export function useRun(id: string): FollowedRun {
     });
     return () => {
       controller.abort();
+      clearInterval(looking);
       stop();
     };
   }, [id]);
