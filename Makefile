@@ -37,6 +37,7 @@ up: $(VENV)/runtime.stamp ## The same, and stay up
 	@$(BIN)/pyoco-server demo --stay
 
 web: $(DASHBOARD) ## Build the dashboard
+	@:
 
 # The server works without its page, say where there is no npm registry.
 TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be built; going on without it" >&2
