@@ -1,21 +1,24 @@
-"""`pyoco-server-admin`: issue, list and revoke API keys, as JSON on stdout."""
+"""`pyoco-server-admin`: API keys, backup and restore; JSON on stdout."""
 
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 import msgspec
 from cyclopts import Parameter
 
-from pyoco_server.cli.failures import FAILED, told_to_the_user
+from pyoco_server.cli.completion import add_completion
+from pyoco_server.cli.failures import run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.ports import ApiKeyStore
-from pyoco_server.wiring import new_api_key, new_salt, open_backend
+from pyoco_server.wiring import back_up, new_api_key, new_salt, open_backend, restore
 
 app = cyclopts.App(
     name="pyoco-server-admin",
@@ -81,6 +84,42 @@ def revoke(*, key_id: str, config: Settings) -> None:
     _print_answer(config, lambda keys: revoke_api_key(keys, key_id, time.time))
 
 
+@app.command(name="backup")
+def backup_(*, directory: Path, config: Settings) -> None:
+    """Save everything that NATS holds for pyoco-server, while it runs.
+
+    Parameters
+    ----------
+    directory
+        Where to; a new one, or an empty one.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        raise InvalidCliInput(f"--directory {directory} is not empty; example: --directory backup-2031-05-01")
+    directory.mkdir(parents=True, exist_ok=True)
+    _print_streams(run(back_up(config, directory)))
+
+
+@app.command(name="restore")
+def restore_(*, directory: Path, config: Settings) -> None:
+    """Bring a backup back, into a NATS that has nothing of it yet.
+
+    Parameters
+    ----------
+    directory
+        What `backup` has written.
+    """
+    if not directory.is_dir():
+        raise InvalidCliInput(f"--directory {directory}: there is no such directory")
+    restored = run(restore(config, directory))
+    if not restored:
+        raise InvalidCliInput(f"--directory {directory}: there is no backup in it")
+    _print_streams(restored)
+
+
+def _print_streams(messages: dict[str, int]) -> None:
+    print(msgspec.json.format(msgspec.json.encode({"streams": messages}), indent=2).decode())
+
+
 def _settings(nats_url: str | None) -> NatsBackendConfig:
     config = NatsBackendConfig.from_env(nats_url=nats_url)
     # stdout is for the answer; and of the logs only what went wrong is of interest here.
@@ -99,11 +138,11 @@ def _print_answer(config: NatsBackendConfig, ask: Callable[[ApiKeyStore], Awaita
     print(text.decode())
 
 
+add_completion(app)
+
+
 def main() -> None:
-    try:
-        app.meta()
-    except cyclopts.CycloptsError:  # which has printed itself
-        sys.exit(FAILED)
+    run_app(app.meta, name="pyoco-server-admin")
 
 
 if __name__ == "__main__":

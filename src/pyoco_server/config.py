@@ -17,6 +17,8 @@ from msgspec import Meta
 from pyoco_server.errors import ConfigError
 
 ENV_PREFIX = "PYOCO_"
+CLIENT_VARIABLES = frozenset({"PYOCO_SERVER_URL", "PYOCO_API_KEY"})
+"""What `pyoco-client` reads; settings of the gateway and the worker are fields below."""
 
 MAX_SECONDS = 9e9
 """JetStream counts nanoseconds in 64 bits; `inf` would be no number there."""
@@ -26,10 +28,14 @@ Count = Annotated[int, Meta(ge=1)]
 Bytes = Annotated[int, Meta(ge=1)]
 Subject = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 """A subject prefix: tokens without wildcards, because messages are published under it."""
+ApiPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
 """A stream or bucket name: JetStream allows no dots, wildcards or blanks in it."""
 Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w.]*\s*)*)?$")]
 """Names of Python modules or packages, separated by commas."""
+Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
+"""Tags, separated by commas."""
+Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
@@ -42,8 +48,12 @@ class NatsBackendConfig:
     work_subject_prefix: Subject = "pyoco.work"
     work_stream: Name = "PYOCO_WORK"
     default_tag: Name = "default"
+    queue_tags: Tags = ""
+    """Tags whose consumers a gateway makes at its start, for workers that have no right to."""
     runs_kv_bucket: Name = "pyoco_runs"
     workers_kv_bucket: Name = "pyoco_workers"
+    jetstream_api_prefix: ApiPrefix = "$JS.API"
+    """Where JetStream takes requests; another one when the streams are in another account."""
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
 
     # Lists, watchers and history
@@ -63,6 +73,9 @@ class NatsBackendConfig:
 
     trusted_proxies: str = ""
     """Proxies whose X-Forwarded-For is believed, comma separated; from others it is only a claim."""
+
+    allowed_hosts: Hosts = ""
+    """Names that the gateway answers to, comma separated; empty: all."""
 
     # Heartbeats and cancel
     run_heartbeat_interval_sec: Seconds = 1.0
@@ -111,6 +124,13 @@ class NatsBackendConfig:
     wheel_history_kv_bucket: Name = "pyoco_wheel_history"
     wheel_history_ttl_sec: SecondsOrNever = 7_776_000.0
 
+    # Executions
+    executions_stream: Name = "PYOCO_EXECUTIONS"
+    executions_subject_prefix: Subject = "pyoco.exec"
+    executions_kv_bucket: Name = "pyoco_executions"
+    leases_kv_bucket: Name = "pyoco_leases"
+    graphs_kv_bucket: Name = "pyoco_graphs"
+
     # Dashboard and .env
     dashboard_lang: Literal["auto", "ja", "en"] = "auto"
     load_dotenv: bool = True
@@ -132,6 +152,16 @@ class NatsBackendConfig:
         """`worker_allowed_modules` as names; empty when every module is allowed."""
         return tuple(self.worker_allowed_modules.replace(",", " ").split())
 
+    @property
+    def hosts_allowed(self) -> frozenset[str]:
+        """`allowed_hosts`, one by one; empty when every name will do."""
+        return frozenset(self.allowed_hosts.lower().replace(",", " ").split())
+
+    @property
+    def tags_of_queues(self) -> tuple[str, ...]:
+        """`queue_tags`, one by one."""
+        return tuple(self.queue_tags.replace(",", " ").split())
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
         """The settings of this environment; `overrides` (say, of a command line) come last."""
@@ -144,19 +174,41 @@ def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
     return bool(_texts(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
 
 
+def env_file(environ: Mapping[str, str] | None = None) -> Path | None:
+    """The .env file that is read; None when there is none, or it is not to be read."""
+    return _env_file(os.environ if environ is None else environ)
+
+
+def setting_names() -> list[str]:
+    """As environment variables."""
+    return [env_name(setting.name) for setting in fields(NatsBackendConfig)]
+
+
+def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Variables that look like settings and are none: mistyped, as a rule."""
+    known = {*setting_names(), *CLIENT_VARIABLES}
+    texts = _texts(os.environ if environ is None else environ)
+    return sorted(name for name in texts if name.startswith(ENV_PREFIX) and name not in known)
+
+
 def _texts(environ: Mapping[str, str]) -> dict[str, str]:
     return {**_dotenv(environ), **environ}
 
 
 def _dotenv(environ: Mapping[str, str]) -> dict[str, str]:
     """What the .env file adds. Real environment variables win over it."""
+    path = _env_file(environ)
+    if path is None:
+        return {}
+    return {key: value for key, value in dotenv_values(path).items() if value is not None}
+
+
+def _env_file(environ: Mapping[str, str]) -> Path | None:
     switches = _parse(
         NatsBackendConfig, {k: v for k, v in environ.items() if k in ("PYOCO_LOAD_DOTENV", "PYOCO_ENV_FILE")}
     )
     path = Path(switches.get("env_file", ".env"))
-    if not switches.get("load_dotenv", True) or not path.is_file():
-        return {}
-    return {key: value for key, value in dotenv_values(path).items() if value is not None}
+    return path if switches.get("load_dotenv", True) and path.is_file() else None
 
 
 def env_name(field_name: str) -> str:

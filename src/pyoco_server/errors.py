@@ -82,6 +82,14 @@ class BodyTooSlow(InvalidRequest):
         return HTTPStatus.REQUEST_TIMEOUT
 
 
+class ForeignRequest(InvalidRequest):
+    """The same id as an invalid request, answered with 403: a foreign page made a browser send it."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.FORBIDDEN
+
+
 class NatsUnavailable(PyocoServerError):
     entry = ErrorEntry(
         3,
@@ -256,6 +264,51 @@ class WheelSyncFailed(PyocoServerError):
         "wheel sync failed",
         "wheel同期に失敗しました（best-effort）",
         "Syncing wheels failed (best effort)",
+    )
+
+
+class ExecutionNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        31,
+        "execution not found",
+        "executionが見つかりません",
+        "The execution was not found",
+        HTTPStatus.NOT_FOUND,
+    )
+
+
+class NodeNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        32, "node not found", "nodeが見つかりません", "The node was not found", HTTPStatus.NOT_FOUND
+    )
+
+
+class CommandRejected(PyocoServerError):
+    """A guard refused a command; `code` says which."""
+
+    entry = ErrorEntry(
+        33,
+        "command rejected",
+        "コマンドは受理されませんでした（状態を確認してください）",
+        "The command was not accepted (check the execution's state)",
+        HTTPStatus.CONFLICT,
+    )
+
+    def __init__(self, detail: str | None = None, code: str = "REJECTED") -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+class IdempotencyConflict(CommandRejected):
+    """An `Idempotency-Key` came again with another request."""
+
+    def __init__(self) -> None:
+        super().__init__("this Idempotency-Key was used with another request", "IDEMPOTENCY_KEY_REUSED")
+
+
+class GraphNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        34, "graph not found", "graphが見つかりません", "The graph was not found", HTTPStatus.NOT_FOUND
     )
 
 

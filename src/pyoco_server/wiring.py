@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 from uuid_utils import uuid7
@@ -16,6 +16,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKey
 from pyoco_server.domain.compaction import fit
+from pyoco_server.domain.execution.codec import decode_commit, decode_record, encode_record
+from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
@@ -24,29 +26,41 @@ from pyoco_server.engine.flow_files import follow_flow_files, version_of
 from pyoco_server.engine.process_executors import Limits, ProcessExecutors
 from pyoco_server.engine.thread_executors import ThreadExecutors
 from pyoco_server.errors import SnapshotTooLarge
-from pyoco_server.jetstream import topology
+from pyoco_server.jetstream import backup, topology
 from pyoco_server.jetstream.api_key_store import JetStreamApiKeys
-from pyoco_server.jetstream.bucket_feed import BucketFeed
+from pyoco_server.jetstream.bootstrap_server import BootstrapNats
+from pyoco_server.jetstream.bucket_feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.connection import NatsConnection, without_credentials
-from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats
-from pyoco_server.jetstream.job_source import JetStreamJobSources
+from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, running_embedded_url
+from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
+from pyoco_server.jetstream.graph_store import JetStreamGraphs
+from pyoco_server.jetstream.inspection import NatsReport, inspect
+from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
+from pyoco_server.jetstream.server_process import find_binary as find_nats_server
 from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.task_logs import LogStream
 from pyoco_server.jetstream.undeliverable import JetStreamUndeliverable
 from pyoco_server.jetstream.wheel_store import WheelHistoryBucket, WheelObjects
 from pyoco_server.jetstream.work_queue import DlqStream, WorkQueue
 from pyoco_server.logs import get_logger
+from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.usecases.lease import LeaseRecord, decode_lease
 
 __all__ = [
+    "BootstrapNats",
     "Durability",
     "EmbeddedNats",
     "ExecutorSpec",
     "JetStreamBackend",
     "Limits",
+    "NatsReport",
+    "back_up",
     "ensure_resources",
+    "find_nats_server",
+    "inspect_nats",
     "new_api_key",
     "new_run_id",
     "new_salt",
@@ -55,22 +69,24 @@ __all__ = [
     "open_gateway_backend",
     "open_process_executors",
     "open_wheels",
+    "open_worker_backend",
+    "restore",
+    "running_embedded_url",
     "without_credentials",
 ]
 
 log = get_logger(__name__)
+T = TypeVar("T")
 
 HEADER_ROOM = 4_096
 """The server's limit is for a message with its headers."""
 
 
 @dataclass(frozen=True)
-class JetStreamBackend:
+class JetStreamWorkerBackend:
     connection: NatsConnection
     runs: KvStore[RunSnapshot]
     workers: KvStore[WorkerRecord]
-    api_keys: JetStreamApiKeys
-    queue: WorkQueue
     sources: JetStreamJobSources
     dead_letters: DlqStream
     task_logs: LogStream
@@ -82,19 +98,40 @@ class JetStreamBackend:
 
 
 @dataclass(frozen=True)
+class JetStreamBackend(JetStreamWorkerBackend):
+    api_keys: JetStreamApiKeys
+    queue: WorkQueue
+
+
+@dataclass(frozen=True)
 class JetStreamGatewayBackend(JetStreamBackend):
     claims: KvStore[Claim]
     wheels: WheelObjects
     wheel_history: WheelHistoryBucket
+    graphs: JetStreamGraphs
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     undeliverable: JetStreamUndeliverable
     run_index: SqliteRunIndex
+    execution_log: JetStreamExecutionLog
+    execution_feed: StreamFeed[LoggedCommit]
+    execution_cache: KvStore[ExecutionRecord]
+    execution_index: SqliteExecutionIndex
+    leases: KvStore[LeaseRecord]
+
+
+@asynccontextmanager
+async def open_worker_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamWorkerBackend]:
+    """What a worker needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    async with _connected(config, name, patiently=False) as connection:
+        specs = topology.worker_resources(config)
+        streams = await topology.ensure_resources(connection, config, specs)
+        yield _worker_backend(connection, config, streams)
 
 
 @asynccontextmanager
 async def open_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamBackend]:
-    """What a worker or a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    """What a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
     async with _connected(config, name, patiently=False) as connection:
         yield await _backend(connection, config)
 
@@ -112,38 +149,63 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
         _connected(config, "pyoco-server objects", patiently=True) as objects,
     ):
         backend = await _backend(connection, config)
-        claims = KvStore(
-            connection,
-            config.idempotency_kv_bucket,
-            await stream_config(connection, f"KV_{config.idempotency_kv_bucket}") or {},
-            wire.encode,
-            wire.decode_claim,
-        )
+        for tag in config.tags_of_queues:
+            await ensure_consumer(connection, config, tag)
         restore = partial(topology.ensure_resources, feeds, config)
+        tenants = config.http_auth_mode != "none"
         index = SqliteRunIndex(
-            Path(config.read_model_path) if config.read_model_path else None,
-            tenants=config.http_auth_mode != "none",
+            Path(config.read_model_path) if config.read_model_path else None, tenants=tenants
         )
+        execution_index = SqliteExecutionIndex(tenants=tenants)
         try:
             yield JetStreamGatewayBackend(
-                **{field.name: getattr(backend, field.name) for field in fields(backend)},
-                claims=claims,
+                **{
+                    **{field.name: getattr(backend, field.name) for field in fields(backend)},
+                    "task_logs": LogStream(feeds, config.logs_stream, config.logs_subject_prefix),
+                },
+                claims=await _bucket(
+                    connection, config.idempotency_kv_bucket, wire.encode, wire.decode_claim
+                ),
                 wheels=WheelObjects(objects, config.wheel_object_store_bucket),
                 wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
+                graphs=JetStreamGraphs(
+                    connection,
+                    config.graphs_kv_bucket,
+                    await stream_config(connection, f"KV_{config.graphs_kv_bucket}") or {},
+                ),
                 run_feed=BucketFeed(feeds, config.runs_kv_bucket, wire.decode_run, restore),
                 worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
                 undeliverable=JetStreamUndeliverable(feeds, config),
                 run_index=index,
+                execution_log=JetStreamExecutionLog(
+                    connection, config.executions_stream, config.executions_subject_prefix
+                ),
+                execution_feed=StreamFeed(
+                    feeds, config.executions_stream, config.executions_subject_prefix, decode_commit, restore
+                ),
+                execution_cache=await _bucket(
+                    connection, config.executions_kv_bucket, encode_record, decode_record
+                ),
+                execution_index=execution_index,
+                leases=await _bucket(connection, config.leases_kv_bucket, wire.encode, decode_lease),
             )
         finally:
             index.close()
+            execution_index.close()
+
+
+async def _bucket(
+    connection: NatsConnection, bucket: str, encode: Callable[[T], bytes], decode: Callable[[bytes], T]
+) -> KvStore[T]:
+    config = await stream_config(connection, f"KV_{bucket}") or {}
+    return KvStore(connection, bucket, config, encode, decode)
 
 
 @asynccontextmanager
 async def _connected(
     config: NatsBackendConfig, name: str, *, patiently: bool
 ) -> AsyncIterator[NatsConnection]:
-    connection = NatsConnection(config.nats_url, name)
+    connection = NatsConnection(config.nats_url, name, config.jetstream_api_prefix)
     await connection.open(patiently=patiently)
     try:
         yield connection
@@ -153,7 +215,18 @@ async def _connected(
 
 async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamBackend:
     streams = await topology.ensure_resources(connection, config)
+    worker = _worker_backend(connection, config, streams)
     return JetStreamBackend(
+        **{field.name: getattr(worker, field.name) for field in fields(worker)},
+        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
+        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
+    )
+
+
+def _worker_backend(
+    connection: NatsConnection, config: NatsBackendConfig, streams: dict[str, dict[str, Any]]
+) -> JetStreamWorkerBackend:
+    return JetStreamWorkerBackend(
         connection=connection,
         runs=KvStore(
             connection,
@@ -162,6 +235,7 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             partial(encode_within, min(config.max_run_snapshot_bytes, connection.max_payload - HEADER_ROOM)),
             wire.decode_run,
             partial(_retention, config.runs_retention_sec),
+            named=lambda run, key: run if run.run_id == key else replace(run, run_id=key),
         ),
         workers=KvStore(
             connection,
@@ -169,9 +243,8 @@ async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> Jet
             streams[f"KV_{config.workers_kv_bucket}"],
             wire.encode,
             wire.decode_worker,
+            named=lambda worker, key: worker if worker.worker_id == key else replace(worker, worker_id=key),
         ),
-        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
-        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
         task_logs=LogStream(connection, config.logs_stream, config.logs_subject_prefix),
@@ -198,11 +271,41 @@ def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:
     return fitted.data
 
 
+async def inspect_nats(config: NatsBackendConfig) -> NatsReport:
+    """What is there, without changing it. Raises NatsUnavailable or IncompatibleNats."""
+    async with _connected(config, "pyoco-server doctor", patiently=False) as connection:
+        return await inspect(connection, config)
+
+
 async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
     """Create the streams, buckets and the object store that are missing, and check those that exist."""
     settings = config or NatsBackendConfig.from_env()
     async with open_backend(settings, name="pyoco-server ensure-resources"):
         pass
+
+
+async def back_up(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
+    """Every stream and bucket into a directory: how many messages of each, by name.
+
+    Jobs come first: a run that ends meanwhile has a job too many, which is dropped, and not one too few.
+    """
+    saved = {}
+    async with _connected(config, "pyoco-server-admin backup", patiently=False) as connection:
+        for spec in topology.resources(config):
+            stream = await backup.save_stream(connection, spec.name, directory)
+            if stream is not None:
+                saved[stream.name] = stream.messages
+    return saved
+
+
+async def restore(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
+    """What `back_up` saved, into a NATS that has nothing of it, with the replicas of the settings."""
+    streams = backup.saved_streams(directory)
+    async with _connected(config, "pyoco-server-admin restore", patiently=False) as connection:
+        await backup.require_absent(connection, streams)
+        for stream in streams:
+            await backup.restore_stream(connection, stream, directory, config.jetstream_replicas)
+    return {stream.name: stream.messages for stream in streams}
 
 
 def new_thread_executors(

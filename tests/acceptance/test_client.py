@@ -117,6 +117,38 @@ def test_a_flow_file_brings_its_flow(shell: Shell, tmp_path: Path) -> None:
     assert "ERR-PYOCO-0002" in err
 
 
+def test_graphs_are_registered_and_looked_at(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "graph.yaml").write_text(
+        "id: close\n"
+        "nodes: {a: {type: task, flow: double}, b: {type: wait}}\n"
+        "edges: [{from: a, to: b, on: failure}]\n"
+    )
+    first = shell.json("graphs", "put", "graph.yaml")
+    assert (first["graph_id"], first["version"], first["nodes"]) == ("close", 1, 2)
+    assert shell.json("graphs", "put", "graph.yaml") == first
+    (tmp_path / "other.json").write_text('{"nodes": {"a": {"type": "task", "flow": "double"}}}')
+    assert shell.json("graphs", "put", "other.json", "--id", "close")["version"] == 2
+    assert shell.json("graphs", "put", "other.json")["graph_id"] == "other"
+    assert shell.json("graphs", "get", "close")["version"] == 2
+    old = shell.json("graphs", "get", "close", "--version", "1")
+    assert old["definition"]["edges"] == [{"from": "a", "to": "b", "on": "failure"}]
+    assert [item["graph_id"] for item in shell.json("graphs", "list")["items"]] == ["close", "other"]
+    assert "close" in shell("graphs", "list", "--output", "table")[0]
+
+    _, err = shell("graphs", "get", "nobody", code=1)
+    assert "ERR-PYOCO-0034" in err
+    _, err = shell("graphs", "put", "graph.yaml", "--id", "another", code=1)
+    assert "its id in the body is 'close'" in err
+    (tmp_path / "graph.yaml").write_text("nodes: {a: {type: taks}}\n")
+    _, err = shell("graphs", "put", "graph.yaml", code=1)
+    assert "did you mean 'task'?" in err
+    (tmp_path / "graph.yaml").write_text("a: 1\na: 2\n")
+    _, err = shell("graphs", "put", "graph.yaml", code=1)
+    assert "graph.yaml: graph, line 2, column 1: the key 'a' is there twice" in err
+    _, err = shell("graphs", "put", "nothing.yaml", code=1)
+    assert "there is no such file" in err
+
+
 def test_the_fleet_and_its_figures(shell: Shell) -> None:
     assert [(w["worker_id"], w["state"]) for w in shell.json("workers")] == [("worker", "IDLE")]
     assert shell.json("worker-hide", "worker")["hidden"] is True

@@ -7,7 +7,7 @@ import pytest
 
 from pyoco_server.domain.run_changes import Conclude
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.testing.memory import MemoryStore
+from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.ports import Revision, Versioned
 from support.gateway import RunningGateway, memory_app

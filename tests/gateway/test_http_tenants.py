@@ -15,6 +15,7 @@ from pyoco_server.testing import open_memory_gateway_backend
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, memory_app, new_key
 from support.things import NOW, OWNER, RUN_ID, a_snapshot
+from support.waiting import until
 from support.watching import stream
 
 MISSING = "0190aaaa-bbbb-7ccc-8ddd-eeeeffffffff"
@@ -56,17 +57,42 @@ def routes_of_runs() -> list[tuple[str, str]]:
     ]
 
 
+def routes_of_executions() -> list[tuple[str, str]]:
+    paths: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
+    return [
+        (method.upper(), path)
+        for path, methods in paths.items()
+        for method in methods
+        if "{execution_id}" in path
+    ]
+
+
 def other_routes() -> list[tuple[str, str]]:
     paths: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
     return [
         (method.upper(), path)
         for path, methods in paths.items()
         for method in methods
-        if "{run_id}" not in path and is_protected(path)
+        if "{run_id}" not in path and "{execution_id}" not in path and is_protected(path)
     ]
 
 
-def test_the_routes_that_this_file_knows_are_all_there_are() -> None:
+OPEN = {"/", "/health", "/ready", "/static", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+"""What a stranger may see: nothing in it belongs to anybody."""
+
+
+def all_paths() -> set[str]:
+    """Everything that the application answers, documented or not."""
+    app = create_app(open_backend=open_memory_gateway_backend)
+    return {route.path for route in app.router.routes if hasattr(route, "path")} | set(app.openapi()["paths"])
+
+
+def test_a1_whatever_is_not_open_wants_a_key() -> None:
+    """A new path is a stranger's only after somebody wrote it down here."""
+    assert {path for path in all_paths() if not is_protected(path)} <= OPEN
+
+
+def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
     """Whoever adds a route says here whose things it shows."""
     known = {
         ("GET", "/runs"),
@@ -75,14 +101,21 @@ def test_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("POST", "/runs/batch"),
         ("POST", "/runs/yaml"),
         ("GET", "/metrics"),
+        ("GET", "/graphs"),
+        ("PUT", "/graphs/{graph_id}"),
+        ("GET", "/graphs/{graph_id}"),
+        ("GET", "/executions"),
+        ("POST", "/executions"),
+        ("GET", "/waits"),
     }
     assert {route for route in other_routes() if not route[1].startswith(SHARED)} == known
     assert len(routes_of_runs()) >= 5
+    assert len(routes_of_executions()) >= 15
 
 
 @pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.COMPLETED])
 @pytest.mark.parametrize(("method", "path"), routes_of_runs())
-async def test_another_tenants_run_is_answered_like_a_missing_one(
+async def test_a1_another_tenants_run_is_answered_like_a_missing_one(
     tenants: Tenants, method: str, path: str, status: RunStatus
 ) -> None:
     """ERR-PYOCO-0005"""
@@ -97,13 +130,59 @@ async def test_another_tenants_run_is_answered_like_a_missing_one(
     assert stored.revision == revision, "and nothing happened to it"
 
 
-@pytest.mark.parametrize(("method", "path"), [*routes_of_runs(), *other_routes()])
+WAITING = {"nodes": {"ask": {"type": "wait", "prompt": "?"}}}
+BODIES = {"/commands": {"command": "CancelExecution"}}
+
+
+@pytest.mark.parametrize(("method", "path"), routes_of_executions())
+async def test_another_tenants_execution_is_answered_like_a_missing_one(
+    tenants: Tenants, method: str, path: str
+) -> None:
+    """ERR-PYOCO-0031"""
+    assert (await tenants.ask("PUT", "/graphs/ask", tenants.ours, json=WAITING)).status_code == 201
+    wanted = {"graph_id": "ask", "execution_id": "e-1", "start": False}
+    assert (await tenants.ask("POST", "/executions", tenants.ours, json=wanted)).status_code == 201
+    body = next((body for end, body in BODIES.items() if path.endswith(end)), {})
+    foreign, missing = [
+        await tenants.ask(method, path.format(execution_id=name, node_id="ask"), tenants.theirs, json=body)
+        for name in ("e-1", "e-2")
+    ]
+    assert (foreign.status_code, foreign.json()["err_id"]) == (404, "ERR-PYOCO-0031")
+    assert foreign.content == missing.content
+    state = (await tenants.ask("GET", "/executions/e-1", tenants.ours)).json()
+    assert state["version"] == 2, "and nothing happened to it"
+
+
+async def test_lists_and_the_inbox_show_the_tenants_own_executions(tenants: Tenants) -> None:
+    for who, name in ((tenants.ours, "e-1"), (tenants.theirs, "e-2")):
+        await tenants.ask("PUT", "/graphs/ask", who, json=WAITING)
+        await tenants.ask("POST", "/executions", who, json={"graph_id": "ask", "execution_id": name})
+    for who, name in ((tenants.ours, "e-1"), (tenants.theirs, "e-2")):
+        for path in ("/executions", "/waits"):
+
+            async def listed(path: str = path, who: dict[str, str] = who) -> list[str]:
+                found = (await tenants.ask("GET", path, who)).json()["items"]
+                return [item["execution_id"] for item in found]
+
+            assert await until(listed) == [name]
+
+
+async def test_an_execution_of_another_tenants_graph_cannot_be_made(tenants: Tenants) -> None:
+    """ERR-PYOCO-0034"""
+    await tenants.ask("PUT", "/graphs/ask", tenants.ours, json=WAITING)
+    answer = await tenants.ask("POST", "/executions", tenants.theirs, json={"graph_id": "ask"})
+    assert (answer.status_code, answer.json()["err_id"]) == (404, "ERR-PYOCO-0034")
+
+
+@pytest.mark.parametrize(("method", "path"), [*routes_of_runs(), *routes_of_executions(), *other_routes()])
 async def test_every_route_asks_for_a_key_before_anything_else(
     tenants: Tenants, method: str, path: str
 ) -> None:
     """REQ-0016, ERR-PYOCO-0014: before the body is parsed, and before it is told what exists."""
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
-    where = path.format(run_id=RUN_ID, worker_id="w", wheel_name="w")
+    where = path.format(
+        run_id=RUN_ID, worker_id="w", wheel_name="w", graph_id="g", execution_id="e", node_id="n"
+    )
     answer = await tenants.gateway.client.request(method, where, content=b"{")
     assert (answer.status_code, answer.json()["err_id"]) == (401, "ERR-PYOCO-0014")
     wrong = {"X-API-Key": f"pyoco_key-a.{'x' * 43}"}
@@ -129,7 +208,7 @@ async def test_a_tenant_cannot_submit_for_another(tenants: Tenants) -> None:
 @pytest.mark.parametrize(
     "query", ["", "status=PENDING", "flow=f", "tag=default", "updated_after=0", "include=full", "limit=200"]
 )
-async def test_lists_never_cross(tenants: Tenants, query: str) -> None:
+async def test_a1_lists_never_cross(tenants: Tenants, query: str) -> None:
     ours = {(await tenants.submit(tenants.ours)).json()["run_id"] for _ in range(3)}
     batch = await tenants.submit(tenants.theirs, "/runs/batch", runs=[{"flow_name": "f"}] * 2)
     theirs = {result["run_id"] for result in batch.json()["results"]}
@@ -139,7 +218,7 @@ async def test_lists_never_cross(tenants: Tenants, query: str) -> None:
     assert await tenants.listed(tenants.theirs, query) == theirs
 
 
-async def test_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> None:
+async def test_a1_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> None:
     """ERR-PYOCO-0017"""
     for who in (tenants.ours, tenants.theirs):
         for _ in range(3):
@@ -179,7 +258,7 @@ async def test_a_watch_shows_the_tenants_own_run(tenants: Tenants) -> None:
     assert events[-1].data["snapshot"]["status"] == "CANCELLED"
 
 
-async def test_logs_are_the_tenants_own(tenants: Tenants) -> None:
+async def test_a1_logs_are_the_tenants_own(tenants: Tenants) -> None:
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
     line = LogLine(attempt=1, n=1, task="t", stream="stdout", text="secret\n", ts=NOW)
     await tenants.gateway.backend.task_logs.append(RUN_ID, [line])
@@ -188,7 +267,7 @@ async def test_logs_are_the_tenants_own(tenants: Tenants) -> None:
     assert "secret" not in (await tenants.ask("GET", f"/runs/{RUN_ID}/logs", tenants.theirs)).text
 
 
-async def test_a_run_without_a_tenant_is_nobodys(tenants: Tenants) -> None:
+async def test_a1_a_run_without_a_tenant_is_nobodys(tenants: Tenants) -> None:
     """It was submitted while auth was off."""
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot())
     for who in (tenants.ours, tenants.theirs):

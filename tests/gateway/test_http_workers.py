@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pyoco_server.domain.workers import WorkerRecord, WorkerState
-from pyoco_server.testing.memory import MemoryStore
+from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.ports import Versioned
 from support.gateway import RunningGateway, memory_app
 from support.things import NOW, a_worker

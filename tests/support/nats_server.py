@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -11,32 +12,29 @@ from nats.js.errors import NotFoundError
 
 from pyoco_server.cli.ports import free_port as free_port_on
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.jetstream.topology import resources
 
 
 def free_port() -> int:
     return free_port_on("127.0.0.1")
 
 
+_NAMED = ("_bucket", "_stream", "_subject_prefix")
+"""How the settings end that name something in JetStream."""
+
+
 def unique_config(url: str, **changes: Any) -> NatsBackendConfig:
+    """Settings under which nothing has a name that another test uses."""
     unique = secrets.token_hex(4)
     names: dict[str, Any] = {
         "nats_url": url,
-        "work_stream": f"WORK_{unique}",
-        "work_subject_prefix": f"work.{unique}",
-        "dlq_stream": f"DLQ_{unique}",
-        "dlq_subject_prefix": f"dlq.{unique}",
-        "advisories_stream": f"ADVISORIES_{unique}",
-        "runs_kv_bucket": f"runs_{unique}",
-        "workers_kv_bucket": f"workers_{unique}",
-        "auth_kv_bucket": f"auth_{unique}",
-        "idempotency_kv_bucket": f"idempotency_{unique}",
-        "logs_stream": f"LOGS_{unique}",
-        "logs_subject_prefix": f"logs.{unique}",
-        "wheel_history_kv_bucket": f"wheel_history_{unique}",
-        "wheel_object_store_bucket": f"wheels_{unique}",
         "run_heartbeat_interval_sec": 0.1,
         "worker_heartbeat_interval_sec": 0.2,
     }
+    for setting in fields(NatsBackendConfig):
+        if setting.name.endswith(_NAMED):
+            between = "." if setting.name.endswith("_prefix") else "_"
+            names[setting.name] = f"{setting.default}{between}{unique}"
     return NatsBackendConfig(**{**names, **changes})
 
 
@@ -50,21 +48,7 @@ async def raw_nats(url: str) -> AsyncIterator[Any]:
 
 
 def streams_of(config: NatsBackendConfig) -> list[str]:
-    buckets = (
-        config.runs_kv_bucket,
-        config.workers_kv_bucket,
-        config.auth_kv_bucket,
-        config.idempotency_kv_bucket,
-        config.wheel_history_kv_bucket,
-    )
-    return [
-        config.work_stream,
-        config.dlq_stream,
-        config.advisories_stream,
-        config.logs_stream,
-        *(f"KV_{bucket}" for bucket in buckets),
-        f"OBJ_{config.wheel_object_store_bucket}",
-    ]
+    return [spec.name for spec in resources(config)]
 
 
 async def delete_streams_of(config: NatsBackendConfig) -> None:

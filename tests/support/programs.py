@@ -22,7 +22,14 @@ class Programs:
         self.directory = directory
         self._mark = f"STARTED_BY_TEST={secrets.token_hex(8)}"
         name, _, value = self._mark.partition("=")
-        self.environ = {**os.environ, name: value, "NO_COLOR": "1", "COLUMNS": "120", **environ}
+        self.environ = {
+            **os.environ,
+            name: value,
+            "NO_COLOR": "1",
+            "COLUMNS": "120",
+            "LC_ALL": "C.UTF-8",
+            **environ,
+        }
 
     def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """To its end."""
@@ -51,7 +58,7 @@ class Programs:
             ) as process,
         ):
             try:
-                yield Program(process, output)
+                yield Program(process, output, " ".join(command))
             finally:
                 process.kill()
 
@@ -72,9 +79,10 @@ class Programs:
 
 
 class Program:
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output: Path, command: str) -> None:
         self._process = process
         self._output = output
+        self.command = command
 
     @property
     def output(self) -> str:
@@ -131,3 +139,9 @@ def _parent_of(pid: int) -> int | None:
 
 def name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def peak_memory_of(pid: int) -> int:
+    """In bytes: the most that the process ever had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

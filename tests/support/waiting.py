@@ -18,3 +18,12 @@ async def until(look: Callable[[], Awaitable[T]], is_so: Callable[[T], bool] = b
         assert time.monotonic() < deadline, f"it never became true; the last look saw {found!r}"
         await asyncio.sleep(LOOK_SEC)
     return found
+
+
+def until_now(look: Callable[[], T], is_so: Callable[[T], bool] = bool) -> T:
+    """The same, where nothing else goes on in this process."""
+    deadline = time.monotonic() + PATIENCE_SEC
+    while not is_so(found := look()):
+        assert time.monotonic() < deadline, f"it never became true; the last look saw {found!r}"
+        time.sleep(LOOK_SEC)
+    return found

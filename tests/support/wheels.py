@@ -1,6 +1,7 @@
 """Wheels made by hand: as small as they can be, and as broken as a test wants them."""
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -43,4 +44,13 @@ def a_wheel_file(directory: Path, package: str = "my_flows", version: str = "0.1
     path = directory / wheel_name(package, version)
     files = {f"{package}/{name}.py": text for name, text in content.items()}
     path.write_bytes(a_wheel(package, version, files=files))
+    return path
+
+
+def a_large_wheel_file(directory: Path, size: int) -> Path:
+    """Of random bytes: nothing on the way can make them fewer."""
+    path = directory / wheel_name()
+    path.write_bytes(a_wheel())
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
+        archive.writestr("my_flows/data.bin", os.urandom(size))
     return path

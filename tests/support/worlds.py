@@ -7,15 +7,15 @@ from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.dispositions import DeadLetter
-from pyoco_server.testing import MemoryBackend, open_memory_backend
-from pyoco_server.usecases.ports import Backend
-from pyoco_server.wiring import open_backend
+from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.usecases.server_backend import ServerBackend
+from pyoco_server.wiring import open_gateway_backend
 from support.nats_server import dead_letters, put_message
 
 
 @dataclass(frozen=True)
 class World:
-    backend: Backend
+    backend: ServerBackend
     config: NatsBackendConfig
     put: Callable[[bytes, str], Awaitable[None]]
     """A message as it is on the queue of a tag, readable or not."""
@@ -26,7 +26,7 @@ Worlds = Callable[..., Awaitable[World]]
 
 
 async def memory_world(config: NatsBackendConfig, resources: AsyncExitStack) -> World:
-    backend = await resources.enter_async_context(open_memory_backend(config))
+    backend = await resources.enter_async_context(open_memory_gateway_backend(config))
 
     async def put(payload: bytes, tag: str) -> None:
         await backend.queue.put(f"{config.work_subject_prefix}.{tag}", payload)
@@ -37,7 +37,9 @@ async def memory_world(config: NatsBackendConfig, resources: AsyncExitStack) -> 
     return World(backend, config, put, letters)
 
 
-def _as_published(backend: MemoryBackend, config: NatsBackendConfig) -> list[tuple[str, dict[str, Any]]]:
+def _as_published(
+    backend: MemoryGatewayBackend, config: NatsBackendConfig
+) -> list[tuple[str, dict[str, Any]]]:
     return [
         (f"{config.dlq_subject_prefix}.{tag}", _fields(letter))
         for tag, letter in backend.dead_letters.letters
@@ -50,7 +52,7 @@ def _fields(letter: DeadLetter) -> dict[str, Any]:
 
 
 async def jetstream_world(config: NatsBackendConfig, resources: AsyncExitStack) -> World:
-    backend = await resources.enter_async_context(open_backend(config, name="contract test"))
+    backend = await resources.enter_async_context(open_gateway_backend(config))
 
     async def put(payload: bytes, tag: str) -> None:
         await put_message(config, payload, tag)

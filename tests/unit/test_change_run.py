@@ -9,7 +9,7 @@ from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import MemoryBackend, open_memory_backend
-from pyoco_server.testing.memory import MemoryStore
+from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.change_run import MAX_TRIES, change_run
 from pyoco_server.usecases.ports import Revision, Versioned, WrongRevision
 from pyoco_server.usecases.register_worker import RegisterWorker

@@ -8,17 +8,21 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_fleet, client_runs, client_wheels
+from pyoco_server.cli import client_executions, client_fleet, client_graphs, client_runs, client_wheels
+from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import fail_http
-from pyoco_server.cli.failures import run_app, told_to_the_user
+from pyoco_server.cli.completion import add_completion
+from pyoco_server.cli.failures import fail, run_app, told_to_the_user, with_message
+from pyoco_server.cli.options import server_url
+from pyoco_server.errors import GatewayUnreachable
 from pyoco_server.http_client import PyocoHttpClient
 
 app = cyclopts.App(name="pyoco-client", help="Submit runs to a pyoco-server and look at them.")
-for part in (client_runs, client_fleet, client_wheels):
+for part in (client_runs, client_fleet, client_wheels, client_executions):
     for name, command in part.COMMANDS.items():
         app.command(command, name=name)
-
-DEFAULT_SERVER = "http://127.0.0.1:8000"
+app.command(client_graphs.app)
+app.command(client_executions.app)
 
 
 @app.meta.default
@@ -44,14 +48,18 @@ def launch(
         if "client" not in ignored:
             command(*bound.args, **bound.kwargs)
             return
-        url = server or os.environ.get("PYOCO_SERVER_URL") or DEFAULT_SERVER
         key = api_key or os.environ.get("PYOCO_API_KEY")
-        with PyocoHttpClient(url, key, api_key_header) as client:
+        with PyocoHttpClient(server_url(server), key, api_key_header) as client:
             bound.arguments["client"] = client
             try:
                 sys.exit(command(*bound.args, **bound.kwargs) or 0)
             except httpx2.HTTPStatusError as error:
                 fail_http(error.response)
+            except GatewayUnreachable as error:
+                fail(with_message(error.entry, error.detail), texts.NO_SERVER_ADVICE())
+
+
+add_completion(app)
 
 
 def main() -> None:

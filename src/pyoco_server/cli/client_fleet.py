@@ -2,9 +2,13 @@
 
 from typing import Any, Literal
 
-from pyoco_server.cli.client_output import Client, Flag, Output, note, print_json, print_table
+from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_output import Client, note, print_json
+from pyoco_server.cli.options import Flag, Output
+from pyoco_server.cli.tables import print_table
 
 _COLUMNS = ("state", "worker_id", "tags", "current_run_id", "last_run_status", "last_seen_at", "hidden")
+_EXPENDABLE = ("hidden", "last_run_status", "last_seen_at", "current_run_id", "tags")
 
 
 def workers(
@@ -35,9 +39,9 @@ def workers(
     if output == "json":
         print_json(found)
     elif found:
-        print_table(found, _COLUMNS)
+        print_table(found, _COLUMNS, _EXPENDABLE)
     else:
-        note("no workers; start one with: pyoco-worker --flow-resolver …")
+        note(texts.NO_WORKERS())
 
 
 def worker_hide(worker_id: str, *, client: Client) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import yaml
 
+from pyoco_server.cli import client_texts as texts
 from pyoco_server.errors import InvalidCliInput
-
-_EXAMPLE = "example: --params '{\"x\": 1}'"
 
 
 def read_params(file: Path | None, text: str | None, single: Sequence[str]) -> dict[str, Any]:
@@ -22,9 +21,9 @@ def _from_file(path: Path | None) -> dict[str, Any]:
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
     except OSError as error:
-        raise InvalidCliInput(f"--params-file {path}: {error.strerror}") from error
+        raise InvalidCliInput(texts.PARAMS_FILE_UNREADABLE(path=path, reason=error.strerror)) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidCliInput(f"--params-file {path} is neither JSON nor YAML: {error}") from error
+        raise InvalidCliInput(texts.PARAMS_FILE_BAD(path=path, reason=error)) from error
     return _object(value, f"--params-file {path}")
 
 
@@ -34,12 +33,14 @@ def _from_json(text: str | None) -> dict[str, Any]:
     try:
         return _object(json.loads(text), "--params")
     except ValueError as error:
-        raise InvalidCliInput(f"--params is not JSON ({error}); {_EXAMPLE}") from error
+        raise InvalidCliInput(texts.PARAMS_NOT_JSON(reason=error, example=texts.PARAMS_EXAMPLE())) from error
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidCliInput(f"{where} must be a JSON object, not {type(value).__name__}; {_EXAMPLE}")
+        raise InvalidCliInput(
+            texts.PARAMS_NOT_OBJECT(where=where, kind=type(value).__name__, example=texts.PARAMS_EXAMPLE())
+        )
     return value
 
 
@@ -47,7 +48,7 @@ def _from_pair(pair: str) -> tuple[str, Any]:
     """`n=3` is a number, `name=me` a text: JSON where it is JSON."""
     key, separator, text = pair.partition("=")
     if not separator or not key:
-        raise InvalidCliInput(f"--param {pair!r} is not key=value; example: --param rows=3")
+        raise InvalidCliInput(texts.PARAM_NOT_PAIR(pair=pair))
     try:
         return key, json.loads(text)
     except ValueError:

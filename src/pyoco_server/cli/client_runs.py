@@ -1,26 +1,53 @@
 """The commands about runs."""
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pyoco_server.cli.client_output import Client, Flag, Output, note, print_json, print_table
+from cyclopts import Parameter
+from rich.console import Console
+
+from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_output import Client, note, print_json
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
+from pyoco_server.cli.following import follow, style_for
+from pyoco_server.cli.options import Flag, Output
+from pyoco_server.cli.run_view import RunView, duration
+from pyoco_server.cli.tables import print_table
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.answers import Run, RunEvent
+from pyoco_server.http_client.answers import Run, Tasks, is_terminal
 
-_COLUMNS = (
-    "status",
-    "flow_name",
-    "run_id",
-    "tag",
-    "worker_id",
-    "tasks_done",
-    "tasks_total",
-    "updated_at",
-    "error",
-)
+_COLUMNS = ("status", "flow_name", "run_id", "tasks", "updated_at", "tag", "worker_id", "error")
+_EXPENDABLE = ("tag", "worker_id", "error", "updated_at", "tasks", "flow_name")
+_TASK_COLUMNS = ("state", "task", "duration", "started_at", "ended_at", "error")
+_TASK_EXPENDABLE = ("ended_at", "started_at", "duration", "error")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunFilters:
+    """Which runs a list has."""
+
+    status: str | None = None
+    """Only these: PENDING, RUNNING, COMPLETED, FAILED, CANCELLING or CANCELLED."""
+
+    flow: str | None = None
+    """Only runs of this flow."""
+
+    tag: str | None = None
+    """Only runs with this tag."""
+
+    full: Flag = False
+    """With everything that is known of each."""
+
+    limit: int | None = None
+    """At most so many (up to 200)."""
+
+
+ALL_RUNS = RunFilters()
 
 
 def submit(  # noqa: PLR0913 - the options of the contract
@@ -97,7 +124,7 @@ def submit_yaml(
         With --wait: stop waiting after so many seconds.
     """
     if not workflow_file.is_file():
-        raise InvalidCliInput(f"--workflow-file {workflow_file}: there is no such file")
+        raise InvalidCliInput(texts.NO_WORKFLOW_FILE(path=workflow_file))
     submitted = client.submit_run_yaml(workflow_file, flow_name, tag)
     if not wait:
         print_json(submitted)
@@ -105,7 +132,7 @@ def submit_yaml(
     return _follow(client, submitted["run_id"], timeout_sec)
 
 
-def get(run_id: str, *, records: Flag = False, client: Client) -> None:
+def get(run_id: str, *, records: Flag = False, output: Output = "json", client: Client) -> None:
     """Print the latest state of a run.
 
     Parameters
@@ -114,19 +141,32 @@ def get(run_id: str, *, records: Flag = False, client: Client) -> None:
         The run.
     records
         With the records of its tasks.
+    output
+        json for programs, table for people.
     """
-    print_json(client.get_run(run_id, include=["records"] if records else []))
+    if output == "json":
+        print_json(client.get_run(run_id, include=["records"] if records else []))
+        return
+    view = RunView(client.get_run_with_records(run_id), fits_height=False)
+    view.add_lines(client.get_logs(run_id))
+    Console(highlight=False).print(view)
 
 
-def tasks(run_id: str, *, client: Client) -> None:
+def tasks(run_id: str, *, output: Output = "json", client: Client) -> None:
     """Print the tasks of a run and their records.
 
     Parameters
     ----------
     run_id
         The run.
+    output
+        json for programs, table for people.
     """
-    print_json(client.get_tasks(run_id))
+    found = client.get_tasks(run_id)
+    if output == "json":
+        print_json(found)
+        return
+    print_table(_task_rows(found), _TASK_COLUMNS, _TASK_EXPENDABLE)
 
 
 def logs(
@@ -151,44 +191,23 @@ def logs(
         print(line["text"], end="")
 
 
-def list_(
-    *,
-    status: str | None = None,
-    flow: str | None = None,
-    tag: str | None = None,
-    full: Flag = False,
-    limit: int | None = None,
-    output: Output = "json",
-    client: Client,
-) -> None:
+def list_(*, filters: RunFilters = ALL_RUNS, output: Output = "json", client: Client) -> None:
     """Print runs, newest first.
 
     Parameters
     ----------
-    status
-        Only these: PENDING, RUNNING, COMPLETED, FAILED, CANCELLING or CANCELLED.
-    flow
-        Only runs of this flow.
-    tag
-        Only runs with this tag.
-    full
-        With everything that is known of each.
-    limit
-        At most so many (up to 200).
     output
         json for programs, table for people.
     """
-    runs: Any = client.list_runs(status, flow, tag, full=full, limit=limit)
+    runs: Any = client.list_runs(
+        filters.status, filters.flow, filters.tag, full=filters.full, limit=filters.limit
+    )
     _show(runs, output)
 
 
-def list_vnext(  # noqa: PLR0913 - the options of the contract
+def list_vnext(
     *,
-    status: str | None = None,
-    flow: str | None = None,
-    tag: str | None = None,
-    full: Flag = False,
-    limit: int | None = None,
+    filters: RunFilters = ALL_RUNS,
     updated_after: float | None = None,
     cursor: str | None = None,
     workflow_yaml_sha256: str | None = None,
@@ -199,31 +218,21 @@ def list_vnext(  # noqa: PLR0913 - the options of the contract
 
     Parameters
     ----------
-    status
-        Only these: PENDING, RUNNING, COMPLETED, FAILED, CANCELLING or CANCELLED.
-    flow
-        Only runs of this flow.
-    tag
-        Only runs with this tag.
-    full
-        With everything that is known of each.
-    limit
-        Runs on the page (up to 200).
     updated_after
         Only what changed after this time, in unix seconds.
     cursor
-        next_cursor of the page before.
+        Where the page before this one ended: its next_cursor.
     workflow_yaml_sha256
         Only runs of this flow.yaml.
     output
         json for programs, table for people.
     """
     page: Any = client.list_runs_vnext(
-        status,
-        flow,
-        tag,
-        full=full,
-        limit=limit,
+        filters.status,
+        filters.flow,
+        filters.tag,
+        full=filters.full,
+        limit=filters.limit,
         updated_after=updated_after,
         cursor=cursor,
         workflow_yaml_sha256=workflow_yaml_sha256,
@@ -233,7 +242,7 @@ def list_vnext(  # noqa: PLR0913 - the options of the contract
         return
     _show(page["items"], output)
     if page["next_cursor"]:
-        note(f"more: --cursor {page['next_cursor']}")
+        note(texts.MORE(cursor=page["next_cursor"]))
 
 
 def watch(  # noqa: PLR0913 - the options of the contract
@@ -244,7 +253,8 @@ def watch(  # noqa: PLR0913 - the options of the contract
     timeout_sec: float | None = None,
     max_events: int | None = None,
     until_terminal: Flag = False,
-    output: Literal["json", "status"] = "json",
+    output: Literal["json", "status", "live"] | None = None,
+    json: Flag = False,
     client: Client,
 ) -> int:
     """Follow a run as it changes.
@@ -264,15 +274,17 @@ def watch(  # noqa: PLR0913 - the options of the contract
     until_terminal
         Fail (exit code 1) if the run has not ended when the watch does.
     output
-        json: one event a line; status: one line for each change.
+        live: a picture that is drawn anew; status: one line for each change; json: one event a line.
+        Default: live in a terminal, json anywhere else.
+    json
+        The same as --output json.
     """
-    told, last = 0, None
-    for event in client.watch_run(run_id, records=records, since=since, timeout_sec=timeout_sec):
-        last = event.get("snapshot", last)
-        told += _tell(event, output)
-        if max_events is not None and told >= max_events:
-            break
-    return FAILED if until_terminal and not _has_ended(last) else 0
+    style = "json" if json else output or style_for(sys.stdout, "json")
+    events = client.watch_run(
+        run_id, records=records or style == "live", since=since, timeout_sec=timeout_sec
+    )
+    last = follow(client, run_id, events, style, sys.stdout, max_events)
+    return FAILED if until_terminal and not is_terminal({"snapshot": last}) else 0
 
 
 def cancel(
@@ -300,46 +312,49 @@ def cancel(
 
 
 def _follow(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> int:
-    """To its end, with a line for each change on stderr; 0 if it completed."""
+    """To its end, shown on stderr; then the run on stdout. 0 if it completed."""
     note(f"run {run_id}")
-    last: Run | None = None
-    for event in client.watch_run(run_id, timeout_sec=timeout_sec):
-        last = event.get("snapshot", last)
-        if event["event"] == "snapshot":
-            note(_status_line(event))
-        for line in event.get("lines", []):
-            note(f"  {line['task'] or '-'} | {line['text'].rstrip()}")
-    print_json(last)
-    return 0 if last is not None and last["status"] == "COMPLETED" else FAILED
+    style = style_for(sys.stderr, "status")
+    events = client.watch_run(run_id, records=True, timeout_sec=timeout_sec)
+    last = follow(client, run_id, events, style, sys.stderr)
+    print_json(_without_records(last))
+    if not is_terminal({"snapshot": last}):
+        note(texts.NOT_ENDED_IN_TIME(seconds=f"{timeout_sec or 0:g}", run_id=run_id))
+    return 0 if last["status"] == "COMPLETED" else FAILED
 
 
-def _tell(event: RunEvent, output: str) -> int:
-    """How many events were told: heartbeats are none."""
-    if event["event"] == "heartbeat":
-        return 0
-    if output == "json":
-        print_json(event)
-    elif event["event"] == "snapshot":
-        print(_status_line(event), flush=True)
-    return 1
+def _without_records(run: Run) -> dict[str, Any]:
+    """As `get` answers: what tasks got and returned is for those who ask for it."""
+    return {name: value for name, value in run.items() if name != "task_records"}
 
 
-def _status_line(event: RunEvent) -> str:
-    run = event["snapshot"]
-    return "  ".join([run["status"], *(f"{task}={state}" for task, state in run["tasks"].items())])
-
-
-def _has_ended(run: Run | None) -> bool:
-    return run is not None and run["status"] in ("COMPLETED", "FAILED", "CANCELLED")
+def _task_rows(found: Tasks) -> list[dict[str, Any]]:
+    """In the order of their start."""
+    records = found["task_records"] or {}
+    rows = []
+    for task, state in found["tasks"].items():
+        record = records.get(task, {})
+        took = record.get("duration_ms")
+        shown = None if took is None else duration(took / 1000)
+        rows.append({**record, "task": task, "state": state, "duration": shown})
+    return sorted(rows, key=lambda row: row.get("started_at") or float("inf"))
 
 
 def _show(runs: list[dict[str, Any]], output: Output) -> None:
     if output == "json":
         print_json(runs)
     elif runs:
-        print_table(runs, _COLUMNS)
+        print_table([{**run, "tasks": _progress(run)} for run in runs], _COLUMNS, _EXPENDABLE)
     else:
-        note("no runs; submit one with: pyoco-client submit --flow-name …")
+        note(texts.NO_RUNS())
+
+
+def _progress(run: dict[str, Any]) -> str:
+    """A full run has its tasks, a summary their number."""
+    tasks = run.get("tasks")
+    if isinstance(tasks, dict):
+        return f"{sum(state not in ('PENDING', 'RUNNING') for state in tasks.values())}/{len(tasks)}"
+    return f"{run['tasks_done']}/{run['tasks_total']}"
 
 
 def _list(text: str | None) -> list[str] | None:

@@ -1,15 +1,27 @@
 """The commands about wheels."""
 
-import zipfile
+import re
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
 from pathlib import Path
 from typing import Any, Literal
 
-from pyoco_server.cli.client_output import Client, Output, note, print_json, print_table
-from pyoco_server.domain.wheels import read_tags
+from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_output import Client, note, print_json
+from pyoco_server.cli.options import Output
+from pyoco_server.cli.tables import print_table
+from pyoco_server.domain.wheel_fit import Fit, fit_of
+from pyoco_server.domain.wheels import WheelName, read_tags
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
-from pyoco_server.usecases.wheel_files import check_wheel
+from pyoco_server.usecases.wheel_files import WheelContent, check_wheel, read_content
+
+TASKS = "pyoco.tasks"
+_ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*(\s*:\s*[A-Za-z_][\w.]*)?(\s*\[.*\])?")
 
 _COLUMNS = ("name", "size_bytes", "tags", "modified", "sha256_hex")
+_EXPENDABLE = ("sha256_hex", "modified", "size_bytes", "tags")
+_HISTORY_COLUMNS = ("occurred_at", "action", "wheel_name", "tags", "by")
+_HISTORY_EXPENDABLE = ("by", "tags")
 
 
 def wheels(*, output: Output = "json", client: Client) -> None:
@@ -23,8 +35,10 @@ def wheels(*, output: Output = "json", client: Client) -> None:
     found: Any = client.list_wheels()
     if output == "json":
         print_json(found)
+    elif found:
+        print_table(found, _COLUMNS, _EXPENDABLE)
     else:
-        print_table(found, _COLUMNS)
+        note(texts.NO_WHEELS())
 
 
 def wheel_history(
@@ -32,6 +46,7 @@ def wheel_history(
     limit: int = 100,
     wheel_name: str | None = None,
     action: Literal["upload", "delete"] | None = None,
+    output: Output = "json",
     client: Client,
 ) -> None:
     """Print who registered and removed what, newest first.
@@ -44,8 +59,20 @@ def wheel_history(
         Only of this wheel.
     action
         Only uploads, or only deletions.
+    output
+        json for programs, table for people.
     """
-    print_json(client.list_wheel_history(limit, wheel_name, action))
+    events = client.list_wheel_history(limit, wheel_name, action)
+    if output == "json":
+        print_json(events)
+    elif events:
+        rows = [
+            {**event, "by": event["actor"]["api_key_id"] or event["source"]["remote_addr"]}
+            for event in events
+        ]
+        print_table(rows, _HISTORY_COLUMNS, _HISTORY_EXPENDABLE)
+    else:
+        note(texts.NOTHING_HAPPENED())
 
 
 def wheel_upload(*, wheel_file: Path, tags: str = "", replace: bool = True, client: Client) -> None:
@@ -80,27 +107,63 @@ def wheel_delete(*, name: str, client: Client) -> None:
 
 
 def _check(path: Path) -> None:
-    """What the server would refuse is refused here, before anything is sent."""
+    """What the server would refuse, or no worker could install, is refused before anything is sent."""
     if not path.is_file():
-        raise InvalidCliInput(
-            f"--wheel-file {path}: there is no such file; build one with: python -m build --wheel"
-        )
+        raise InvalidCliInput(texts.NO_SUCH_WHEEL_FILE(path=path))
     with path.open("rb") as file:
         try:
-            check_wheel(path.name, file, path.stat().st_size)
+            name = check_wheel(path.name, file, path.stat().st_size)
+            content = read_content(file)
+            fit = fit_of(name.tags, content.requires_python)
         except InvalidRequest as error:
-            raise InvalidCliInput(f"--wheel-file {path}: {error.detail}") from error
-    if "pyoco.tasks" not in _entry_points(path):
-        note(
-            "note: the wheel has no entry point group pyoco.tasks; its code can be named in a flow.yaml "
-            "(tasks.*.callable), but brings no tasks by itself"
-        )
+            raise InvalidCliInput(texts.BAD_WHEEL(path=path, reason=error.detail)) from error
+    _check_fit(path, name, fit, content.requires_python)
+    _check_tasks(path, content)
 
 
-def _entry_points(path: Path) -> str:
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
-        return archive.read(names[0]).decode(errors="replace") if names else ""
+def _check_fit(path: Path, name: WheelName, fit: Fit, requires_python: str) -> None:
+    if not fit.minors:
+        requires = texts.WHEEL_REQUIRES(wanted=requires_python) if requires_python else ""
+        built_for = ", ".join(sorted(map(str, name.tags)))
+        raise InvalidCliInput(texts.WHEEL_FITS_NOWHERE(path=path, built_for=built_for, requires=requires))
+    if fit.platforms:
+        note(texts.WHEEL_FITS_SOME_PLATFORMS(pythons=fit.pythons, platforms=", ".join(fit.platforms)))
+    elif not fit.is_everywhere:
+        note(texts.WHEEL_FITS_SOME_PYTHONS(pythons=fit.pythons))
+
+
+def _check_tasks(path: Path, content: WheelContent) -> None:
+    tasks = _entry_points(content.entry_points)
+    if not tasks:
+        note(texts.NO_TASKS_IN_WHEEL())
+    for task, value in tasks.items():
+        reason = _problem(value, content.members)
+        if reason:
+            raise InvalidCliInput(texts.BAD_ENTRY_POINT(path=path, name=task, value=value, reason=reason))
+
+
+class _EntryPoints(ConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr  # names keep their case
+
+
+def _entry_points(text: str) -> dict[str, str]:
+    parser = _EntryPoints(delimiters=("=",), interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except ConfigParserError as error:
+        raise InvalidCliInput(f"entry_points.txt: {error}") from error
+    return dict(parser[TASKS]) if parser.has_section(TASKS) else {}
+
+
+def _problem(value: str, members: frozenset[str]) -> str:
+    """Why an entry point cannot work; empty when it can."""
+    if not _ENTRY_POINT.fullmatch(value.strip()):
+        return texts.IS_NOT_MODULE_FUNCTION()
+    module = value.partition(":")[0].strip()
+    file = module.replace(".", "/")
+    is_there = any(name.startswith((f"{file}.", f"{file}/")) for name in members)
+    return "" if is_there else texts.NAMES_NO_MODULE(module=module)
 
 
 COMMANDS = {

@@ -5,33 +5,24 @@ import signal
 from contextlib import ExitStack
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.json import JSON
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
 
+from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
+from pyoco_server.cli.following import follow, style_for
 from pyoco_server.cli.ports import free_port
 from pyoco_server.cli.stack import describe_nats, nats_for, running_stack, stop_signal, worker_child
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs import RunStatus, TaskState
+from pyoco_server.domain.runs import RunStatus
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run
 from pyoco_server.logs import configure_logging
 
 HOST = "127.0.0.1"
 DATA = Path(".pyoco/demo")
-RESOLVER = "pyoco_server.engine.sample_flows:resolve"
+FLOWS = ("--flow-resolver", "pyoco_server.engine.sample_flows:resolve")
 PATIENCE_SEC = 60.0
-
-_MARKS = {
-    TaskState.PENDING: Text("·", "dim"),
-    TaskState.SUCCEEDED: Text("✔", "green"),
-    TaskState.FAILED: Text("✘", "red"),
-    TaskState.CANCELLED: Text("■", "yellow"),
-}
 
 
 async def run_demo(*, stay: bool, port: int | None) -> int:
@@ -47,7 +38,7 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
         chosen = free_port(HOST, port if port is not None else 8000)
         url = f"http://{HOST}:{chosen}"
         console.print(f"[bold]NATS[/]       {describe_nats(config, nats)}")
-        worker = worker_child(config, RESOLVER, "demo-worker", worker_log)
+        worker = worker_child(config, FLOWS, "demo-worker", worker_log)
         async with running_stack(config, nats, HOST, chosen, worker) as serving:
             console.print(f"[bold]Gateway[/]    {url}   (log: {log_path})")
             run = await asyncio.to_thread(_show_a_run, console, url)
@@ -55,7 +46,7 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
                 _say_what_to_try(console, url)
                 received = await stop_signal(serving)
                 return INTERRUPTED if received is signal.SIGINT else 0
-    console.print("[dim]Everything is stopped again. `make up` does the same and stays.[/]")
+    console.print(texts.DEMO_STOPPED(), style="dim")
     return 0 if run["status"] == RunStatus.COMPLETED else FAILED
 
 
@@ -65,43 +56,20 @@ def _show_a_run(console: Console, url: str) -> Run:
         console.print(
             f'[bold]POST[/] /runs  {{"flow_name": "sample", "params": {{"rows": 5}}}}  →  {run_id}\n'
         )
-        run = _follow(console, client, run_id)
+        events = client.watch_run(run_id, records=True, timeout_sec=PATIENCE_SEC)
+        style = style_for(console.file, "status")
+        run = follow(client, run_id, events, style, console.file)
     console.print(f"\n[bold]Status[/]     {run['status']}")
     console.print("[bold]Result[/]    ", JSON.from_data(run["result"], indent=None), end="")
     console.print(f"\n[bold]Dashboard[/]  {url}/")
     return run
 
 
-def _follow(console: Console, client: PyocoHttpClient, run_id: str) -> Run:
-    """Redraws the run with every change, until it has ended."""
-    spinner = Spinner("dots", style="cyan")
-    run = client.get_run_with_records(run_id)
-    with Live(console=console, refresh_per_second=12) as live:
-        for event in client.watch_run(run_id, records=True, timeout_sec=PATIENCE_SEC):
-            run = event.get("snapshot", run)
-            live.update(_picture(run, spinner))
-    return run
-
-
-def _picture(run: Run, spinner: Spinner) -> Group:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    records = run["task_records"]
-    for name in sorted(run["tasks"], key=lambda task: records[task]["started_at"] or float("inf")):
-        state = TaskState(run["tasks"][name])
-        took = records[name]["duration_ms"]
-        table.add_row(
-            _MARKS.get(state, spinner), Text(name, "bold"), Text(state.lower(), "dim"),
-            "" if took is None else f"{took:.0f} ms",
-        )  # fmt: skip
-    worker = run["worker_id"] or "waiting for a worker"
-    return Group(Text.assemble("run ", (run["status"], "bold"), f" on {worker}"), table)
-
-
 def _say_what_to_try(console: Console, url: str) -> None:
-    console.print("\nTry it from another terminal:")
+    console.print(f"\n{texts.TRY_IT()}")
     for line in (
         f"curl {url}/runs -H 'content-type: application/json' -d '{{\"flow_name\": \"sample\"}}'",
         f"pyoco-client submit --server {url} --flow-name sample --params '{{\"rows\": 9}}'",
     ):
         console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
-    console.print("Ctrl-C stops it.")
+    console.print(texts.CTRL_C_STOPS_IT())

@@ -7,7 +7,9 @@ from typing import NoReturn
 
 import cyclopts
 
-from pyoco_server.errors import ConfigError, IncompatibleNats, PyocoServerError
+from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli.language import language
+from pyoco_server.errors import ConfigError, ErrorEntry, IncompatibleNats, PyocoServerError
 
 FAILED = 1
 INTERRUPTED = 130
@@ -17,8 +19,9 @@ def run_app(app: cyclopts.App, name: str | None = None) -> None:
     """Arguments that cannot be used end with 1, as every failure; the library alone would say 2."""
     try:
         app(exit_on_error=False)
-    except cyclopts.CycloptsError:  # it has been printed, with what is wrong
-        fail(f"What it takes:  {name or app.name[0]} --help")
+    except cyclopts.CycloptsError as error:  # it has been printed, with what is wrong
+        command = " ".join([name or app.name[0], *(error.command_chain or [])])
+        fail(texts.WHAT_IT_TAKES(command=command))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -30,11 +33,17 @@ def told_to_the_user() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ConfigError as error:
-        fail("The settings cannot be used:", *(f"  {problem}" for problem in error.problems))
+        fail(texts.BAD_SETTINGS(), *(f"  {problem}" for problem in error.problems))
     except PyocoServerError as error:
-        fail(f"{error.entry.err_id} {error.detail}")
+        fail(with_message(error.entry, error.detail))
     except IncompatibleNats as error:
         fail(str(error))
+
+
+def with_message(entry: ErrorEntry, detail: str) -> str:
+    """The id and what happened; in Japanese with the catalogue's message, because details are English."""
+    message = f"{entry.ja}: " if language() == "ja" else ""
+    return f"{entry.err_id} {message}{detail}"
 
 
 def fail(*lines: str) -> NoReturn:

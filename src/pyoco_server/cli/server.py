@@ -1,20 +1,29 @@
 """`pyoco-server`: start everything on one machine, or the gateway of a larger installation."""
 
+import shlex
 import signal
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import cyclopts
 import msgspec
-from cyclopts import Parameter
 
+from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.demo import run_demo
+from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
+from pyoco_server.cli.init import make_project
+from pyoco_server.cli.listening import Host, Port
 from pyoco_server.cli.loop import run
+from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
+from pyoco_server.cli.options import Flag, server_url
 from pyoco_server.cli.ports import require_free
 from pyoco_server.cli.stack import (
     Child,
+    OwnNats,
     describe_nats,
     nats_for,
     running_stack,
@@ -23,34 +32,40 @@ from pyoco_server.cli.stack import (
     worker_child,
 )
 from pyoco_server.config import NatsBackendConfig, is_set
+from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_api import create_app
 from pyoco_server.logs import configure_logging
-from pyoco_server.wiring import Durability, EmbeddedNats, without_credentials
+from pyoco_server.wiring import Durability, without_credentials
 
 app = cyclopts.App(name="pyoco-server", help="Run Python workflows on your own machines.")
+
+
+SAMPLE_FLOWS = "pyoco_server.engine.sample_flows:resolve"
 
 
 @app.command
 def up(  # noqa: PLR0913 - the options of the contract
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     nats_url: str | None = None,
     data_dir: Path = Path(".pyoco"),
     durability: Durability = "safe",
-    with_worker: Annotated[bool, Parameter(negative="")] = False,
-    flow_resolver: str = "pyoco_server.engine.sample_flows:resolve",
+    with_worker: Flag = False,
+    flow_resolver: str | None = None,
+    flows: Path | None = None,
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None = None,
     dashboard_lang: Literal["auto", "ja", "en"] | None = None,
+    bootstrap: BootstrapOptions = NO_BOOTSTRAP,
 ) -> None:
     """Start the gateway. Without a NATS url it brings its own NATS along.
 
     Parameters
     ----------
     host
-        Address to listen on. The default is reachable from this machine only.
+        Address to listen on (also: PYOCO_HTTP_HOST). The default is reachable from this machine only.
     port
-        Port to listen on.
+        Port to listen on (also: PYOCO_HTTP_PORT).
     nats_url
         Use this NATS instead of starting one (also: PYOCO_NATS_URL).
     data_dir
@@ -61,13 +76,17 @@ def up(  # noqa: PLR0913 - the options of the contract
     with_worker
         Also start a worker for the default tag on this machine.
     flow_resolver
-        Which flows that worker runs: module:function or path/file.py:function.
+        Which flows that worker runs: module:function or path/file.py:function. Default: a sample flow.
+    flows
+        Instead of --flow-resolver: a directory of flow files (*.py), loaded again when they change.
     log_level
         Log this level and above (also: PYOCO_LOG_LEVEL).
     dashboard_lang
         Language of the dashboard (also: PYOCO_DASHBOARD_LANG).
     """
     with told_to_the_user():
+        check_options(bootstrap)
+        flow_source = _flow_source(flow_resolver, flows)
         config = NatsBackendConfig.from_env(
             nats_url=nats_url, log_level=log_level, dashboard_lang=dashboard_lang
         )
@@ -79,27 +98,48 @@ def up(  # noqa: PLR0913 - the options of the contract
             include_traceback=config.log_include_traceback,
         )
         require_free(host, port)
-        external = nats_url is not None or is_set("nats_url")
-        with nats_for(config, external=external, directory=data_dir / "nats", durability=durability) as (
-            usable,
-            nats,
-        ):
+        with _nats(config, bootstrap, data_dir, durability, url=nats_url) as (usable, nats):
             say(f"NATS     {describe_nats(usable, nats)}")
-            worker = worker_child(usable, flow_resolver, "worker", None) if with_worker else None
+            worker = worker_child(usable, flow_source, "worker", None) if with_worker else None
             sys.exit(run(_serve(usable, nats, host, port, worker)))
 
 
+def _nats(
+    config: NatsBackendConfig,
+    bootstrap: BootstrapOptions,
+    data_dir: Path,
+    durability: Durability,
+    *,
+    url: str | None,
+) -> AbstractContextManager[tuple[NatsBackendConfig, OwnNats | None]]:
+    url_is_given = url is not None or is_set("nats_url")
+    if bootstrap.with_nats_bootstrap:
+        return bootstrapped_nats(bootstrap, config, data_dir / "nats-bootstrap", url_is_given=url_is_given)
+    return nats_for(config, external=url_is_given, directory=data_dir / "nats", durability=durability)
+
+
+def _flow_source(flow_resolver: str | None, flows: Path | None) -> tuple[str, str]:
+    """The worker's option for it."""
+    if flows is None:
+        return ("--flow-resolver", flow_resolver or SAMPLE_FLOWS)
+    if flow_resolver is not None:
+        raise InvalidCliInput(texts.FLOWS_OR_RESOLVER())
+    if not flows.is_dir():
+        raise InvalidCliInput(texts.FLOWS_NOT_A_DIRECTORY(path=flows))
+    return ("--flows", str(flows))
+
+
 async def _serve(
-    config: NatsBackendConfig, nats: EmbeddedNats | None, host: str, port: int, worker: Child | None
+    config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
 ) -> int:
     async with running_stack(config, nats, host, port, worker) as serving:
-        say(f"HTTP     http://{host}:{port}   (API: http://{host}:{port}/docs)")
+        say(texts.HTTP_AT(url=f"http://{host}:{port}"))
         if worker is None:
-            command = f"pyoco-worker --flow-resolver flows.py:resolve{_where(config)}"
-            say(f"Worker   none here; start one:  {command}")
+            command = f"pyoco-worker --flows DIR{_where(config)}"
+            say(texts.NO_WORKER_HERE(command=command))
         else:
-            say("Worker   on this machine, tag default")
-        say("Ctrl-C stops it.")
+            say(texts.WORKER_HERE(tag=config.default_tag))
+        say(texts.CTRL_C_STOPS_IT())
         received = await stop_signal(serving)
     if received is signal.SIGINT:
         return INTERRUPTED
@@ -113,7 +153,7 @@ def _where(config: NatsBackendConfig) -> str:
 
 
 @app.command
-def demo(*, stay: Annotated[bool, Parameter(negative="")] = False, port: int | None = None) -> None:
+def demo(*, stay: Flag = False, port: int | None = None) -> None:
     """Start everything, run a sample flow and show it live.
 
     Parameters
@@ -132,6 +172,54 @@ def openapi() -> None:
     """Print the description of the HTTP API (OpenAPI, as JSON)."""
     document = create_app(NatsBackendConfig()).openapi()
     print(msgspec.json.format(msgspec.json.encode(document)).decode())
+
+
+@app.command
+def init(directory: Path, /, *, force: Flag = False) -> None:
+    """Write a small project to start from: flows, a flow.yaml, a graph, a template, tests.
+
+    Parameters
+    ----------
+    directory
+        Where to; it is made if it is not there.
+    force
+        Also into a directory that is not empty; files of the same name are replaced.
+    """
+    with told_to_the_user():
+        written = make_project(directory, force=force)
+        print(texts.PROJECT_MADE(path=directory, count=len(written)))
+        for name in written:
+            print(f"  {name}")
+        print(texts.PROJECT_NEXT(path=shlex.quote(str(directory))))
+
+
+@app.command
+def doctor(
+    *,
+    server: str | None = None,
+    nats_url: str | None = None,
+    data_dir: Path = Path(".pyoco"),
+    json: Flag = False,
+) -> None:
+    """Look at this machine and the installation, and say what to do. Exit code 1: something has to be fixed.
+
+    Parameters
+    ----------
+    server
+        Address of the gateway (also: PYOCO_SERVER_URL). Default: http://127.0.0.1:8000
+    nats_url
+        The NATS to look at (also: PYOCO_NATS_URL). Default: the embedded one of --data-dir.
+    data_dir
+        Where the embedded NATS keeps its data.
+    json
+        For programs: the same in every language.
+    """
+    with told_to_the_user():
+        configure_logging(service="pyoco-server:doctor", level="CRITICAL", stream=sys.stderr)
+        sys.exit(show(examine(server_url(server), nats_url, data_dir), as_json=json))
+
+
+add_completion(app)
 
 
 def main() -> None:

@@ -13,12 +13,14 @@ from typing import IO, Any
 
 import uvicorn
 
+from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli.http_protocol import BoundedHead
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import start_child, stop_child
-from pyoco_server.wiring import Durability, EmbeddedNats, without_credentials
+from pyoco_server.wiring import BootstrapNats, Durability, EmbeddedNats, without_credentials
 
 log = get_logger(__name__)
 
@@ -26,12 +28,17 @@ WATCH_INTERVAL_SEC = 0.5
 MAX_RESTART_DELAY_SEC = 30.0
 RESTART_PAUSE_SEC = 5.0
 DRAIN_SEC = 5
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+OwnNats = EmbeddedNats | BootstrapNats
+"""A NATS that we started, and stop."""
 
 
 @contextmanager
 def nats_for(
     config: NatsBackendConfig, *, external: bool, directory: Path, durability: Durability
-) -> Iterator[tuple[NatsBackendConfig, EmbeddedNats | None]]:
+) -> Iterator[tuple[NatsBackendConfig, OwnNats | None]]:
     """The settings with a url to use, and the server behind it if it is ours."""
     if external:
         yield config, None
@@ -69,25 +76,34 @@ class Child:
             stop_child(process)
 
 
-def worker_child(config: NatsBackendConfig, resolver: str, worker_id: str, output: IO[bytes] | None) -> Child:
-    command = [
-        *(sys.executable, "-m", "pyoco_server.cli.worker"),
-        *("--flow-resolver", resolver, "--worker-id", worker_id),
-    ]
+def worker_child(
+    config: NatsBackendConfig, flows: tuple[str, str], worker_id: str, output: IO[bytes] | None
+) -> Child:
+    """`flows` is the option that says where they come from, with its value."""
+    command = [sys.executable, "-m", "pyoco_server.cli.worker", *flows, "--worker-id", worker_id]
     env = {**os.environ, "PYOCO_NATS_URL": config.nats_url}
     return Child("worker", lambda: start_child(command, env=env, stdout=output))
 
 
-async def _keep_nats(nats: EmbeddedNats) -> None:
+async def _keep_nats(nats: OwnNats) -> None:
     while True:
         await asyncio.sleep(WATCH_INTERVAL_SEC)
         if not nats.is_running:
-            log.error("the embedded NATS has ended; starting it again", action="stack.nats_restart")
+            log.error("our NATS has ended; starting it again", action="stack.nats_restart")
             try:
                 await asyncio.to_thread(nats.start)
             except NatsUnavailable:
-                log.exception("the embedded NATS does not start", action="stack.nats_failed")
+                log.exception("our NATS does not start", action="stack.nats_failed")
                 await asyncio.sleep(RESTART_PAUSE_SEC)
+
+
+def for_this_machine(config: NatsBackendConfig, host: str) -> NatsBackendConfig:
+    """A gateway without keys that listens on loopback answers to loopback's names only.
+
+    Else any web page could reach it from this machine's browser, under a name that points to 127.0.0.1.
+    """
+    is_open = config.http_auth_mode == "none" and not config.allowed_hosts
+    return replace(config, allowed_hosts=",".join(LOOPBACK)) if is_open and host in LOOPBACK else config
 
 
 class _Server(uvicorn.Server):
@@ -100,13 +116,14 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncIterator[asyncio.Future[None]]:
     """The HTTP gateway, taking requests until the block ends; the future is done if it ends by itself."""
-    app = create_app(config)
+    app = create_app(for_this_machine(config, host))
     server = _Server(
         uvicorn.Config(
             app,
             host=host,
             port=port,
-            http="httptools",
+            http=BoundedHead,
+            ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -130,7 +147,7 @@ async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncItera
 
 @asynccontextmanager
 async def running_stack(
-    config: NatsBackendConfig, nats: EmbeddedNats | None, host: str, port: int, worker: Child | None
+    config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
 ) -> AsyncIterator[asyncio.Future[None]]:
     """Gateway, worker and the watch over our own NATS.
 
@@ -170,10 +187,24 @@ async def stop_signal(serving: asyncio.Future[None]) -> signal.Signals | None:
     return asked.result() if asked.done() else None
 
 
-def describe_nats(config: NatsBackendConfig, nats: EmbeddedNats | None) -> str:
-    if nats is None:
-        return f"{without_credentials(config.nats_url)} (yours; none was started)"
-    return f"started here at {nats.url}, data in {nats.directory}, durability {nats.durability}"
+def describe_nats(config: NatsBackendConfig, nats: OwnNats | None) -> str:
+    match nats:
+        case None:
+            return texts.NATS_YOURS(url=without_credentials(config.nats_url))
+        case BootstrapNats():
+            return texts.NATS_BOOTSTRAPPED(
+                url=nats.url, http_port=nats.http_port, directory=_shown(nats.directory)
+            )
+        case _:
+            return texts.NATS_EMBEDDED(
+                url=nats.url, directory=_shown(nats.directory), durability=nats.durability
+            )
+
+
+def _shown(directory: Path) -> Path:
+    """As somebody in the working directory would call it."""
+    here = Path.cwd()
+    return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
 def say(line: str) -> None:

@@ -21,6 +21,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     workflow_yaml: str | None = None
     workflow_yaml_sha256: str | None = None
     workflow_yaml_bytes: int | None = None
+    execution_id: str | None = None
+    node_id: str | None = None
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -35,6 +37,8 @@ class Job(Struct, frozen=True, kw_only=True):
     workflow_yaml: str | None = None
     workflow_yaml_sha256: str | None = None
     workflow_yaml_bytes: int | None = None
+    execution_id: str | None = None
+    node_id: str | None = None
 
 
 def accept(submission: Submission, run_id: str, now: float) -> Job:
@@ -52,6 +56,8 @@ def accept(submission: Submission, run_id: str, now: float) -> Job:
         workflow_yaml=submission.workflow_yaml,
         workflow_yaml_sha256=submission.workflow_yaml_sha256,
         workflow_yaml_bytes=submission.workflow_yaml_bytes,
+        execution_id=submission.execution_id,
+        node_id=submission.node_id,
     )
 
 
@@ -97,4 +103,6 @@ def pending(job: Job) -> RunSnapshot:
         api_key_id=job.api_key_id,
         workflow_yaml_sha256=job.workflow_yaml_sha256,
         workflow_yaml_bytes=job.workflow_yaml_bytes,
+        execution_id=job.execution_id,
+        node_id=job.node_id,
     )

@@ -75,23 +75,36 @@ class _Cursor(Struct, array_like=True):
 
 
 def encode_cursor(place: Place, wanted: RunFilter) -> str:
-    data = msgspec.json.encode(_Cursor(place, _digest(wanted)))
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    return cursor_at(place, _digest(wanted))
 
 
 def decode_cursor(cursor: str, wanted: RunFilter) -> Place:
+    return place_of(cursor, _digest(wanted))
+
+
+def cursor_at(place: Place, of: str) -> str:
+    """A cursor of the list that `of` stands for."""
+    data = msgspec.json.encode(_Cursor(place, of))
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def place_of(cursor: str, of: str) -> Place:
     """Any gateway can read it. It leads on in the list it is of, and nowhere else."""
     try:
         data = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         found = msgspec.json.decode(data, type=_Cursor)
     except (ValueError, msgspec.MsgspecError) as error:
         raise InvalidListQuery("invalid list query: cursor is not one of ours") from error
-    if found.of != _digest(wanted):
+    if found.of != of:
         raise InvalidListQuery("invalid list query: cursor belongs to a list with other filters")
     return found.place
 
 
 def _digest(wanted: RunFilter) -> str:
     """`updated_after` is left out: a client that polls may move it on while it reads the pages."""
-    parts = (wanted.tenant_id, wanted.status, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
+    return digest_of(wanted.tenant_id, wanted.status, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
+
+
+def digest_of(*parts: str | bool | None) -> str:
+    """What a cursor is bound to."""
     return hashlib.blake2s(msgspec.json.encode(parts), digest_size=6).hexdigest()

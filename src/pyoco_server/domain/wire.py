@@ -19,7 +19,7 @@ from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.errors import InvalidJob
 
 _encoder = msgspec.json.Encoder()
-_NOT_READABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+NOT_READABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The last: nested too deeply. Whoever wrote that must not bring a reader down."""
 _job_decoder = msgspec.json.Decoder(Job)
 S = TypeVar("S")
@@ -33,30 +33,30 @@ def encode(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
     return _encoder.encode(value)
 
 
-def _decoding(of: type[S], what: str) -> Callable[[bytes], S]:
+def decoding(of: type[S], what: str) -> Callable[[bytes], S]:
     decoder = msgspec.json.Decoder(of)
 
     def decode(data: bytes) -> S:
         try:
             return decoder.decode(data)
-        except _NOT_READABLE as error:
+        except NOT_READABLE as error:
             raise Unreadable(f"{what}: {error}") from error
 
     return decode
 
 
-decode_run = _decoding(RunSnapshot, "run snapshot")
-decode_worker = _decoding(WorkerRecord, "worker record")
-decode_wheel_event = _decoding(WheelEvent, "wheel history")
-decode_claim = _decoding(Claim, "idempotency claim")
-decode_log_lines = _decoding(list[LogLine], "task log")
-decode_api_key = _decoding(ApiKeyRecord, "API key record")
+decode_run = decoding(RunSnapshot, "run snapshot")
+decode_worker = decoding(WorkerRecord, "worker record")
+decode_wheel_event = decoding(WheelEvent, "wheel history")
+decode_claim = decoding(Claim, "idempotency claim")
+decode_log_lines = decoding(list[LogLine], "task log")
+decode_api_key = decoding(ApiKeyRecord, "API key record")
 
 
 def decode_job(data: bytes) -> Job:
     try:
         return check(_job_decoder.decode(data))
-    except _NOT_READABLE as error:
+    except NOT_READABLE as error:
         raise InvalidJob(str(error)) from error
 
 
@@ -68,7 +68,7 @@ def run_id_in(data: bytes) -> str | None:
     """The run id of a job that is otherwise unreadable, if it can be made out."""
     try:
         found = msgspec.json.decode(data, type=_RunIdOnly).run_id
-    except _NOT_READABLE:
+    except NOT_READABLE:
         return None
     return found if isinstance(found, str) else None
 

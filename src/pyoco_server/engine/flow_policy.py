@@ -7,14 +7,14 @@ that has them.
 import re
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
-from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from pyoco.schemas.config import PyocoConfig
 
-from pyoco_server.engine.yaml_reading import Path, YamlDocument, shown
+from pyoco_server.domain.suggestions import nearest
+from pyoco_server.domain.yaml_reading import Path, YamlDocument, shown
 
 FORBIDDEN = {
     "flows": "is not allowed: a file holds one flow; write `flow:` with `graph` and `defaults`, "
@@ -42,12 +42,6 @@ def check_policy(document: YamlDocument) -> PyocoConfig:
     for name, task in config.tasks.items():
         _check_task(document, ("tasks", name), task)
     return config
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """` (did you mean …?)`, when there is something near."""
-    found = get_close_matches(word, list(known), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def _check_task(document: YamlDocument, path: Path, task: Any) -> None:

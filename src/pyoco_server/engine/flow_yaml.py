@@ -8,10 +8,11 @@ from msgspec import Struct
 from pyoco.core.models import Flow
 from pyoco.schemas.config import PyocoConfig
 
-from pyoco_server.engine.flow_policy import check_policy, nearest
+from pyoco_server.domain.suggestions import nearest
+from pyoco_server.domain.yaml_reading import decode, read_yaml
+from pyoco_server.engine.flow_policy import check_policy
 from pyoco_server.engine.graph_grammar import build_flow, check_graph
 from pyoco_server.engine.task_loading import load_tasks
-from pyoco_server.engine.yaml_reading import decode, read_yaml
 from pyoco_server.errors import ExecutionFailed, WorkflowTooLarge
 
 

@@ -17,9 +17,9 @@ from typing import NamedTuple, Never
 
 from msgspec import Struct, field
 
+from pyoco_server.domain.suggestions import nearest
+from pyoco_server.domain.yaml_reading import place_in, shown
 from pyoco_server.engine import graph_expressions
-from pyoco_server.engine.flow_policy import nearest
-from pyoco_server.engine.yaml_reading import place_in, shown
 from pyoco_server.errors import InvalidRequest
 
 MAX_DEPTH = 50

@@ -18,8 +18,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Never
 
+from pyoco_server.domain.yaml_reading import shown
 from pyoco_server.engine import graph_expressions
-from pyoco_server.engine.yaml_reading import shown
 from pyoco_server.errors import InvalidRequest
 
 MAX_DEPTH = 50

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
+from pyoco_server.domain.json_values import MAX_INT
+
 MAX_REPR = 1_000
 MAX_DEPTH = 50
-MAX_INT = 2**63 - 1
-"""Larger integers are valid JSON, but few readers keep them exact."""
 
 
 def json_safe(value: Any) -> Any:

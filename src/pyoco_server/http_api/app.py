@@ -10,9 +10,10 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import error_table, shapes
 from pyoco_server.http_api.auth import ApiKeyMiddleware
+from pyoco_server.http_api.browsers import BrowserRules
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
-from pyoco_server.http_api.routes import health, pages, runs, wheels, workers
+from pyoco_server.http_api.routes import executions, graphs, health, pages, runs, wheels, workers
 from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
 
@@ -47,6 +48,7 @@ def create_app(
     app = _App(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
+    app.add_middleware(BrowserRules, config=settings)
     app.add_middleware(MeasureRequests, metrics=metrics)
     app.include_router(health.router)
     app.router.routes.extend(runs.hot_routes)
@@ -55,5 +57,7 @@ def create_app(
     app.include_router(workers.router)
     app.include_router(metrics_route.router)
     app.include_router(wheels.router)
+    app.include_router(graphs.router)
+    app.include_router(executions.router)
     app.router.routes.extend(pages.routes())
     return app

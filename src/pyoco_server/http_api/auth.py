@@ -64,7 +64,7 @@ class ApiKeyMiddleware:
         await self._app(scope, receive, send)
 
     async def _caller(self, request: Request, presented: list[bytes]) -> Caller:
-        if not is_protected(_route_path(request.scope)):
+        if not is_protected(route_path(request.scope)):
             return NOBODY
         if len(presented) > 1:
             raise InvalidApiKey  # whoever stands in front of us may have checked the other one
@@ -76,7 +76,7 @@ def is_protected(path: str) -> bool:
     return any(path == prefix or path.startswith(f"{prefix}/") for prefix in PROTECTED)
 
 
-def _route_path(scope: Scope) -> str:
+def route_path(scope: Scope) -> str:
     """The path as the router sees it: without the prefix under which a proxy mounts the gateway."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")

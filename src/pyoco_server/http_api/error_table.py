@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from pyoco_server.domain.wire import Unreadable
-from pyoco_server.errors import ErrorEntry, InvalidRequest, NatsUnavailable, PyocoServerError
+from pyoco_server.errors import CommandRejected, ErrorEntry, InvalidRequest, NatsUnavailable, PyocoServerError
 from pyoco_server.logs import get_logger
 
 log = get_logger(__name__)
@@ -18,15 +18,18 @@ RETRY_AFTER_SEC = "1"
 
 
 def install(app: FastAPI) -> None:
-    app.add_exception_handler(PyocoServerError, _answer_error)
+    app.add_exception_handler(PyocoServerError, answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(Unreadable, _answer_unreadable)
 
 
-async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PyocoServerError)  # noqa: S101 - what the handler is registered for
     _say(request, error, error.status, error.entry)
-    return _body(request, error.status, error.entry, error.detail)
+    answer = error_body(request, error.entry, error.detail)
+    if isinstance(error, CommandRejected):
+        answer["code"] = error.code
+    return _respond(error.status, answer)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> JSONResponse:
@@ -47,8 +50,12 @@ async def _answer_unreadable(request: Request, error: Exception) -> JSONResponse
 
 
 def _body(request: Request, status: HTTPStatus, entry: ErrorEntry, detail: Any) -> JSONResponse:
+    return _respond(status, error_body(request, entry, detail))
+
+
+def _respond(status: HTTPStatus, answer: dict[str, Any]) -> JSONResponse:
     headers = {"Retry-After": RETRY_AFTER_SEC} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-    return JSONResponse(error_body(request, entry, detail), status_code=status, headers=headers)
+    return JSONResponse(answer, status_code=status, headers=headers)
 
 
 def error_body(request: Request, entry: ErrorEntry, detail: Any) -> dict[str, Any]:

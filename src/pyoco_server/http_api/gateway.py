@@ -2,19 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 
 from fastapi import Request
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.http_api.auth import AskWho, authentication
+from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
+from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.follow_runs import FollowRuns
 from pyoco_server.usecases.follow_workers import FollowWorkers
 from pyoco_server.usecases.keep_cancels import KeepCancels
@@ -22,9 +26,10 @@ from pyoco_server.usecases.list_runs import ListRuns
 from pyoco_server.usecases.list_workers import HideWorker, ListWorkers
 from pyoco_server.usecases.manage_wheels import ManageWheels
 from pyoco_server.usecases.own_writes import OwnWrites
-from pyoco_server.usecases.ports import GatewayBackend
+from pyoco_server.usecases.ports import Change
 from pyoco_server.usecases.read_logs import ReadLogs
 from pyoco_server.usecases.read_run import ReadRun
+from pyoco_server.usecases.server_backend import ServerBackend
 from pyoco_server.usecases.submit_batch import SubmitBatch
 from pyoco_server.usecases.submit_once import SubmitOnce
 from pyoco_server.usecases.submit_run import SubmitRun
@@ -36,7 +41,7 @@ from pyoco_server.wiring import new_run_id
 
 log = get_logger(__name__)
 
-OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
+OpenBackend = Callable[[], AbstractAsyncContextManager[ServerBackend]]
 
 START_PATIENCE_SEC = 5.0
 """How long a start waits for NATS; after that the gateway answers 503 until NATS is there."""
@@ -47,15 +52,18 @@ class UseCases:
     """Everything a route can call, made once per connection."""
 
     def __init__(
-        self, backend: GatewayBackend, config: NatsBackendConfig, hub: WatchHub, metrics: Metrics
+        self,
+        backend: ServerBackend,
+        config: NatsBackendConfig,
+        hub: WatchHub,
+        execution_hub: ExecutionHub,
+        metrics: Metrics,
     ) -> None:
         clock, timeout = time.time, config.worker_disconnect_timeout_sec
         self.index = backend.run_index
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
         self.keep_cancels = KeepCancels(backend.runs, clock)
-        self.follow_runs = FollowRuns(
-            backend.run_feed, backend.run_index, hub, clock, metrics, self.keep_cancels.look
-        )
+        self.follow_runs = FollowRuns(backend.run_feed, backend.run_index, hub, clock, metrics, self._look)
         self.follow_workers = FollowWorkers(backend.worker_feed)
         own_writes = OwnWrites(self.follow_runs)
         self.submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id, own_writes.wrote)
@@ -75,9 +83,30 @@ class UseCases:
         self.list_workers = ListWorkers(self.follow_workers, backend.run_index, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
 
+        self.graphs = ManageGraphs(backend.graphs, clock)
+        self.executions = ExecutionLevel(
+            backend=backend,
+            config=config,
+            graphs=self.graphs,
+            submit_run=self.submit_run,
+            cancel_run=self.cancel_run,
+            clock=clock,
+            new_id=new_run_id,
+            hub=execution_hub,
+            meter=metrics,
+        )
+
+    def _look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
+        self.keep_cancels.look(changes)
+        self.executions.orchestrate.look(changes)
+
     @property
     def is_caught_up(self) -> bool:
-        return self.follow_runs.is_caught_up and self.follow_workers.is_caught_up
+        return (
+            self.follow_runs.is_caught_up
+            and self.follow_workers.is_caught_up
+            and self.executions.is_caught_up
+        )
 
     def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What goes on beside the requests, by name."""
@@ -88,6 +117,7 @@ class UseCases:
             "sweep-runs": self.sweep_runs.run,
             "end-undeliverable": self.end_undeliverable.run,
             "follow-workers": self.follow_workers.run,
+            **self.executions.background(),
         }
 
 
@@ -96,8 +126,9 @@ class Gateway:
         self.config = config
         self.metrics = metrics
         self.hub = WatchHub(config.max_watchers)
+        self.execution_hub = ExecutionHub(config.max_watchers)
         self._open_backend = open_backend
-        self._backend: GatewayBackend | None = None
+        self._backend: ServerBackend | None = None
         self._use_cases: UseCases | None = None
         self._ask_who: AskWho | None = None
         self._opened = asyncio.Event()
@@ -154,6 +185,7 @@ class Gateway:
     def begin_stop(self) -> None:
         """Send the watchers home, so that their connections do not hold up the stop."""
         self.hub.close()
+        self.execution_hub.close()
 
     async def stop(self) -> None:
         self.begin_stop()
@@ -182,9 +214,9 @@ class Gateway:
                 log.warning("NATS is not usable yet", action="gateway.nats_failed", exc_info=error)
                 await asyncio.sleep(RETRY_SEC)
 
-    async def _serve(self, backend: GatewayBackend) -> None:
+    async def _serve(self, backend: ServerBackend) -> None:
         self._backend = backend
-        self._use_cases = UseCases(backend, self.config, self.hub, self.metrics)
+        self._use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
         work = [
             asyncio.ensure_future(self._keep(name, start))
             for name, start in self._use_cases.background().items()

@@ -14,6 +14,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.runs import RunStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -62,6 +63,34 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._rejected = Counter(
+            "pyoco_execution_commands_rejected",
+            "Commands of executions that a guard refused, by its code.",
+            ["code"],
+            registry=self.registry,
+        )
+        self._executions_ended = Counter(
+            "pyoco_executions_ended",
+            "Executions that this gateway saw to their end.",
+            ["status"],
+            registry=self.registry,
+        )
+        self._lag = Histogram(
+            "pyoco_orchestrator_lag_seconds",
+            "From the news of an execution to all that follows from it.",
+            buckets=_HTTP_SECONDS,
+            registry=self.registry,
+        )
+
+    def rejected(self, code: str) -> None:
+        self._rejected.labels(code).inc()
+
+    def execution_ended(self, status: str) -> None:
+        self._executions_ended.labels(status).inc()
+
+    def attended(self, lag_sec: float) -> None:
+        self._lag.observe(lag_sec)
+
     def started(self, queue_wait_sec: float) -> None:
         self._queue_waits.observe(queue_wait_sec)
 
@@ -76,18 +105,31 @@ class Metrics:
         known = method if method in _METHODS else "other"
         self._http.labels(known, route, f"{status // 100}xx").observe(seconds)
 
-    def text(self, runs: dict[RunStatus, int], workers_alive: int, dead_letters: int) -> bytes:
+    def text(
+        self,
+        runs: dict[RunStatus, int],
+        workers_alive: int,
+        dead_letters: int,
+        executions: dict[ExecutionStatus, int],
+    ) -> bytes:
         """Everything, with the three figures of the contract in front."""
-        contract = CollectorRegistry()
-        contract.register(_Now(runs, workers_alive, dead_letters))
-        return generate_latest(contract) + generate_latest(self.registry)
+        now = CollectorRegistry()
+        now.register(_Now(runs, workers_alive, dead_letters, executions))
+        return generate_latest(now) + generate_latest(self.registry)
 
 
 class _Now:
     """Names of the contract end in _total although they go up and down, so they are told as gauges."""
 
-    def __init__(self, runs: dict[RunStatus, int], workers_alive: int, dead_letters: int) -> None:
+    def __init__(
+        self,
+        runs: dict[RunStatus, int],
+        workers_alive: int,
+        dead_letters: int,
+        executions: dict[ExecutionStatus, int],
+    ) -> None:
         self._runs = runs
+        self._executions = executions
         self._workers_alive = workers_alive
         self._dead_letters = dead_letters
 
@@ -98,6 +140,10 @@ class _Now:
         yield runs
         yield GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are alive.", self._workers_alive)
         yield GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters that are kept.", self._dead_letters)
+        executions = GaugeMetricFamily("pyoco_executions", "Executions, by status.", labels=["status"])
+        for state, number in self._executions.items():
+            executions.add_metric([state.value], number)
+        yield executions
 
 
 class MeasureRequests:

@@ -15,6 +15,8 @@ from pyoco_server.usecases.watch_runs import ListChange
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies must pass events on as they come."""
+_LINE_SEPARATORS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""Where JSON leaves a line whole and some clients end it: what a flow is called could else begin an event."""
 
 
 class EventStream(StreamingResponse):
@@ -45,12 +47,12 @@ async def _texts(
 ) -> AsyncGenerator[bytes, None]:
     async for event in events:
         if isinstance(event, Heartbeat):
-            yield _event("heartbeat", {"run_id": run_id, "ts": event.at})
+            yield sse_event("heartbeat", {"run_id": run_id, "ts": event.at})
         elif isinstance(event, list):
-            yield _event("log", {"run_id": run_id, "lines": event, "ts": clock()})
+            yield sse_event("log", {"run_id": run_id, "lines": event, "ts": clock()})
         else:
             data = {"run_id": run_id, "snapshot": snapshot_view(event.value, include), "ts": clock()}
-            yield _event("snapshot", data, str(event.revision))
+            yield sse_event("snapshot", data, str(event.revision))
 
 
 @asynccontextmanager
@@ -63,8 +65,11 @@ async def list_events(
 
 async def _list_texts(changes: AsyncIterator[ListChange]) -> AsyncGenerator[bytes, None]:
     async for change in changes:
-        yield _event("runs", change)
+        yield sse_event("runs", change)
 
 
-def _event(name: str, data: object, event_id: str | None = None) -> bytes:
-    return format_sse_event(data_str=msgspec.json.encode(data).decode(), event=name, id=event_id)
+def sse_event(name: str, data: object, event_id: str | None = None) -> bytes:
+    text = msgspec.json.encode(data).decode()
+    for separator, escape in _LINE_SEPARATORS.items():
+        text = text.replace(separator, escape)
+    return format_sse_event(data_str=text, event=name, id=event_id)

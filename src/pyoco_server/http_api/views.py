@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from fastapi import Response
 
+from pyoco_server.domain.execution.state import Execution
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.usecases.list_runs import RunPage
 from pyoco_server.usecases.read_run import RunView
@@ -27,8 +28,20 @@ def json_array(items: Sequence[bytes | RunSnapshot]) -> Response:
 
 
 def page_view(page: RunPage) -> Response:
-    cursor = msgspec.json.encode(page.next_cursor)
-    return _json(b'{"items":' + _array(page.items) + b',"next_cursor":' + cursor + b"}")
+    return items_view(page.items, page.next_cursor)
+
+
+def items_view(items: Sequence[bytes | RunSnapshot], next_cursor: str | None) -> Response:
+    """A page of things that are JSON already."""
+    return _json(b'{"items":' + _array(items) + b',"next_cursor":' + msgspec.json.encode(next_cursor) + b"}")
+
+
+def execution_view(state: Execution) -> dict[str, Any]:
+    """All fields, also those that say nothing yet: the stored form leaves them out."""
+    fields = msgspec.structs.asdict(state)
+    fields["phase"] = state.phase
+    fields["nodes"] = {node_id: msgspec.structs.asdict(node) for node_id, node in state.nodes.items()}
+    return fields
 
 
 def _array(items: Sequence[bytes | RunSnapshot]) -> bytes:

@@ -116,6 +116,28 @@ class Wheel(TypedDict):
     tags: list[str]
 
 
+class _GraphVersion(TypedDict):
+    graph_id: str
+    version: int
+    sha256: str
+    registered_at: float
+    registered_by: str
+    tenant_id: str | None
+
+
+class GraphSummary(_GraphVersion):
+    nodes: int
+
+
+class Graph(_GraphVersion):
+    definition: dict[str, Any]
+
+
+class GraphPage(TypedDict):
+    items: list[GraphSummary]
+    next_cursor: str | None
+
+
 class Worker(TypedDict):
     worker_id: str
     instance_id: str

@@ -1,7 +1,9 @@
 """`PyocoHttpClient`."""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -10,6 +12,9 @@ import httpx2
 
 from pyoco_server.errors import CancelTimedOut, GatewayUnreachable
 from pyoco_server.http_client.answers import (
+    Graph,
+    GraphPage,
+    GraphSummary,
     LogLine,
     Run,
     RunEvent,
@@ -21,6 +26,7 @@ from pyoco_server.http_client.answers import (
     Worker,
     is_terminal,
 )
+from pyoco_server.http_client.execution_calls import ExecutionCalls
 from pyoco_server.http_client.retrying import send_again_if_safe
 
 WATCH_SILENCE_SEC = 10.0
@@ -46,6 +52,7 @@ class PyocoHttpClient:
         headers = {api_key_header: api_key} if api_key else {}
         self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout)
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
+        self.executions = ExecutionCalls(self._call, self._event_stream, _pause)
 
     def submit_run(
         self,
@@ -171,7 +178,7 @@ class PyocoHttpClient:
                     if is_terminal(event):
                         return
             except httpx2.TransportError:
-                time.sleep(RECONNECT_PAUSE_SEC)
+                _pause()
             else:
                 if self._has_ended(run_id):
                     return
@@ -266,6 +273,34 @@ class PyocoHttpClient:
         deleted: dict[str, Any] = self._call("DELETE", _wheel(name), is_safe=False)
         return deleted
 
+    def put_graph(
+        self,
+        graph_id: str,
+        definition: str | bytes | Path | dict[str, Any],
+        *,
+        content_type: str | None = None,
+    ) -> GraphSummary:
+        """Register a graph: a definition, its text, or the path of a file.
+
+        Texts are YAML unless `content_type` says `application/json`, files unless they are called `*.json`.
+        A definition that is registered already keeps its version.
+        """
+        content, written_as = _graph_content(definition)
+        summary: GraphSummary = self._call(
+            "PUT", _graph(graph_id), content=content, headers={"Content-Type": content_type or written_as}
+        )
+        return summary
+
+    def get_graph(self, graph_id: str, version: int | None = None) -> Graph:
+        """The newest version, or the one that is named."""
+        graph: Graph = self._call("GET", _graph(graph_id), params=_given({"version": version}))
+        return graph
+
+    def list_graphs(self, cursor: str | None = None, limit: int | None = None) -> GraphPage:
+        """A page of the newest versions. `next_cursor` leads to the next one."""
+        page: GraphPage = self._call("GET", "/graphs", params=_given({"cursor": cursor, "limit": limit}))
+        return page
+
     def close(self) -> None:
         self._http.close()
 
@@ -294,6 +329,9 @@ class PyocoHttpClient:
                 told: Any = {"event": event.event, "id": event.id, **data}
                 yield told
 
+    def _event_stream(self, path: str, headers: dict[str, str]) -> AbstractContextManager[httpx2.Response]:
+        return self._http.stream("GET", path, headers=headers, timeout=self._watch_timeout)
+
     def _has_ended(self, run_id: str) -> bool:
         return is_terminal({"snapshot": self.get_run(run_id)})
 
@@ -313,6 +351,10 @@ class PyocoHttpClient:
         return response
 
 
+def _pause() -> None:
+    time.sleep(RECONNECT_PAUSE_SEC)
+
+
 def _run(run_id: str, rest: str = "") -> str:
     """Whatever is given as an id stays one segment of the path."""
     return f"/runs/{quote(run_id, safe='')}{rest}"
@@ -320,6 +362,20 @@ def _run(run_id: str, rest: str = "") -> str:
 
 def _wheel(name: str) -> str:
     return f"/wheels/{quote(name, safe='')}"
+
+
+def _graph(graph_id: str) -> str:
+    return f"/graphs/{quote(graph_id, safe='')}"
+
+
+def _graph_content(definition: str | bytes | Path | dict[str, Any]) -> tuple[str | bytes, str]:
+    """What is sent, and what it is."""
+    if isinstance(definition, dict):
+        return json.dumps(definition), "application/json"
+    if isinstance(definition, Path):
+        is_json = definition.suffix.lower() == ".json"
+        return definition.read_bytes(), "application/json" if is_json else "application/yaml"
+    return definition, "application/yaml"
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

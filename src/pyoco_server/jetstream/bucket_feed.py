@@ -28,19 +28,22 @@ INACTIVE_SEC = 60.0
 RETRY_SEC = 0.5
 
 
-class BucketFeed(Generic[T]):
+class StreamFeed(Generic[T]):
+    """The messages of a stream whose subjects are a prefix and a key: to begin with, the last of each key."""
+
     def __init__(
         self,
         connection: NatsConnection,
-        bucket: str,
+        stream: str,
+        prefix: str,
         decode: Callable[[bytes], T],
         restore: Callable[[], Awaitable[object]],
     ) -> None:
-        """`restore` makes the bucket again, for when somebody deleted it under us."""
+        """`restore` makes the stream again, for when somebody deleted it under us."""
         self._connection = connection
         self._restore = restore
-        self._stream = f"KV_{bucket}"
-        self._prefix = f"$KV.{bucket}."
+        self._stream = stream
+        self._prefix = f"{prefix}."
         self._decode = decode
         self._max_age = 0.0
 
@@ -129,6 +132,17 @@ class BucketFeed(Generic[T]):
             )
             return Change(key, Revision(revision), None, None)
         return Change(key, Revision(revision), value, _expiry(headers.get("Nats-TTL"), self._max_age, at))
+
+
+class BucketFeed(StreamFeed[T]):
+    def __init__(
+        self,
+        connection: NatsConnection,
+        bucket: str,
+        decode: Callable[[bytes], T],
+        restore: Callable[[], Awaitable[object]],
+    ) -> None:
+        super().__init__(connection, f"KV_{bucket}", f"$KV.{bucket}", decode, restore)
 
 
 class _Reading(Generic[T]):

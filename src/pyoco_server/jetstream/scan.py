@@ -1,7 +1,7 @@
 """Read a stream from its first to its last message without a consumer, a thousand messages a request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 from nats.aio.msg import Msg
@@ -13,9 +13,9 @@ BATCH = 1000
 
 
 async def scan(
-    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH
-) -> AsyncIterator[Msg]:
-    """The messages stored now under `subjects`. The stream must allow direct gets.
+    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH, start: int = 1
+) -> AsyncGenerator[Msg, None]:
+    """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
 
     At most `batch` messages are in memory at once.
     """
@@ -23,10 +23,11 @@ async def scan(
     inbox = connection.new_inbox()
     subscription = await connection.subscribe(inbox, arrived.put)
     try:
-        start = 1
         while True:
             body = {"seq": start, "batch": batch, "next_by_subj": subjects}
-            await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
+            await connection.publish(
+                connection.api_subject(f"DIRECT.GET.{stream}"), msgspec.json.encode(body), reply=inbox
+            )
             count = 0
             async for message in _batch(arrived):
                 count += 1

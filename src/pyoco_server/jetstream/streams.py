@@ -56,6 +56,18 @@ def limits_stream(
     return StreamSpec(name=name, purpose=purpose, config=config, must_match={"subjects": config["subjects"]})
 
 
+def kept_stream(name: str, purpose: str, subject_prefix: str) -> StreamSpec:
+    """A log that forgets nothing."""
+    config = {
+        "subjects": [f"{subject_prefix}.>"],
+        "retention": "limits",
+        "discard": "new",
+        "storage": "file",
+        "allow_direct": True,
+    }
+    return StreamSpec(name=name, purpose=purpose, config=config, must_match={"subjects": config["subjects"]})
+
+
 def max_deliveries_subject(stream: str) -> str:
     """Where the server tells that it has given up on a message of `stream`, without the consumer's name."""
     return f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}"

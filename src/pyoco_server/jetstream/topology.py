@@ -1,5 +1,6 @@
 """Everything that must exist in JetStream before the product works: one list."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
@@ -7,6 +8,7 @@ from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.streams import (
     StreamSpec,
     ensure_stream,
+    kept_stream,
     kv_bucket,
     limits_stream,
     max_deliveries_subject,
@@ -18,7 +20,8 @@ ADVISORIES_MAX_AGE_SEC = 604_800.0
 """So long no gateway may be up before a job that was delivered too often is only found by the sweep."""
 
 
-def resources(config: NatsBackendConfig) -> list[StreamSpec]:
+def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
+    """What a worker cannot do without."""
     return [
         work_stream(config.work_stream, config.work_subject_prefix),
         limits_stream(
@@ -28,14 +31,6 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_age_sec=config.dlq_max_age_sec,
             max_msgs=config.dlq_max_msgs,
             max_bytes=config.dlq_max_bytes,
-        ),
-        limits_stream(
-            config.advisories_stream,
-            "advisory",
-            max_deliveries_subject(config.work_stream),
-            max_age_sec=ADVISORIES_MAX_AGE_SEC,
-            max_msgs=-1,
-            max_bytes=-1,
         ),
         limits_stream(
             config.logs_stream,
@@ -48,18 +43,34 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.runs_kv_bucket, "run snapshot"),
         # No TTL: a worker that fell silent is shown as disconnected, it does not vanish.
         kv_bucket(config.workers_kv_bucket, "worker registry"),
+    ]
+
+
+def resources(config: NatsBackendConfig) -> list[StreamSpec]:
+    return [
+        *worker_resources(config),
+        limits_stream(
+            config.advisories_stream,
+            "advisory",
+            max_deliveries_subject(config.work_stream),
+            max_age_sec=ADVISORIES_MAX_AGE_SEC,
+            max_msgs=-1,
+            max_bytes=-1,
+        ),
         kv_bucket(config.idempotency_kv_bucket, "idempotency key", ttl_sec=config.idempotency_ttl_sec),
         kv_bucket(config.auth_kv_bucket, "API key"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
         object_store(config.wheel_object_store_bucket, "wheel"),
+        kept_stream(config.executions_stream, "execution log", config.executions_subject_prefix),
+        kv_bucket(config.executions_kv_bucket, "execution state"),
+        kv_bucket(config.leases_kv_bucket, "lease"),
+        kv_bucket(config.graphs_kv_bucket, "graph"),
     ]
 
 
 async def ensure_resources(
-    connection: NatsConnection, config: NatsBackendConfig
+    connection: NatsConnection, config: NatsBackendConfig, specs: Sequence[StreamSpec] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Create what is missing, keep what is there. Answers with the configuration in force, by stream name."""
-    return {
-        spec.name: await ensure_stream(connection, spec, config.jetstream_replicas)
-        for spec in resources(config)
-    }
+    wanted = resources(config) if specs is None else specs
+    return {spec.name: await ensure_stream(connection, spec, config.jetstream_replicas) for spec in wanted}

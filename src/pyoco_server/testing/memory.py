@@ -8,97 +8,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKeyRecord, record_key
 from pyoco_server.domain.compaction import fit
 from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.execution.codec import decode_record, encode_record
+from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
+from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
-from pyoco_server.usecases.ports import (
-    Change,
-    FeedBatch,
-    FeedPosition,
-    QueuedMessage,
-    Revision,
-    Versioned,
-    WrongRevision,
-)
-
-T = TypeVar("T")
-
-
-class MemoryStore(Generic[T]):
-    """Values are kept as bytes: what JSON would lose is lost here too."""
-
-    def __init__(self, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
-        self._encode = encode
-        self._decode = decode
-        self._values: dict[str, tuple[bytes, Revision]] = {}
-        self._sequence = 0
-        self._history: list[tuple[str, bytes | None, Revision]] = []
-        self._written = asyncio.Event()
-
-    async def create(self, key: str, value: T) -> Revision:
-        if key in self._values:
-            raise WrongRevision(key)
-        return self._put(key, value)
-
-    async def get(self, key: str) -> Versioned[T] | None:
-        found = self._values.get(key)
-        return None if found is None else Versioned(self._decode(found[0]), found[1])
-
-    async def update(self, key: str, value: T, expected: Revision) -> Revision:
-        self._expect(key, expected)
-        return self._put(key, value)
-
-    async def remove(self, key: str, expected: Revision | None) -> None:
-        if expected is not None:
-            self._expect(key, expected)
-        self._values.pop(key, None)
-        self._sequence += 1
-        self._remember(key, None)
-
-    def _expect(self, key: str, expected: Revision) -> None:
-        found = self._values.get(key)
-        if found is None or found[1] != expected:
-            raise WrongRevision(key)
-
-    def _put(self, key: str, value: T) -> Revision:
-        self._sequence += 1
-        data = self._encode(value)
-        self._values[key] = (data, Revision(self._sequence))
-        self._remember(key, data)
-        return Revision(self._sequence)
-
-    def _remember(self, key: str, data: bytes | None) -> None:
-        self._history.append((key, data, Revision(self._sequence)))
-        self._written.set()
-
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
-        """The feed of this store."""
-        seen = 0 if position is None else position.last_revision
-        yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self._history)
-        while True:
-            news = [entry for entry in self._history if entry[2] > seen]
-            if not news:  # nothing is awaited in between, so that no other follower clears what is news here
-                self._written.clear()
-                await self._written.wait()
-                continue
-            seen = news[-1][2]
-            yield FeedBatch(
-                [self._change(*entry) for entry in news], FeedPosition("memory", seen), False, True
-            )
-
-    def _change(self, key: str, data: bytes | None, revision: Revision) -> Change[T]:
-        return Change(key, revision, None if data is None else self._decode(data), None)
+from pyoco_server.testing.memory_executions import MemoryExecutionLog
+from pyoco_server.testing.memory_graphs import MemoryGraphs
+from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.usecases.lease import LeaseRecord, decode_lease
+from pyoco_server.usecases.ports import QueuedMessage, Revision
 
 
 class MemoryApiKeys(MemoryStore[ApiKeyRecord]):
@@ -415,7 +346,18 @@ class MemoryGatewayBackend(MemoryBackend):
     claims: MemoryStore[Claim]
     wheels: MemoryWheels
     wheel_history: MemoryWheelHistory = field(default_factory=MemoryWheelHistory)
+    graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
     run_index: SqliteRunIndex
+    execution_index: SqliteExecutionIndex
+    execution_log: MemoryExecutionLog = field(default_factory=MemoryExecutionLog)
+    execution_cache: MemoryStore[ExecutionRecord] = field(
+        default_factory=lambda: MemoryStore(encode_record, decode_record)
+    )
+    leases: MemoryStore[LeaseRecord] = field(default_factory=lambda: MemoryStore(wire.encode, decode_lease))
+
+    @property
+    def execution_feed(self) -> MemoryExecutionLog:
+        return self.execution_log
 
     @property
     def run_feed(self) -> MemoryStore[RunSnapshot]:
@@ -453,14 +395,17 @@ async def open_memory_gateway_backend(
 ) -> AsyncIterator[MemoryGatewayBackend]:
     """What a gateway needs: `create_app(open_backend=open_memory_gateway_backend)`."""
     settings = config or NatsBackendConfig()
-    index = SqliteRunIndex(None, tenants=settings.http_auth_mode != "none")
+    tenants = settings.http_auth_mode != "none"
+    index, executions = SqliteRunIndex(None, tenants=tenants), SqliteExecutionIndex(tenants=tenants)
     yield MemoryGatewayBackend(
         **_parts(settings),
         run_index=index,
+        execution_index=executions,
         claims=MemoryStore(wire.encode, wire.decode_claim),
         wheels=MemoryWheels(settings.wheel_object_store_bucket),
     )
     index.close()
+    executions.close()
 
 
 def _now() -> float:

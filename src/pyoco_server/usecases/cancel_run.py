@@ -28,13 +28,21 @@ class CancelRun:
         current = await self._runs.get(run_id) if is_run_id(run_id) else None
         if current is None or not may_see(caller, current.value):
             raise RunNotFound
-        change = RequestCancel(requested_by=caller.name, reason=reason)
+        return await self._ask(run_id, current, RequestCancel(requested_by=caller.name, reason=reason))
+
+    async def of_system(self, run_id: str, requested_by: str, reason: str) -> None:
+        """A cancel by a part of the server. A run that is not there needs none."""
+        current = await self._runs.get(run_id)
+        if current is not None:
+            await self._ask(run_id, current, RequestCancel(requested_by=requested_by, reason=reason))
+
+    async def _ask(self, run_id: str, current: Versioned[RunSnapshot], change: RequestCancel) -> RunSnapshot:
         asked = await change_run(self._runs, run_id, change, self._clock, known=current)
         if asked is None or isinstance(asked, Refusal):
             raise RunNotFound
         self._own_writes.wrote(asked.revision)
         if asked.value.status is RunStatus.CANCELLING:
-            log.info("cancel accepted", action="run.cancel_requested", run_id=run_id, by=caller.name)
+            log.info("cancel accepted", action="run.cancel_requested", run_id=run_id, by=change.requested_by)
             self._keep_cancels.accepted(run_id, change)
             await self._converge(run_id, asked)
         return asked.value

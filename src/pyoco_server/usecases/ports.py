@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.dispositions import DeadLetter
+from pyoco_server.domain.execution.graph_records import GraphRecord
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
@@ -260,6 +261,14 @@ class WheelStore(Protocol):
         ...
 
 
+class GraphStore(Store[GraphRecord], Protocol):
+    """Versions of graphs by `newest_key` and `version_key`."""
+
+    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphRecord]]:
+        """The newest version of each graph of a tenant (a `tenant_token`), oldest change first."""
+        ...
+
+
 class WheelInstaller(Protocol):
     """Wheels on a worker's disk."""
 
@@ -315,17 +324,13 @@ class DeadLetters(Protocol):
         ...
 
 
-class Backend(Protocol):
-    """All of the above, opened together."""
+class WorkerBackend(Protocol):
+    """What a worker needs, opened together: all that its rights have to allow."""
 
     @property
     def runs(self) -> RunStore: ...
     @property
     def workers(self) -> WorkerStore: ...
-    @property
-    def api_keys(self) -> ApiKeyStore: ...
-    @property
-    def queue(self) -> JobQueue: ...
     @property
     def sources(self) -> JobSources: ...
     @property
@@ -338,6 +343,15 @@ class Backend(Protocol):
     def is_available(self) -> bool:
         """Whether a call now has a chance to be answered."""
         ...
+
+
+class Backend(WorkerBackend, Protocol):
+    """What those need who may hand out work."""
+
+    @property
+    def api_keys(self) -> ApiKeyStore: ...
+    @property
+    def queue(self) -> JobQueue: ...
 
 
 class GatewayBackend(Backend, Protocol):
@@ -353,6 +367,8 @@ class GatewayBackend(Backend, Protocol):
     def wheels(self) -> WheelStore: ...
     @property
     def wheel_history(self) -> WheelHistory: ...
+    @property
+    def graphs(self) -> GraphStore: ...
     @property
     def undeliverable(self) -> UndeliverableJobs: ...
     @property

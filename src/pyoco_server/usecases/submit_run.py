@@ -6,7 +6,7 @@ from pyoco_server.domain.jobs import Job, Submission, accept, pending
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import OrphanRunSuspected, PyocoServerError
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunStore, WrongRevision
+from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunStore, Versioned, WrongRevision
 
 log = get_logger(__name__)
 
@@ -49,20 +49,36 @@ class SubmitRun:
         answered. If none comes, a sweep ends the run.
         """
         snapshot = pending(job)
-        revision = await self._create(snapshot, is_repeat=is_repeat)
+        revision = await self._create(snapshot)
         if revision is not None:
             self._on_written(revision)
             await self._publish(job, revision, is_repeat=is_repeat)
         _say_accepted(snapshot)
 
-    async def _create(self, snapshot: RunSnapshot, *, is_repeat: bool) -> Revision | None:
-        """The revision that waits for its job; None when an earlier try got further than that."""
+    async def place_derived(self, job: Job) -> None:
+        """A run whose id follows from what it is of: whoever places it, it is there once."""
+        snapshot = pending(job)
+        try:
+            revision = await self._runs.create(snapshot.run_id, snapshot)
+        except WrongRevision:
+            return  # another one places it, or has; if that one dies in between, `replace_job` mends it
+        self._on_written(revision)
+        await self._queue.publish(job, revision)
+        _say_accepted(snapshot)
+
+    async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
+        """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""
+        await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
+
+    async def _create(self, snapshot: RunSnapshot) -> Revision | None:
+        """The revision that waits for its job; None when another try got further than that.
+
+        Also the first try may come second: its repeat, at another gateway, may have overtaken it.
+        """
         try:
             return await self._runs.create(snapshot.run_id, snapshot)
         except WrongRevision:
-            if not is_repeat:
-                raise
-        found = await self._runs.get(snapshot.run_id)
+            found = await self._runs.get(snapshot.run_id)
         return found.revision if found and found.value.status is RunStatus.PENDING else None
 
     async def _publish(self, job: Job, revision: Revision, *, is_repeat: bool) -> None:

@@ -7,6 +7,7 @@ from email.parser import BytesHeaderParser
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -28,6 +29,16 @@ _MAX_COMMENT = 65_535
 _SYMLINK = 0o120000
 _FILE_TYPE = 0o170000
 _DRIVE = re.compile(r"^[A-Za-z]:")
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+
+
+class WheelContent(Struct, frozen=True):
+    """What a wheel says of itself, beside its name."""
+
+    requires_python: str
+    entry_points: str
+    """The text of entry_points.txt; empty when there is none."""
+    members: frozenset[str]
 
 
 def check_wheel(name: str, file: BinaryIO, size: int) -> WheelName:
@@ -43,6 +54,25 @@ def check_wheel(name: str, file: BinaryIO, size: int) -> WheelName:
     except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, EOFError, OSError) as error:
         raise InvalidRequest(f"{name}: not a readable zip archive ({error})") from error
     return expected
+
+
+def read_content(file: BinaryIO) -> WheelContent:
+    """Of a file that was checked."""
+    with zipfile.ZipFile(file) as archive:
+        members = {member.filename: member for member in archive.infolist()}
+        metadata = next(name for name in members if _METADATA.fullmatch(name))
+        beside = f"{PurePosixPath(metadata).parent}/entry_points.txt"
+        return WheelContent(
+            str(BytesHeaderParser().parsebytes(archive.read(metadata)).get("Requires-Python", "")),
+            _text(archive, members[beside]) if beside in members else "",
+            frozenset(members),
+        )
+
+
+def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
+    if member.file_size > MAX_METADATA_BYTES:
+        raise InvalidRequest(f"the wheel's {member.filename} is too large")
+    return archive.read(member).decode(errors="replace")
 
 
 def _check_member_count(file: BinaryIO, size: int) -> None:
@@ -87,7 +117,7 @@ def _check_growth(members: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _check_metadata(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], expected: WheelName) -> None:
-    found = [m for m in members if re.fullmatch(r"[^/]+\.dist-info/METADATA", m.filename)]
+    found = [m for m in members if _METADATA.fullmatch(m.filename)]
     if len(found) != 1:
         raise InvalidRequest(f"the wheel has {len(found)} *.dist-info/METADATA files; it must have one")
     for needed in ("WHEEL", "RECORD"):

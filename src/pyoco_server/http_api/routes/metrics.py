@@ -17,10 +17,11 @@ async def metrics(request: Request) -> Response:
     """With auth on, runs are counted for the caller's tenant only."""
     gateway = gateway_of(request)
     use_cases = gateway.read_model
-    gateway.metrics.watchers.set(gateway.hub.count)
+    gateway.metrics.watchers.set(gateway.hub.count + gateway.execution_hub.count)
     text = gateway.metrics.text(
         use_cases.index.counts(caller_of(request).tenant_id),
         use_cases.list_workers.alive_count(),
         await use_cases.count_dead_letters(time.monotonic()),
+        use_cases.executions.index.counts(caller_of(request).tenant_id),
     )
     return Response(text, media_type=CONTENT_TYPE)

@@ -5,7 +5,7 @@ import time
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, Field, ValidationError
 from starlette.routing import Match, Route
 from starlette.types import Scope
@@ -60,6 +60,7 @@ Include = Annotated[
     list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
 ]
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+RunId = Annotated[str, Path(description="what submitting it answered")]
 IDEMPOTENCY_KEY_DOCS = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -71,10 +72,10 @@ UnixSeconds = Annotated[float | None, Query(allow_inf_nan=False, description="un
 
 
 class RunSubmitRequest(BaseModel):
-    flow_name: str = Field(min_length=1, max_length=200)
-    params: dict[str, Any] = Field(default_factory=dict)
-    tag: Tag | None = None
-    tags: list[Tag] | None = Field(None, max_length=32)
+    flow_name: str = Field(min_length=1, max_length=200, description="the flow to run")
+    params: dict[str, Any] = Field(default_factory=dict, description="for its tasks, up to 256 KiB")
+    tag: Tag | None = Field(None, description="run it on a worker with this tag")
+    tags: list[Tag] | None = Field(None, max_length=32, description="to find it by")
 
 
 class RunBatchRequest(BaseModel):
@@ -84,7 +85,7 @@ class RunBatchRequest(BaseModel):
 
 
 class CancelRequest(BaseModel):
-    reason: str | None = Field(None, max_length=2000)
+    reason: str | None = Field(None, max_length=2000, description="kept with the run")
 
 
 @router.post(
@@ -220,14 +221,16 @@ def _check_params(params: dict[str, Any], body_size: int) -> None:
 async def list_runs(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
-    status: RunStatus | None = None,
-    flow: str | None = None,
-    tag: str | None = None,
+    status: Annotated[RunStatus | None, Query(description="only runs in this state")] = None,
+    flow: Annotated[str | None, Query(description="only runs of this flow")] = None,
+    tag: Annotated[str | None, Query(description="only runs with this tag")] = None,
     updated_after: UnixSeconds = None,
-    cursor: str | None = None,
-    workflow_yaml_sha256: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
-    include: Annotated[list[Literal["full", "all"]], Query()] = [],  # noqa: B006 - FastAPI's form of a default
+    cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
+    workflow_yaml_sha256: Annotated[str | None, Query(description="only runs of this flow.yaml")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="runs on a page")] = DEFAULT_LIMIT,
+    include: Annotated[
+        list[Literal["full", "all"]], Query(description="either: everything that is known of each run")
+    ] = [],  # noqa: B006 - FastAPI's form of a default
 ) -> Response:
     """An array; with `updated_after`, `cursor` or `workflow_yaml_sha256` an object with `next_cursor`."""
     wanted = RunFilter(
@@ -264,7 +267,7 @@ async def watch_runs(request: Request) -> Response:
     summary="The latest state of a run",
     responses={**answers_like(shapes.of(shapes.Run)), **answers_with(RunNotFound)},
 )
-async def get_run(request: Request, run_id: str, include: Include = []) -> Response:  # noqa: B006
+async def get_run(request: Request, run_id: RunId, include: Include = []) -> Response:  # noqa: B006
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(run_view(view, include))
 
@@ -274,7 +277,7 @@ async def get_run(request: Request, run_id: str, include: Include = []) -> Respo
     summary="The tasks of a run and their records",
     responses={**answers_like(shapes.of(shapes.RunTasks)), **answers_with(RunNotFound)},
 )
-async def get_tasks(request: Request, run_id: str) -> Response:
+async def get_tasks(request: Request, run_id: RunId) -> Response:
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(tasks_view(view.snapshot))
 
@@ -286,7 +289,7 @@ async def get_tasks(request: Request, run_id: str) -> Response:
 )
 async def get_logs(
     request: Request,
-    run_id: str,
+    run_id: RunId,
     *,
     task: Annotated[str | None, Query(description="of this task only")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="the last so many lines")] = 1000,
@@ -303,12 +306,12 @@ async def get_logs(
 )
 async def watch_run(
     request: Request,
-    run_id: str,
+    run_id: RunId,
     *,
     include: Include = [],  # noqa: B006
     since: UnixSeconds = None,
-    timeout_sec: Annotated[float | None, Query(ge=1, le=600)] = None,
-    last_event_id: Annotated[str | None, Header()] = None,
+    timeout_sec: Annotated[float | None, Query(ge=1, le=600, description="end the stream then")] = None,
+    last_event_id: Annotated[str | None, Header(description="resume behind this event")] = None,
 ) -> Response:
     """`snapshot` events (id: the revision), `log` events, `heartbeat` in between; ends with the run."""
     watch = gateway_of(request).use_cases.watch_run
@@ -334,7 +337,7 @@ def _revision(text: str) -> Revision | None:
     responses={**answers_like(shapes.of(shapes.Run)), **answers_with(RunNotFound, RequestTooLarge)},
     openapi_extra=json_body_docs(CancelRequest, required=False),
 )
-async def cancel_run(request: Request, run_id: str) -> Response:
+async def cancel_run(request: Request, run_id: RunId) -> Response:
     """Answers CANCELLING, and then the run ends CANCELLED; a run that has ended is answered as it is."""
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = parse_json(body, CancelRequest) if body.strip() else CancelRequest()

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from pyoco_server.domain.wheels import Actor, Source, Wheel, WheelAction, WheelEvent, read_tags
@@ -16,6 +16,8 @@ from pyoco_server.http_api.views import iso_time, json_response
 from pyoco_server.usecases.manage_wheels import Upload
 
 router = APIRouter(tags=["wheels"], responses=EVERYWHERE)
+
+WheelName = Annotated[str, Path(description="its file name")]
 
 
 @router.get("/wheels", summary="Registered wheels", responses=answers_like(shapes.list_of(shapes.WheelFile)))
@@ -59,9 +61,11 @@ async def upload_wheel(request: Request) -> Response:
 async def wheel_history(
     request: Request,
     *,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    wheel_name: Annotated[str | None, Query(pattern=r"\.whl$", max_length=255)] = None,
-    action: WheelAction | None = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="the last so many")] = 100,
+    wheel_name: Annotated[
+        str | None, Query(pattern=r"\.whl$", max_length=255, description="only of this file name")
+    ] = None,
+    action: Annotated[WheelAction | None, Query(description="only this")] = None,
 ) -> Response:
     events = await gateway_of(request).use_cases.wheels.history(wheel_name, action, limit)
     return json_response(events)
@@ -72,7 +76,7 @@ async def wheel_history(
     summary="Download a wheel",
     responses={200: {"content": {"application/octet-stream": {}}}, **answers_with(WheelNotFound)},
 )
-async def download_wheel(request: Request, wheel_name: str) -> Response:
+async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
     wheels = gateway_of(request).use_cases.wheels
     wheel = await wheels.find(wheel_name)
     return StreamingResponse(
@@ -90,7 +94,7 @@ async def download_wheel(request: Request, wheel_name: str) -> Response:
     summary="Remove a wheel",
     responses={**answers_like(shapes.of(shapes.WheelDeleted)), **answers_with(WheelNotFound)},
 )
-async def delete_wheel(request: Request, wheel_name: str) -> Response:
+async def delete_wheel(request: Request, wheel_name: WheelName) -> Response:
     wheel = await gateway_of(request).use_cases.wheels.delete(wheel_name, _actor(request), _source(request))
     return json_response({"name": wheel.name, "deleted": True})
 

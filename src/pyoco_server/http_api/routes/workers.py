@@ -2,8 +2,8 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, StrictBool
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field, StrictBool
 
 from pyoco_server.domain.workers import WorkerRecord, WorkerState
 from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
@@ -26,17 +26,19 @@ MAX_BODY_BYTES = 4096
 
 
 class PatchWorkerRequest(BaseModel):
-    hidden: StrictBool
+    hidden: StrictBool = Field(description="whether lists leave it out")
 
 
 @router.get("/workers", summary="The fleet", responses=answers_like(shapes.list_of(WorkerRecord)))
 async def list_workers(
     request: Request,
     *,
-    scope: Literal["active", "all"] = "active",
-    state: WorkerState | None = None,
-    include_hidden: bool = False,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    scope: Annotated[
+        Literal["active", "all"], Query(description="those that are alive, or those that were, too")
+    ] = "active",
+    state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
+    include_hidden: Annotated[bool, Query(description="hidden ones, too")] = False,
+    limit: Annotated[int, Query(ge=1, le=500, description="at most so many")] = 100,
 ) -> Response:
     wanted = WorkerFilter(
         active_only=scope == "active", state=state, include_hidden=include_hidden, limit=limit
@@ -53,7 +55,9 @@ async def list_workers(
     },
     openapi_extra=json_body_docs(PatchWorkerRequest),
 )
-async def patch_worker(request: Request, worker_id: str) -> Response:
+async def patch_worker(
+    request: Request, worker_id: Annotated[str, Path(description="its --worker-id")]
+) -> Response:
     wanted = parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
     record = await gateway_of(request).use_cases.hide_worker(worker_id, hidden=wanted.hidden)
     return json_response(

@@ -1,4 +1,4 @@
-"""YAML as a flow.yaml may use it: the values of JSON, each written once, each with a place in the file.
+"""YAML as users' files may use it: the values of JSON, each written once, each with a place in the file.
 
 A file comes from whoever may submit runs. So it is read as a stream of events that are counted before
 anything is built from them, and what YAML can do beyond JSON is refused instead of interpreted.
@@ -12,12 +12,10 @@ from typing import Any, Never
 import yaml
 from msgspec import Struct
 
-from pyoco_server.engine.values import MAX_INT
+from pyoco_server.domain.json_values import MAX_INT
 from pyoco_server.errors import InvalidRequest
 
 MAX_DEPTH = 50
-MAX_NODES = 5_000
-"""Keys and values together: more than a flow needs, and read in some 20 ms."""
 MAX_ALIASES = 10
 MARKED_DEPTH = 3
 """Places are kept for keys down to `tasks.<name>.<key>`: deeper ones are the user's own data."""
@@ -38,7 +36,22 @@ class Mark(Struct, frozen=True):
         return f"line {self.line}, column {self.column}"
 
 
+class YamlKind(Struct, frozen=True, kw_only=True):
+    """What is read, and how much of it."""
+
+    name: str
+    max_nodes: int
+    """Keys and values together."""
+    text_keys: frozenset[str] = frozenset()
+    """Keys that are texts, although YAML 1.1 takes them for booleans: `on`."""
+
+
+FLOW_YAML = YamlKind(name="flow.yaml", max_nodes=5_000)
+"""More than a flow needs, and read in some 20 ms."""
+
+
 class YamlDocument(Struct, frozen=True):
+    kind: YamlKind
     value: Any
     marks: dict[Path, Mark]
 
@@ -46,35 +59,44 @@ class YamlDocument(Struct, frozen=True):
         """Refuse what stands at `path`, or what is missing there."""
         place = ".".join(path)
         mark = next((self.marks[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.marks), None)
-        raise InvalidRequest(f"flow.yaml, {mark or 'top level'}: {place}{' ' if place else ''}{problem}")
+        raise InvalidRequest(
+            f"{self.kind.name}, {mark or 'top level'}: {place}{' ' if place else ''}{problem}"
+        )
 
 
-def decode(data: bytes) -> str:
+class _Refused(Exception):
+    def __init__(self, mark: Mark, problem: str) -> None:
+        super().__init__(f"{mark}: {problem}")
+
+
+def decode(data: bytes, kind: YamlKind = FLOW_YAML) -> str:
     """The text of a file. UTF-8 only, so that its bytes, its hash and its text are one thing."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidRequest("flow.yaml, line 1, column 1: this is UTF-16; save the file as UTF-8")
+        raise InvalidRequest(f"{kind.name}, line 1, column 1: this is UTF-16; save the file as UTF-8")
     if b"\x00" in data:
-        raise InvalidRequest(
-            f"flow.yaml, {_mark_in_bytes(data, data.index(0))}: a NUL byte; save the file as UTF-8"
-        )
+        mark = _mark_in_bytes(data, data.index(0))
+        raise InvalidRequest(f"{kind.name}, {mark}: a NUL byte; save the file as UTF-8")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"flow.yaml, {_mark_in_bytes(data, error.start)}: this is not UTF-8") from error
+        mark = _mark_in_bytes(data, error.start)
+        raise InvalidRequest(f"{kind.name}, {mark}: this is not UTF-8") from error
 
 
-def read_yaml(text: str) -> YamlDocument:
+def read_yaml(text: str, kind: YamlKind = FLOW_YAML) -> YamlDocument:
     """Raises InvalidRequest with line and column for anything that is not one JSON-like document."""
-    _check_characters(text)
-    reader = _Reader(text)
     try:
-        return YamlDocument(reader.document(), reader.marks)
+        _check_characters(text)
+        reader = _Reader(text, kind)
+        return YamlDocument(kind, reader.document(), reader.marks)
+    except _Refused as refused:
+        raise InvalidRequest(f"{kind.name}, {refused}") from refused
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "this is not YAML"
-        raise InvalidRequest(f"flow.yaml, {_mark(where)}: {problem}") from error
+        raise InvalidRequest(f"{kind.name}, {_mark(where)}: {problem}") from error
     except yaml.YAMLError as error:
-        raise InvalidRequest(f"flow.yaml: {error}") from error
+        raise InvalidRequest(f"{kind.name}: {error}") from error
 
 
 def shown(value: str) -> str:
@@ -88,19 +110,18 @@ def place_in(text: str, index: int) -> Mark:
 
 def _check_characters(text: str) -> None:
     if text.startswith("\ufeff"):
-        raise InvalidRequest(
-            "flow.yaml, line 1, column 1: a byte order mark; save the file as UTF-8 without BOM"
-        )
+        raise _Refused(Mark(1, 1), "a byte order mark; save the file as UTF-8 without BOM")
     if found := _UNPRINTABLE.search(text):
         mark, number = place_in(text, found.start()), ord(found.group())
-        raise InvalidRequest(f"flow.yaml, {mark}: the character U+{number:04X} is not allowed")
+        raise _Refused(mark, f"the character U+{number:04X} is not allowed")
 
 
 class _Reader:
     """One pass over the events of a text; the limits hold before a node is built."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, kind: YamlKind) -> None:
         self.marks: dict[Path, Mark] = {}
+        self._kind = kind
         self._events = yaml.parse(text, Loader=_LOADER)
         self._nodes = 0
         self._aliases = 0
@@ -115,7 +136,7 @@ class _Reader:
         self._next()  # the document's end
         after = self._next()
         if not isinstance(after, yaml.StreamEndEvent):
-            _refuse(after, "a second document starts here; a flow.yaml has one")
+            _refuse(after, "a second document starts here; there can be one only")
         return value
 
     def _next(self) -> Any:
@@ -143,7 +164,7 @@ class _Reader:
         mapping: dict[str, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             self._count(event, 1)
-            key = _key(event)
+            key = _key(event, self._kind.text_keys)
             if key in mapping:
                 _refuse(event, f"the key {shown(key)} is there twice")
             place = (*path, key)
@@ -174,18 +195,18 @@ class _Reader:
 
     def _count(self, event: Any, nodes: int) -> None:
         self._nodes += nodes
-        if self._nodes > MAX_NODES:
-            _refuse(event, f"more than {MAX_NODES:,} keys and values")
+        if self._nodes > self._kind.max_nodes:
+            _refuse(event, f"more than {self._kind.max_nodes:,} keys and values")
 
 
-def _key(event: Any) -> str:
+def _key(event: Any, text_keys: frozenset[str]) -> str:
     if not isinstance(event, yaml.ScalarEvent):
         _refuse(event, "a key must be a plain text, not a list, an object or an alias")
     _refuse_tag(event)
     kind = _kind(event)
     if kind == "merge":
         _refuse(event, "merge keys (<<) are not allowed; write the keys out")
-    if kind != "str":
+    if kind != "str" and event.value not in text_keys:
         _refuse(event, f"the key {shown(event.value)} is not a string for YAML; write it in quotes")
     return _text(event)
 
@@ -258,7 +279,7 @@ def _height(value: Any) -> int:
 
 
 def _refuse(event: Any, problem: str) -> Never:
-    raise InvalidRequest(f"flow.yaml, {_mark(event.start_mark)}: {problem}")
+    raise _Refused(_mark(event.start_mark), problem)
 
 
 def _mark(mark: Any) -> Mark:

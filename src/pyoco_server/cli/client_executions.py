@@ -1,0 +1,313 @@
+"""`pyoco-client executions …`, and the inbox: `waits` and `resume`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import cyclopts
+from cyclopts import Parameter
+
+from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_output import Client, note, print_json, print_json_line
+from pyoco_server.cli.client_params import read_params
+from pyoco_server.cli.failures import FAILED
+from pyoco_server.cli.options import Flag, Output
+from pyoco_server.cli.tables import print_table, printable
+from pyoco_server.errors import InvalidCliInput
+
+app = cyclopts.App(name="executions", help="Start executions of graphs, follow and command them.")
+
+_COLUMNS = ("execution_id", "status", "graph_id", "graph_version", "created_at", "ended_at", "error")
+_EXPENDABLE = ("graph_version", "error", "ended_at", "created_at")
+_WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
+_WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
+Data = Annotated[str | None, Parameter(name="--data")]
+
+
+@app.command
+def create(  # noqa: PLR0913 - one option per field
+    graph_id: str,
+    *,
+    input_file: Path | None = None,
+    input_json: Annotated[str | None, Parameter(name="--input")] = None,
+    param: Annotated[list[str] | None, Parameter(name="--param", negative="")] = None,
+    execution_id: str | None = None,
+    graph_version: int | None = None,
+    no_start: Flag = False,
+    wait: Flag = False,
+    idempotency_key: str | None = None,
+    client: Client,
+) -> int:
+    """Start an execution of a graph.
+
+    Parameters
+    ----------
+    graph_id
+        The graph.
+    input_file
+        The input, from a file (JSON or YAML).
+    input_json
+        The input, as JSON.
+    param
+        A single value of the input, key=value. What is given last wins.
+    execution_id
+        An id of your own. Default: a new one.
+    graph_version
+        An older version of the graph. Default: the newest.
+    no_start
+        Only create it; start it later with: executions command ID StartExecution
+    wait
+        Follow it to its end; exit code 1 if it did not complete.
+    idempotency_key
+        With the same key it is created only once, however often this is called.
+    """
+    wanted = read_params(input_file, input_json, param or ())
+    execution = client.executions.create(
+        graph_id,
+        wanted or None,
+        execution_id=execution_id,
+        graph_version=graph_version,
+        start=not no_start,
+        idempotency_key=idempotency_key,
+    )
+    if not wait:
+        print_json(execution)
+        return 0
+    return _follow_to_end(client, execution["execution_id"])
+
+
+def _follow_to_end(client: Client, execution_id: str) -> int:
+    for event in client.executions.watch(execution_id):
+        note(printable(_line(event)))
+    ended = client.executions.get(execution_id)
+    print_json(ended)
+    return 0 if ended["status"] == "COMPLETED" else FAILED
+
+
+@app.command
+def get(execution_id: str, *, at_sequence: int | None = None, client: Client) -> None:
+    """Print the state of an execution.
+
+    Parameters
+    ----------
+    execution_id
+        The execution.
+    at_sequence
+        As it was after this event.
+    """
+    print_json(client.executions.get(execution_id, at_sequence))
+
+
+@app.command(name="list")
+def list_executions(
+    *,
+    status: Literal["ACTIVE", "COMPLETED", "FAILED", "CANCELED"] | None = None,
+    graph_id: str | None = None,
+    archived: Flag = False,
+    cursor: str | None = None,
+    limit: int = 50,
+    output: Output = "json",
+    client: Client,
+) -> None:
+    """Print executions, newest first.
+
+    Parameters
+    ----------
+    status
+        Only these.
+    graph_id
+        Of this graph only.
+    archived
+        Those that were archived, instead of the others.
+    cursor
+        next_cursor of the page before.
+    limit
+        At most so many (up to 200).
+    output
+        json for programs, table for people.
+    """
+    page = client.executions.list(status, graph_id, archived=archived or None, cursor=cursor, limit=limit)
+    if output == "json":
+        print_json(page)
+    elif page["items"]:
+        print_table(page["items"], _COLUMNS, _EXPENDABLE)
+    else:
+        note(texts.NO_EXECUTIONS())
+
+
+@app.command
+def events(execution_id: str, *, after: int = 0, limit: int | None = None, client: Client) -> None:
+    """Print the log of an execution.
+
+    Parameters
+    ----------
+    execution_id
+        The execution.
+    after
+        Only events behind this sequence.
+    limit
+        At most so many (up to 1000).
+    """
+    print_json(client.executions.events(execution_id, after, limit))
+
+
+@app.command
+def watch(
+    execution_id: str, *, after: int = 0, output: Literal["json", "status"] = "json", client: Client
+) -> None:
+    """Follow an execution to its end.
+
+    Parameters
+    ----------
+    execution_id
+        The execution.
+    after
+        Only events behind this sequence.
+    output
+        json: one event a line; status: a short line for each.
+    """
+    for event in client.executions.watch(execution_id, after):
+        if output == "json":
+            print_json_line(event)
+        else:
+            print(printable(_line(event)), flush=True)
+
+
+@app.command
+def cancel(execution_id: str, *, reason: str | None = None, client: Client) -> None:
+    """Cancel an execution. Once that was accepted, nothing else can be its end.
+
+    Parameters
+    ----------
+    execution_id
+        The execution.
+    reason
+        Why; it is kept with the execution.
+    """
+    print_json(client.executions.cancel(execution_id, reason))
+
+
+@app.command
+def archive(execution_id: str, *, reason: str | None = None, client: Client) -> None:
+    """Take an execution that has ended out of the default list.
+
+    Parameters
+    ----------
+    execution_id
+        The execution.
+    reason
+        Why; it is kept in the log.
+    """
+    print_json(client.executions.archive(execution_id, reason))
+
+
+@app.command
+def rerun(
+    execution_id: str,
+    *,
+    start_from: Annotated[Literal["start", "failed"], Parameter(name="--from")] = "start",
+    idempotency_key: str | None = None,
+    client: Client,
+) -> None:
+    """Run it again, as a new execution of the same graph version and input.
+
+    Parameters
+    ----------
+    execution_id
+        The execution.
+    start_from
+        failed: take over the outputs of what had succeeded.
+    idempotency_key
+        With the same key it is created only once.
+    """
+    print_json(client.executions.rerun(execution_id, start_from, idempotency_key=idempotency_key))
+
+
+@app.command
+def command(
+    execution_id: str,
+    name: str,
+    *,
+    field: Annotated[list[str] | None, Parameter(name="--field", negative="")] = None,
+    fields: Annotated[str | None, Parameter(name="--fields")] = None,
+    idempotency_key: str | None = None,
+    client: Client,
+) -> None:
+    """Send any command, such as StartExecution, StartNode, SucceedNode or FailNode.
+
+    Parameters
+    ----------
+    execution_id
+        The execution.
+    name
+        The command.
+    field
+        One of its fields, key=value: --field node_id=book --field worker_id=me
+    fields
+        All of them, as JSON.
+    idempotency_key
+        With the same key it has an effect only once.
+    """
+    values = read_params(None, fields, field or ())
+    print_json(client.executions.command(execution_id, name, idempotency_key=idempotency_key, **values))
+
+
+def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json", client: Client) -> None:
+    """Print what waits for a person, oldest first.
+
+    Parameters
+    ----------
+    cursor
+        next_cursor of the page before.
+    limit
+        At most so many (up to 200).
+    output
+        json for programs, table for people.
+    """
+    page = client.executions.waits(cursor, limit)
+    if output == "json":
+        print_json(page)
+    elif page["items"]:
+        print_table(page["items"], _WAIT_COLUMNS, _WAIT_EXPENDABLE)
+    else:
+        note(texts.NOTHING_WAITS())
+
+
+def resume(
+    execution_id: str, node_id: str, *, data: Data = None, key: str | None = None, client: Client
+) -> None:
+    """Let a waiting node go on.
+
+    Parameters
+    ----------
+    execution_id
+        The execution.
+    node_id
+        The node that waits.
+    data
+        What it goes on with, as JSON; the output of a wait node.
+    key
+        The node's wait_key, if it has one.
+    """
+    print_json(client.executions.resume(execution_id, node_id, _json(data), key))
+
+
+def _json(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidCliInput(texts.DATA_NOT_JSON(reason=error)) from error
+
+
+def _line(event: dict[str, Any]) -> str:
+    payload = event["payload"]
+    details = [payload.get("node_id"), payload.get("run_id"), payload.get("reason")]
+    error = payload.get("error")
+    if isinstance(error, dict):
+        details.append(f"{error.get('code', 'FAILED')}: {error.get('message', '')}")
+    return " ".join([f"{event['sequence']:>4}", event["type"], *(str(item) for item in details if item)])
+
+
+COMMANDS = {"waits": waits, "resume": resume}

@@ -1,0 +1,193 @@
+"""What `pyoco-client` says to people."""
+
+from pyoco_server.cli.language import Text
+
+# Wheels
+
+NO_SUCH_WHEEL_FILE = Text(
+    en="--wheel-file {path}: there is no such file; build one with: python -m build --wheel",
+    ja="--wheel-file {path}: ファイルがありません。作成するには: python -m build --wheel",
+)
+BAD_WHEEL = Text(
+    en="--wheel-file {path}: {reason}. Build it again with a standard tool: python -m build --wheel",
+    ja="--wheel-file {path}: {reason}。標準のツールで作り直してください: python -m build --wheel",
+)
+WHEEL_FITS_NOWHERE = Text(
+    en="--wheel-file {path}: no worker can install it. It is built for {built_for}{requires}; workers run CPython "
+    "3.11 or newer on Linux or macOS. Build it with one of those, or, if it is Python only, as py3-none-any",
+    ja="--wheel-file {path}: どのworkerにもインストールできません。対象は {built_for}{requires} ですが、workerは "
+    "Linux/macOS の CPython 3.11 以降で動きます。その環境で作り直すか、Pythonだけのコードなら py3-none-any で作成してください",
+)
+WHEEL_REQUIRES = Text(en=", Requires-Python {wanted}", ja="、Requires-Python {wanted}")
+WHEEL_FITS_SOME_PYTHONS = Text(
+    en="warning: only workers on CPython {pythons} install this wheel; all others skip it "
+    "(pyoco-client workers shows it under wheel_sync.skipped_incompatible)",
+    ja="警告: このwheelをインストールするのは CPython {pythons} のworkerだけです。それ以外のworkerは読み飛ばします"
+    "（pyoco-client workers の wheel_sync.skipped_incompatible に表示されます）",
+)
+WHEEL_FITS_SOME_PLATFORMS = Text(
+    en="warning: only workers on CPython {pythons} and {platforms} install this wheel; all others skip it "
+    "(pyoco-client workers shows it under wheel_sync.skipped_incompatible)",
+    ja="警告: このwheelをインストールするのは CPython {pythons}、{platforms} のworkerだけです。それ以外のworkerは"
+    "読み飛ばします（pyoco-client workers の wheel_sync.skipped_incompatible に表示されます）",
+)
+NO_TASKS_IN_WHEEL = Text(
+    en="note: the wheel has no entry point group pyoco.tasks; its code can be named in a flow.yaml "
+    "(tasks.*.callable), but brings no tasks by itself. To publish tasks, add to pyproject.toml: "
+    '[project.entry-points."pyoco.tasks"]',
+    ja="注意: このwheelには entry point グループ pyoco.tasks がありません。flow.yaml（tasks.*.callable）からは"
+    "参照できますが、タスクは公開されません。公開するには pyproject.toml に追加してください: "
+    '[project.entry-points."pyoco.tasks"]',
+)
+BAD_ENTRY_POINT = Text(
+    en="--wheel-file {path}: entry point pyoco.tasks: {name} = {value!r} {reason}. "
+    "Correct it in pyproject.toml and build again",
+    ja="--wheel-file {path}: entry point pyoco.tasks: {name} = {value!r} {reason}。"
+    "pyproject.toml を修正して作り直してください",
+)
+IS_NOT_MODULE_FUNCTION = Text(
+    en="is not module or module:function", ja="は module または module:function の形式ではありません"
+)
+NAMES_NO_MODULE = Text(
+    en="names the module {module}, which is not in the wheel",
+    ja="のモジュール {module} はwheelに含まれていません",
+)
+
+# Failures of HTTP calls: what to do, by the id of the error
+
+ADVICE = {
+    "ERR-PYOCO-0002": Text(
+        en="Correct the input and send it again.", ja="入力を修正して、もう一度送ってください。"
+    ),
+    "ERR-PYOCO-0003": Text(
+        en="The server is there, its NATS is not: try again in a moment, or look at its log.",
+        ja="サーバーは動いていますが、NATSが利用できません。少し待って再試行するか、サーバーのログを確認してください。",
+    ),
+    "ERR-PYOCO-0005": Text(
+        en="Check the id: pyoco-client list shows the runs there are.",
+        ja="run_id を確認してください。一覧: pyoco-client list",
+    ),
+    "ERR-PYOCO-0014": Text(
+        en="Give a key: --api-key pyoco_… or PYOCO_API_KEY.",
+        ja="API key を指定してください: --api-key pyoco_… または PYOCO_API_KEY。",
+    ),
+    "ERR-PYOCO-0015": Text(
+        en="Check the key, or have a new one issued: pyoco-server-admin api-key create --tenant …",
+        ja="API key を確認するか、発行し直してください: pyoco-server-admin api-key create --tenant …",
+    ),
+    "ERR-PYOCO-0016": Text(
+        en="Make the file smaller, or raise PYOCO_WORKFLOW_YAML_MAX_BYTES on the server.",
+        ja="ファイルを小さくするか、サーバーの PYOCO_WORKFLOW_YAML_MAX_BYTES を大きくしてください。",
+    ),
+    "ERR-PYOCO-0017": Text(
+        en="Correct the filters; a cursor belongs to the list it came from.",
+        ja="絞り込み条件を修正してください。cursor は取得元と同じ条件でのみ使えます。",
+    ),
+    "ERR-PYOCO-0019": Text(
+        en="Correct it: --scope active|all, --state RUNNING|IDLE|STOPPED_GRACEFUL|DISCONNECTED, --limit 1..500.",
+        ja="修正してください: --scope active|all、--state RUNNING|IDLE|STOPPED_GRACEFUL|DISCONNECTED、--limit 1..500。",
+    ),
+    "ERR-PYOCO-0020": Text(
+        en="Check the id: pyoco-client workers --scope all shows the workers there are.",
+        ja="worker_id を確認してください。一覧: pyoco-client workers --scope all",
+    ),
+    "ERR-PYOCO-0022": Text(
+        en="Raise the wheel's version and build it again.", ja="wheelのバージョンを上げて作り直してください。"
+    ),
+    "ERR-PYOCO-0023": Text(
+        en="Check the name: pyoco-client wheels shows the wheels there are.",
+        ja="wheel名を確認してください。一覧: pyoco-client wheels",
+    ),
+    "ERR-PYOCO-0031": Text(
+        en="Check the id: pyoco-client executions list shows the executions there are.",
+        ja="execution_id を確認してください。一覧: pyoco-client executions list",
+    ),
+    "ERR-PYOCO-0032": Text(
+        en="Check the node: pyoco-client executions get ID shows the nodes there are.",
+        ja="node_id を確認してください。一覧: pyoco-client executions get ID",
+    ),
+    "ERR-PYOCO-0033": Text(
+        en="Look at the state first: pyoco-client executions get ID",
+        ja="先に状態を確認してください: pyoco-client executions get ID",
+    ),
+    "ERR-PYOCO-0034": Text(
+        en="Check the id and the version: pyoco-client graphs list shows the graphs there are.",
+        ja="graph_id とバージョンを確認してください。一覧: pyoco-client graphs list",
+    ),
+}
+NO_SERVER_ADVICE = Text(
+    en="Start one with: pyoco-server up   or say where it is: --server URL or PYOCO_SERVER_URL",
+    ja="起動するには: pyoco-server up   別の場所なら --server URL または PYOCO_SERVER_URL で指定してください",
+)
+
+# Params
+
+PARAMS_EXAMPLE = Text(en="example: --params '{{\"x\": 1}}'", ja="例: --params '{{\"x\": 1}}'")
+PARAMS_FILE_UNREADABLE = Text(en="--params-file {path}: {reason}", ja="--params-file {path}: {reason}")
+PARAMS_FILE_BAD = Text(
+    en="--params-file {path} is neither JSON nor YAML: {reason}",
+    ja="--params-file {path} はJSONでもYAMLでもありません: {reason}",
+)
+PARAMS_NOT_JSON = Text(
+    en="--params is not JSON ({reason}); {example}", ja="--params がJSONではありません（{reason}）。{example}"
+)
+PARAMS_NOT_OBJECT = Text(
+    en="{where} must be a JSON object, not {kind}; {example}",
+    ja="{where} はJSONオブジェクトで指定してください（{kind} ではなく）。{example}",
+)
+PARAM_NOT_PAIR = Text(
+    en="--param {pair!r} is not key=value; example: --param rows=3",
+    ja="--param {pair!r} は key=value の形式ではありません。例: --param rows=3",
+)
+NO_WORKFLOW_FILE = Text(
+    en="--workflow-file {path}: there is no such file", ja="--workflow-file {path}: ファイルがありません"
+)
+
+# Lists
+
+NO_RUNS = Text(
+    en="no runs; submit one with: pyoco-client submit --flow-name …",
+    ja="runはありません。投入するには: pyoco-client submit --flow-name …",
+)
+NO_WORKERS = Text(
+    en="no workers; start one with: pyoco-worker --flows DIR",
+    ja="workerはいません。起動するには: pyoco-worker --flows DIR",
+)
+NO_WHEELS = Text(
+    en="no wheels; register one with: pyoco-client wheel-upload --wheel-file …",
+    ja="wheelはありません。登録するには: pyoco-client wheel-upload --wheel-file …",
+)
+NOTHING_HAPPENED = Text(en="nothing was registered or removed yet", ja="登録・削除の履歴はまだありません")
+MORE = Text(en="more: --cursor {cursor}", ja="続き: --cursor {cursor}")
+
+# A run that is followed
+
+WAITING_FOR_A_WORKER = Text(en="waiting for a worker", ja="worker待ち")
+ON_WORKER = Text(en="on {worker_id}", ja="worker {worker_id}")
+ATTEMPT = Text(en="attempt {attempt}", ja="{attempt}回目")
+MORE_TASKS = Text(en="… and {count} more: {states}", ja="… ほか {count} 件: {states}")
+RUN_GOES_ON = Text(
+    en="Not watched any more; the run goes on. To end it: pyoco-client cancel --run-id {run_id}",
+    ja="監視を終了しました。runは継続しています。取り消すには: pyoco-client cancel --run-id {run_id}",
+)
+NOT_ENDED_IN_TIME = Text(
+    en="The run has not ended after {seconds} s; it goes on. To follow it: pyoco-client watch {run_id}",
+    ja="{seconds} 秒以内にrunが終了しませんでした。runは継続しています。監視するには: pyoco-client watch {run_id}",
+)
+
+# Executions and graphs
+
+NO_EXECUTIONS = Text(
+    en="no executions; start one with: pyoco-client executions create GRAPH_ID",
+    ja="executionはありません。開始するには: pyoco-client executions create GRAPH_ID",
+)
+NO_GRAPHS = Text(
+    en="no graphs; register one with: pyoco-client graphs put FILE",
+    ja="graphはありません。登録するには: pyoco-client graphs put FILE",
+)
+NOTHING_WAITS = Text(en="nothing waits for you", ja="確認待ちはありません")
+DATA_NOT_JSON = Text(
+    en="--data is not JSON ({reason}); example: --data '{{\"ok\": true}}'",
+    ja="--data がJSONではありません（{reason}）。例: --data '{{\"ok\": true}}'",
+)
+NO_SUCH_FILE = Text(en="{path}: there is no such file", ja="{path}: ファイルがありません")

@@ -1,0 +1,15 @@
+"""Kinds of options that several commands have."""
+
+import os
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+Flag = Annotated[bool, Parameter(negative="")]
+Output = Literal["json", "table"]
+
+DEFAULT_SERVER = "http://127.0.0.1:8000"
+
+
+def server_url(given: str | None) -> str:
+    return (given or os.environ.get("PYOCO_SERVER_URL") or DEFAULT_SERVER).rstrip("/")

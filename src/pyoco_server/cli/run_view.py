@@ -1,0 +1,162 @@
+"""A run as a picture in the terminal: its state, its tasks and what it printed last."""
+
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.constrain import Constrain
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.tables import COLOURS, printable
+from pyoco_server.http_client.answers import LogLine, Run, RunEvent, is_terminal
+
+LOG_LINES = 5
+MIN_TASKS = 3
+ECHO_COLUMNS = 2
+"""Left free: a terminal shows `^C` behind the last line, and a line that is full would become two."""
+OTHER_LINES = 4
+"""The run's own line, its error, and the one that is left free at the bottom."""
+
+_MARKS = {
+    "PENDING": Text("·", "dim"),
+    "SUCCEEDED": Text("✔", "green"),
+    "FAILED": Text("✘", "red"),
+    "CANCELLED": Text("■", "yellow"),
+}
+_ORDER = {"RUNNING": 0, "FAILED": 1, "CANCELLED": 2, "SUCCEEDED": 3, "PENDING": 4}
+"""Where there is no room for all tasks, these come first."""
+
+
+class RunView:
+    """Draws itself anew whenever it is asked to: running tasks have a clock."""
+
+    def __init__(self, run: Run, *, fits_height: bool) -> None:
+        """`fits_height`: tasks for which a screen has no room are counted, not shown."""
+        self.run = run
+        self._fits_height = fits_height
+        self._lines: deque[str] = deque(maxlen=LOG_LINES)
+        self._seen: set[tuple[int, str | None, int]] = set()
+        self._spinner = Spinner("dots", style="cyan")
+
+    def take(self, event: RunEvent) -> None:
+        self.run = event.get("snapshot", self.run)
+        self.add_lines(event.get("lines", []))
+
+    def add_lines(self, lines: Iterable[LogLine]) -> None:
+        """Those that it has already are passed over: a watch may tell again what was read before."""
+        for line in lines:
+            key = (line["attempt"], line["task"], line["n"])
+            if key not in self._seen:
+                self._seen.add(key)
+                self._lines += [
+                    f"{line['task'] or '-'} │ {_plain(part)}" for part in line["text"].splitlines()
+                ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = console.height - OTHER_LINES - len(self._lines) if self._fits_height else sys.maxsize
+        parts: list[RenderableType] = [
+            _cut(_headline(self.run)),
+            *self._tasks(self.run, max(MIN_TASKS, room)),
+            *(_cut(Text(f"  {line}", "dim")) for line in self._lines),
+        ]
+        if self.run["error"]:
+            parts.append(Text(printable(self.run["error"]), "red"))
+        yield Constrain(Group(*parts), max(1, options.max_width - ECHO_COLUMNS))
+
+    def _tasks(self, run: Run, room: int) -> Iterator[RenderableType]:
+        records = run.get("task_records") or {}
+        names = sorted(run["tasks"], key=lambda task: _started_at(records, task))
+        shown = _most_important(run["tasks"], names, room)
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(width=1)
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, justify="right")
+        for name in shown:
+            state = run["tasks"][name]
+            table.add_row(
+                _MARKS.get(state, self._spinner),
+                Text(printable(name), "bold"),
+                Text(state.lower(), "dim"),
+                _took(records.get(name, {}), state),
+            )
+        if shown:
+            yield table
+        rest = Counter(run["tasks"][name].lower() for name in set(names) - set(shown))
+        if rest:
+            states = ", ".join(f"{count} {state}" for state, count in rest.most_common())
+            yield Text(texts.MORE_TASKS(count=rest.total(), states=states), "dim")
+
+
+def _plain(line: str) -> str:
+    """Colours of a program that thought it had a terminal are taken out."""
+    return printable(Text.from_ansi(line).plain)
+
+
+def _headline(run: Run) -> Text:
+    worker = run["worker_id"]
+    parts = [
+        texts.ON_WORKER(worker_id=printable(worker)) if worker else texts.WAITING_FOR_A_WORKER(),
+        texts.ATTEMPT(attempt=run["attempt"]) if (run["attempt"] or 0) > 1 else "",
+        _elapsed(run),
+    ]
+    return Text.assemble(
+        (run["status"], f"bold {COLOURS.get(run['status'], '')}"),
+        "  ",
+        (printable(run["flow_name"]), "bold"),
+        *(f"  {part}" for part in parts if part),
+    )
+
+
+def _elapsed(run: Run) -> str:
+    if run["start_time"] is None:
+        return ""
+    end = run["end_time"] if is_terminal({"snapshot": run}) else time.time()
+    return duration((end or time.time()) - run["start_time"])
+
+
+def _took(record: dict[str, Any], state: str) -> str:
+    if record.get("duration_ms") is not None:
+        return duration(record["duration_ms"] / 1000)
+    if state == "RUNNING" and record.get("started_at"):
+        return duration(time.time() - record["started_at"])
+    return ""
+
+
+def duration(seconds: float) -> str:
+    """Short: `401 ms`, `12.3 s`, `4 min 05 s`, `2 h 03 min`."""
+    seconds = max(0.0, seconds)  # clocks of two machines never agree
+    if seconds < 0.001:  # noqa: PLR2004 - a millisecond
+        return "<1 ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:  # noqa: PLR2004 - an hour
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _started_at(records: dict[str, dict[str, Any]], task: str) -> float:
+    return records.get(task, {}).get("started_at") or float("inf")
+
+
+def _most_important(tasks: dict[str, str], names: list[str], room: int) -> list[str]:
+    """In their order; if there are too many, those that somebody would look for."""
+    if len(names) <= room:
+        return names
+    wanted = sorted(names, key=lambda name: _ORDER.get(tasks[name], 0))[: room - 1]
+    return [name for name in names if name in set(wanted)]
+
+
+def _cut(text: Text) -> Text:
+    text.no_wrap = True
+    text.overflow = "ellipsis"
+    return text

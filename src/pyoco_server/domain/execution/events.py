@@ -1,0 +1,269 @@
+"""What happened to an execution: 24 kinds of events, a closed list.
+
+One command is one commit: its events stand together in one message of the log, with the envelope's common
+fields once. `Event` is the same thing as readers see it, one envelope per event.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, Final
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from msgspec import Struct
+
+SCHEMA_VERSION: Final = 1
+
+
+class ActorKind(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    SCHEDULER = "scheduler"
+    EXTERNAL = "external"
+
+
+class Actor(Struct, frozen=True, omit_defaults=True):
+    kind: ActorKind
+    id: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.id or self.kind.value
+
+
+ORCHESTRATOR = Actor(ActorKind.SYSTEM, "orchestrator")
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """Why a node or an execution failed."""
+
+    message: str
+    code: str = "FAILED"
+    details: Any = None
+
+
+class Payload(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an event says. The class is the event's type."""
+
+
+class ExecutionCreated(Payload, frozen=True, kw_only=True):
+    graph_id: str
+    graph_version: int
+    input: Any = None
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+    rerun_of: str | None = None
+
+
+class NodeCreated(Payload, frozen=True, kw_only=True):
+    node_id: str
+    node_type: str
+
+
+class ExecutionStarted(Payload, frozen=True, kw_only=True):
+    pass
+
+
+class ExecutionCancelRequested(Payload, frozen=True, kw_only=True):
+    requested_by: str
+    reason: str | None = None
+
+
+class ExecutionCanceled(Payload, frozen=True, kw_only=True):
+    reason: str | None = None
+
+
+class ExecutionArchived(Payload, frozen=True, kw_only=True):
+    reason: str | None = None
+
+
+class ExecutionFailRequested(Payload, frozen=True, kw_only=True):
+    failed_node_id: str
+    error: Failure
+
+
+class ExecutionFailed(Payload, frozen=True, kw_only=True):
+    failed_node_id: str
+    error: Failure
+
+
+class ExecutionCompleted(Payload, frozen=True, kw_only=True):
+    result: Any = None
+
+
+class NodeReady(Payload, frozen=True, kw_only=True):
+    node_id: str
+
+
+class NodeStarted(Payload, frozen=True, kw_only=True):
+    node_id: str
+    attempt: int
+    worker_id: str | None = None
+    run_id: str | None = None
+
+
+class NodeProgressReported(Payload, frozen=True, kw_only=True):
+    node_id: str
+    progress: float | None = None
+    message: str | None = None
+    metrics: dict[str, Any] | None = None
+
+
+class NodeWaiting(Payload, frozen=True, kw_only=True):
+    node_id: str
+    wait_key: str | None = None
+    prompt: str | None = None
+    deadline: float | None = None
+
+
+class NodeResumeRequested(Payload, frozen=True, kw_only=True):
+    node_id: str
+    requested_by: str
+    resume_key: str | None = None
+    data: Any = None
+
+
+class NodeResumed(Payload, frozen=True, kw_only=True):
+    node_id: str
+    resume_key: str | None = None
+    data: Any = None
+
+
+class NodeSucceeded(Payload, frozen=True, kw_only=True):
+    node_id: str
+    output: Any = None
+
+
+class NodeFailReported(Payload, frozen=True, kw_only=True):
+    node_id: str
+    attempt: int
+    error: Failure
+    retry_at: float | None = None
+
+
+class NodeFailed(Payload, frozen=True, kw_only=True):
+    node_id: str
+    error: Failure
+
+
+class NodeCancelRequested(Payload, frozen=True, kw_only=True):
+    node_id: str
+    reason: str
+
+
+class NodeInterruptRequested(Payload, frozen=True, kw_only=True):
+    node_id: str
+    reason: str
+    worker_id: str | None = None
+    run_id: str | None = None
+
+
+class NodeCanceled(Payload, frozen=True, kw_only=True):
+    node_id: str
+    reason: str
+
+
+class ForkOpened(Payload, frozen=True, kw_only=True):
+    node_id: str
+    branch_ids: tuple[str, ...]
+
+
+class JoinGateUpdated(Payload, frozen=True, kw_only=True, omit_defaults=False):
+    node_id: str
+    policy: str
+    expected_branches: tuple[str, ...]
+    completed_branches: tuple[str, ...]
+    failed_branches: tuple[str, ...]
+    canceled_branches: tuple[str, ...]
+    is_passable: bool
+
+
+class JoinPassed(Payload, frozen=True, kw_only=True):
+    node_id: str
+
+
+PAYLOADS: Final[dict[str, type[Payload]]] = {
+    "EXECUTION_CREATED": ExecutionCreated,
+    "NODE_CREATED": NodeCreated,
+    "EXECUTION_STARTED": ExecutionStarted,
+    "EXECUTION_CANCEL_REQUESTED": ExecutionCancelRequested,
+    "EXECUTION_CANCELED": ExecutionCanceled,
+    "EXECUTION_ARCHIVED": ExecutionArchived,
+    "EXECUTION_FAIL_REQUESTED": ExecutionFailRequested,
+    "EXECUTION_FAILED": ExecutionFailed,
+    "EXECUTION_COMPLETED": ExecutionCompleted,
+    "NODE_READY": NodeReady,
+    "NODE_STARTED": NodeStarted,
+    "NODE_PROGRESS_REPORTED": NodeProgressReported,
+    "NODE_WAITING": NodeWaiting,
+    "NODE_RESUME_REQUESTED": NodeResumeRequested,
+    "NODE_RESUMED": NodeResumed,
+    "NODE_SUCCEEDED": NodeSucceeded,
+    "NODE_FAIL_REPORTED": NodeFailReported,
+    "NODE_FAILED": NodeFailed,
+    "NODE_CANCEL_REQUESTED": NodeCancelRequested,
+    "NODE_INTERRUPT_REQUESTED": NodeInterruptRequested,
+    "NODE_CANCELED": NodeCanceled,
+    "FORK_OPENED": ForkOpened,
+    "JOIN_GATE_UPDATED": JoinGateUpdated,
+    "JOIN_PASSED": JoinPassed,
+}
+TYPE_OF: Final = {payload: name for name, payload in PAYLOADS.items()}
+
+
+class Unknown(Payload, frozen=True, kw_only=True):
+    """An event of a newer version: kept and shown as it is, without effect on the state."""
+
+    type: str
+    fields: Any
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    sequence: int
+    execution_id: str
+    occurred_at: float
+    actor: Actor
+    payload: Payload
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def type(self) -> str:
+        return self.payload.type if isinstance(self.payload, Unknown) else TYPE_OF[type(self.payload)]
+
+    @property
+    def event_id(self) -> UUID:
+        """Always the same one for the same event, without being stored."""
+        return uuid5(NAMESPACE_URL, f"pyoco:execution:{self.execution_id}:{self.sequence}")
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """The events of one command: all of them are in the log, or none."""
+
+    execution_id: str
+    command_id: str
+    first_sequence: int
+    at: float
+    actor: Actor
+    payloads: tuple[Payload, ...]
+    correlation_id: str | None = None
+    request_digest: str | None = None
+    """Of a command that came with an `Idempotency-Key`: what exactly was asked for."""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def last_sequence(self) -> int:
+        return self.first_sequence + len(self.payloads) - 1
+
+    def events(self) -> Iterator[Event]:
+        for index, payload in enumerate(self.payloads):
+            yield Event(
+                sequence=self.first_sequence + index,
+                execution_id=self.execution_id,
+                occurred_at=self.at,
+                actor=self.actor,
+                payload=payload,
+                correlation_id=self.correlation_id,
+                causation_id=self.command_id,
+                schema_version=self.schema_version,
+            )

@@ -1,0 +1,93 @@
+"""What a graph is made of. See graphs.py for how one is read."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+
+class NodeType(StrEnum):
+    TASK = "task"
+    WAIT = "wait"
+    FORK = "fork"
+    JOIN = "join"
+
+
+class JoinPolicy(StrEnum):
+    ALL_SUCCESS = "ALL_SUCCESS"
+    ANY_SUCCESS = "ANY_SUCCESS"
+    ALL_DONE = "ALL_DONE"
+    CUSTOM = "CUSTOM"
+
+
+class EdgeOn(StrEnum):
+    SUCCESS = "success"
+    FAILURE = "failure"
+
+
+class OnTimeout(StrEnum):
+    FAIL = "fail"
+    SUCCEED = "succeed"
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    max_attempts: Annotated[int, Meta(ge=1, le=100)] = 1
+    backoff_sec: Annotated[float, Meta(ge=0, le=86_400)] = 0
+
+
+class GraphNode(Struct, frozen=True, kw_only=True):
+    id: str
+    type: NodeType
+    flow: str | None = None
+    tag: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    external: bool = False
+    retry: Retry = Retry()
+    timeout_sec: float | None = None
+    prompt: str | None = None
+    wait_key: str | None = None
+    on_timeout: OnTimeout = OnTimeout.FAIL
+    policy: JoinPolicy = JoinPolicy.ALL_SUCCESS
+    min_success: int | None = None
+    cancel_rest: bool = True
+
+
+class Edge(Struct, frozen=True, kw_only=True):
+    source: str
+    target: str
+    on: EdgeOn = EdgeOn.SUCCESS
+    when: str | None = None
+
+
+class Graph(Struct, frozen=True, kw_only=True):
+    id: str
+    nodes: Mapping[str, GraphNode]
+    """In the order in which they were declared."""
+    edges: tuple[Edge, ...]
+    entry: str
+    incoming: Mapping[str, tuple[Edge, ...]]
+    outgoing: Mapping[str, tuple[Edge, ...]]
+    order: tuple[str, ...]
+    """Each node after all that lead to it; what is free to choose follows the declaration."""
+    forks: Mapping[str, str]
+    """Of each join, the nearest fork above all of its branches."""
+
+    def descendants(self, node_id: str) -> frozenset[str]:
+        """Every node that can be reached from this one, without itself."""
+        return _reached(node_id, lambda node: (edge.target for edge in self.outgoing[node]))
+
+    def ancestors(self, node_id: str) -> frozenset[str]:
+        """Every node from which this one can be reached, without itself."""
+        return _reached(node_id, lambda node: (edge.source for edge in self.incoming[node]))
+
+
+def _reached(start: str, step: Any) -> frozenset[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        nodes: Iterable[str] = step(waiting.pop())
+        new = [node for node in nodes if node not in found]
+        found.update(new)
+        waiting.extend(new)
+    return frozenset(found)

@@ -1,0 +1,140 @@
+"""What is kept of an execution beside its log: the folded state, and what lists show of it."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pyoco_server.domain.execution.events import Commit
+from pyoco_server.domain.execution.evolve import evolve
+from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeStatus
+
+MAX_KEYS = 1_000
+"""Idempotency keys remembered per execution; the oldest is forgotten first."""
+
+
+class KeyedCommand(Struct, frozen=True):
+    """What an `Idempotency-Key` of this execution was used for, and the version it led to."""
+
+    request_digest: str
+    version: int
+
+
+class ExecutionRecord(Struct, frozen=True, kw_only=True):
+    """The fold of a log up to one of its messages. It can be dropped and made again."""
+
+    state: Execution
+    log_revision: int
+    keys: dict[str, KeyedCommand] = field(default_factory=dict)
+
+
+def advance(record: ExecutionRecord | None, commit: Commit, log_revision: int) -> ExecutionRecord | None:
+    """The record with one more commit. None while there is no execution in it."""
+    state = None if record is None else record.state
+    for event in commit.events():
+        state = evolve(state, event)
+    if state is None:
+        return None
+    keys = {} if record is None else record.keys
+    if commit.request_digest is not None:
+        kept = list(keys.items())[-(MAX_KEYS - 1) :]
+        keys = {**dict(kept), commit.command_id: KeyedCommand(commit.request_digest, commit.last_sequence)}
+    return ExecutionRecord(state=state, log_revision=log_revision, keys=keys)
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """A node that waits for somebody: a line of the inbox."""
+
+    execution_id: str
+    graph_id: str
+    node_id: str
+    waiting_at: float
+    wait_key: str | None = None
+    prompt: str | None = None
+    deadline: float | None = None
+    resume_requested_by: str | None = None
+    resume_data: Any = None
+    tenant_id: str | None = None
+
+
+class ExecutionSummary(Struct, frozen=True, kw_only=True):
+    """Where an execution stands after a commit. It travels with the commit, so that lists need no fold."""
+
+    execution_id: str
+    graph_id: str
+    graph_version: int
+    status: ExecutionStatus
+    version: int
+    created_at: float
+    updated_at: float
+    tenant_id: str | None = None
+    rerun_of: str | None = None
+    started_at: float | None = None
+    cancel_requested_at: float | None = None
+    fail_requested_at: float | None = None
+    ended_at: float | None = None
+    archived_at: float | None = None
+    failed_node_id: str | None = None
+    error: str | None = None
+    node_counts: dict[NodeStatus, int] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+
+
+class LoggedCommit(Struct, frozen=True):
+    commit: Commit
+    summary: ExecutionSummary
+
+
+def summarise(state: Execution) -> ExecutionSummary:
+    return ExecutionSummary(
+        execution_id=state.execution_id,
+        graph_id=state.graph_id,
+        graph_version=state.graph_version,
+        status=state.status,
+        version=state.version,
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        tenant_id=state.tenant_id,
+        rerun_of=state.rerun_of,
+        started_at=state.started_at,
+        cancel_requested_at=state.cancel_requested_at,
+        fail_requested_at=state.fail_requested_at,
+        ended_at=state.completed_at or state.failed_at or state.canceled_at,
+        archived_at=state.archived_at,
+        failed_node_id=state.failed_node_id,
+        error=None if state.error is None else state.error.message,
+        node_counts=dict(Counter(node.status for node in state.nodes.values())),
+        waits=tuple(_waits(state)),
+    )
+
+
+def _waits(state: Execution) -> Iterable[Wait]:
+    for node_id, node in state.nodes.items():
+        if node.status is NodeStatus.WAITING:
+            asked = node.resume_request
+            yield Wait(
+                execution_id=state.execution_id,
+                graph_id=state.graph_id,
+                node_id=node_id,
+                waiting_at=node.waiting_at or state.updated_at,
+                wait_key=node.wait_key,
+                prompt=node.prompt,
+                deadline=node.deadline,
+                resume_requested_by=None if asked is None else asked.requested_by,
+                resume_data=None if asked is None else asked.data,
+                tenant_id=state.tenant_id,
+            )
+
+
+__all__ = [
+    "ExecutionRecord",
+    "ExecutionSummary",
+    "KeyedCommand",
+    "LoggedCommit",
+    "Wait",
+    "advance",
+    "replace",
+    "summarise",
+]

@@ -1,0 +1,86 @@
+"""The executions level of a gateway: its use cases, put together."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.usecases.cancel_run import CancelRun
+from pyoco_server.usecases.executions.command import CommandExecution, CommandMeter
+from pyoco_server.usecases.executions.create import CreateExecutions
+from pyoco_server.usecases.executions.follow import ExecutionHub, FollowExecutions
+from pyoco_server.usecases.executions.node_runs import NodeRuns
+from pyoco_server.usecases.executions.orchestrate import Orchestrate, OrchestratorMeter
+from pyoco_server.usecases.executions.ports import Graphs
+from pyoco_server.usecases.executions.read import ReadExecutions
+from pyoco_server.usecases.executions.records import ExecutionRecords
+from pyoco_server.usecases.lease import Lease
+from pyoco_server.usecases.ports import Clock
+from pyoco_server.usecases.server_backend import ServerBackend
+from pyoco_server.usecases.submit_run import SubmitRun
+
+
+class ExecutionMeter(CommandMeter, OrchestratorMeter, Protocol):
+    pass
+
+
+class ExecutionLevel:
+    def __init__(  # noqa: PLR0913 - one argument per part it is put together from
+        self,
+        *,
+        backend: ServerBackend,
+        config: NatsBackendConfig,
+        graphs: Graphs,
+        submit_run: SubmitRun,
+        cancel_run: CancelRun,
+        clock: Clock,
+        new_id: Callable[[], str],
+        hub: ExecutionHub,
+        meter: ExecutionMeter,
+    ) -> None:
+        log = backend.execution_log
+        self.index = backend.execution_index
+        records = ExecutionRecords(log, backend.execution_cache, self.index)
+        self.orchestrate = Orchestrate(
+            records=records,
+            index=self.index,
+            graphs=graphs,
+            node_runs=NodeRuns(
+                backend.runs, backend.queue, submit_run, cancel_run, clock, config.default_tag
+            ),
+            lease=Lease(backend.leases, "orchestrator", new_id()),
+            clock=clock,
+            new_id=new_id,
+            grace_sec=config.cancel_grace_period_sec,
+            meter=meter,
+        )
+        nudge = self.orchestrate.nudge
+        self.create = CreateExecutions(
+            records=records,
+            execution_log=log,
+            graphs=graphs,
+            claims=backend.claims,
+            clock=clock,
+            new_id=new_id,
+            nudge=nudge,
+        )
+        self.command = CommandExecution(
+            records=records,
+            execution_log=log,
+            graphs=graphs,
+            clock=clock,
+            new_id=new_id,
+            nudge=nudge,
+            meter=meter,
+        )
+        self.read = ReadExecutions(records, log, self.index, hub)
+        self._follow = FollowExecutions(backend.execution_feed, self.index, records, self.orchestrate, hub)
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self._follow.is_caught_up
+
+    def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
+            "follow-executions": self._follow.run,
+            "orchestrate": self._follow.orchestrate,
+        }

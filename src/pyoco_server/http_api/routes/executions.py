@@ -1,0 +1,356 @@
+"""Executions: create, command, read, watch, re-run, and the inbox of waits."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from pyoco_server.domain.execution.codec import event_view
+from pyoco_server.domain.execution.commands import COMMANDS, read_command, snake_case
+from pyoco_server.domain.execution.events import Actor, ActorKind, Event
+from pyoco_server.domain.execution.state import ExecutionStatus
+from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.errors import (
+    CommandRejected,
+    ExecutionNotFound,
+    GraphNotFound,
+    InvalidRequest,
+    RequestTooLarge,
+)
+from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.callers import caller_of
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.execution_level import ExecutionLevel
+from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.sse import EventStream, sse_event
+from pyoco_server.http_api.views import execution_view, items_view, json_response
+from pyoco_server.usecases.callers import Caller
+from pyoco_server.usecases.executions.command import Commanded
+from pyoco_server.usecases.executions.create import NewExecution
+from pyoco_server.usecases.executions.ports import ExecutionFilter
+
+router = APIRouter(tags=["executions"], responses=EVERYWHERE)
+
+MAX_INPUT_BYTES = 256 * 1024
+MAX_BODY_BYTES = MAX_INPUT_BYTES + 64 * 1024
+MAX_EVENTS = 1000
+MAX_CORRELATION_ID = 256
+KEY_DOCS: list[dict[str, Any]] = [
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+        "description": "A repeat with the same key and body gets the same answer and has no effect.",
+    },
+    {
+        "name": "X-Correlation-Id",
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "minLength": 1, "maxLength": MAX_CORRELATION_ID},
+    },
+]
+NODE_VERBS = {
+    "ready": "MarkNodeReady",
+    "start": "StartNode",
+    "progress": "ReportNodeProgress",
+    "wait": "PutNodeWaiting",
+    "request-resume": "RequestResumeNode",
+    "resume": "ResumeNode",
+    "succeed": "SucceedNode",
+    "fail": "FailNode",
+}
+EXECUTION_VERBS = {"start": "StartExecution", "cancel": "CancelExecution", "archive": "ArchiveExecution"}
+
+
+class ActorBody(BaseModel):
+    kind: ActorKind
+    id: str | None = Field(None, max_length=256)
+
+
+class CreateExecutionRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    graph_id: str = Field(
+        validation_alias=AliasChoices("graph_id", "graphId"), pattern=r"^[A-Za-z0-9_-]{1,64}$"
+    )
+    graph_version: int | None = Field(
+        None, ge=1, validation_alias=AliasChoices("graph_version", "graphVersion")
+    )
+    input: Any = None
+    execution_id: str | None = Field(
+        None,
+        validation_alias=AliasChoices("execution_id", "executionId"),
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+    )
+    start: bool = True
+    actor: ActorBody | None = None
+    correlation_id: str | None = Field(
+        None,
+        validation_alias=AliasChoices("correlation_id", "correlationId"),
+        max_length=MAX_CORRELATION_ID,
+    )
+
+
+class CommandRequest(BaseModel):
+    """The fields beside `command` are those of the command."""
+
+    model_config = ConfigDict(extra="allow")
+
+    command: Literal[tuple(name for name in COMMANDS if name != "CreateExecution")]  # type: ignore[valid-type]
+
+
+class FieldsRequest(BaseModel):
+    """The fields of the command; all of them may be left out where the command says nothing else."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class RerunRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    start_from: Literal["failed", "start"] = Field("start", alias="from")
+
+
+def _level(request: Request) -> ExecutionLevel:
+    return gateway_of(request).use_cases.executions
+
+
+def _actor(caller: Caller) -> Actor:
+    """Who is known to have sent a request."""
+    return Actor(ActorKind.USER, caller.api_key_id)
+
+
+def _key(request: Request) -> str | None:
+    return request.headers.get("idempotency-key")
+
+
+def _correlation_id(request: Request) -> str | None:
+    found = request.headers.get("x-correlation-id")
+    if found is not None and not (1 <= len(found) <= MAX_CORRELATION_ID and found.isprintable()):
+        raise InvalidRequest(f"X-Correlation-Id must have 1 to {MAX_CORRELATION_ID} printable characters")
+    return found
+
+
+def _answer(done: Commanded, status: int = 200) -> Response:
+    response = json_response(execution_view(done.state))
+    response.status_code = status
+    if done.is_replayed:
+        response.headers["Idempotent-Replayed"] = "true"
+    return response
+
+
+@router.post(
+    "/executions",
+    summary="Create an execution of a graph, and start it",
+    status_code=201,
+    responses=answers_with(GraphNotFound, CommandRejected, RequestTooLarge),
+    openapi_extra={**json_body_docs(CreateExecutionRequest), "parameters": KEY_DOCS},
+)
+async def create_execution(request: Request) -> Response:
+    caller = caller_of(request)
+    body = await read_body(request, MAX_BODY_BYTES)
+    wanted = parse_json(body, CreateExecutionRequest)
+    _check_size("input", wanted.input, len(body))
+    new = NewExecution(
+        graph_id=wanted.graph_id,
+        graph_version=wanted.graph_version,
+        input=wanted.input,
+        execution_id=wanted.execution_id,
+        start=wanted.start,
+        correlation_id=_correlation_id(request) or wanted.correlation_id,
+    )
+    actor = _actor(caller) if wanted.actor is None else Actor(wanted.actor.kind, wanted.actor.id)
+    return _answer(await _level(request).create(new, caller, actor, _key(request)), 201)
+
+
+def _check_size(name: str, value: Any, body_size: int) -> None:
+    if body_size > MAX_INPUT_BYTES and len(msgspec.json.encode(value)) > MAX_INPUT_BYTES:
+        raise RequestTooLarge(f"{name}: more than {MAX_INPUT_BYTES} bytes of JSON")
+
+
+@router.get("/executions", summary="Executions, newest first")
+async def list_executions(
+    request: Request,
+    *,
+    status: ExecutionStatus | None = None,
+    graph_id: str | None = None,
+    archived: bool = False,
+    cursor: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+) -> Response:
+    wanted = ExecutionFilter(
+        tenant_id=caller_of(request).tenant_id, status=status, graph_id=graph_id, archived=archived
+    )
+    page = gateway_of(request).read_model.executions.read.page(wanted, cursor, limit)
+    return items_view(page.items, page.next_cursor)
+
+
+@router.get("/waits", summary="What waits for a person, oldest first")
+async def list_waits(
+    request: Request,
+    *,
+    cursor: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+) -> Response:
+    read = gateway_of(request).read_model.executions.read
+    page = read.waits(caller_of(request).tenant_id, cursor, limit)
+    return items_view(page.items, page.next_cursor)
+
+
+@router.get(
+    "/executions/{execution_id}",
+    summary="The state of an execution, now or after one of its events",
+    responses=answers_with(ExecutionNotFound),
+)
+async def get_execution(
+    request: Request, execution_id: str, at_sequence: Annotated[int | None, Query(ge=1)] = None
+) -> Response:
+    read, caller = _level(request).read, caller_of(request)
+    if at_sequence is None:
+        return json_response(execution_view(await read.state(execution_id, caller)))
+    return json_response(execution_view(await read.state_at(execution_id, at_sequence, caller)))
+
+
+@router.get(
+    "/executions/{execution_id}/events",
+    summary="The log of an execution",
+    responses=answers_with(ExecutionNotFound),
+)
+async def list_events(
+    request: Request,
+    execution_id: str,
+    *,
+    after: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = MAX_EVENTS,
+) -> Response:
+    """`next_cursor` is the sequence to give as `after` for the next page; null at the end of the log."""
+    events = await _level(request).read.events(execution_id, caller_of(request), after, limit + 1)
+    shown = events[:limit]
+    more = str(shown[-1].sequence) if len(events) > limit else None
+    return json_response({"items": [event_view(event) for event in shown], "next_cursor": more})
+
+
+@router.get(
+    "/executions/{execution_id}/watch",
+    summary="Follow an execution (server-sent events)",
+    responses={200: {"content": {"text/event-stream": {}}}, **answers_with(ExecutionNotFound)},
+)
+async def watch_execution(
+    request: Request, execution_id: str, last_event_id: Annotated[str | None, Header()] = None
+) -> Response:
+    """One message per event (id: its sequence), `heartbeat` in between; ends with the execution."""
+    read = _level(request).read
+    await read.check(execution_id, caller_of(request))
+    return EventStream(_messages(read.watching(execution_id, _sequence(last_event_id or ""))))
+
+
+MAX_DIGITS = 15
+
+
+def _sequence(text: str) -> int:
+    """Whatever else a client sends as the last id it saw is as if it had seen none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0
+
+
+@asynccontextmanager
+async def _messages(
+    watching: AbstractAsyncContextManager[AsyncIterator[Event | None]],
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    async with watching as events, aclosing(_texts(events)) as texts:
+        yield texts
+
+
+async def _texts(events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, None]:
+    async for event in events:
+        if event is None:
+            yield sse_event("heartbeat", {})
+        else:
+            yield sse_event(event.type, event_view(event), str(event.sequence))
+
+
+@router.post(
+    "/executions/{execution_id}/commands",
+    summary="Any command",
+    responses=answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge),
+    openapi_extra={**json_body_docs(CommandRequest), "parameters": KEY_DOCS},
+)
+async def post_command(request: Request, execution_id: str) -> Response:
+    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), CommandRequest)
+    return await _command(request, execution_id, wanted.command, wanted.model_extra or {})
+
+
+@router.post(
+    "/executions/{execution_id}/rerun",
+    summary="Run it again, as a new execution",
+    status_code=201,
+    responses=answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge),
+    openapi_extra={**json_body_docs(RerunRequest, required=False), "parameters": KEY_DOCS},
+)
+async def rerun_execution(request: Request, execution_id: str) -> Response:
+    """`from: failed` takes over the outputs of what had succeeded."""
+    body = await read_body(request, MAX_BODY_BYTES)
+    wanted = parse_json(body or b"{}", RerunRequest)
+    caller = caller_of(request)
+    done = await _level(request).create.rerun(
+        execution_id,
+        wanted.start_from,
+        caller,
+        _actor(caller),
+        _key(request),
+        _correlation_id(request),
+    )
+    return _answer(done, 201)
+
+
+def _command_of_execution(name: str) -> Callable[..., Awaitable[Response]]:
+    async def command(request: Request, execution_id: str) -> Response:
+        return await _command(request, execution_id, name, await _fields(request))
+
+    return command
+
+
+def _command_of_node(name: str) -> Callable[..., Awaitable[Response]]:
+    async def command(request: Request, execution_id: str, node_id: str) -> Response:
+        return await _command(request, execution_id, name, {**await _fields(request), "node_id": node_id})
+
+    return command
+
+
+def _add_command(path: str, name: str, endpoint: Callable[..., Awaitable[Response]]) -> None:
+    router.add_api_route(
+        path,
+        endpoint,
+        methods=["POST"],
+        name=name,
+        summary=name,
+        responses=answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge),
+        openapi_extra={**json_body_docs(FieldsRequest, required=False), "parameters": KEY_DOCS},
+    )
+
+
+for _verb, _name in EXECUTION_VERBS.items():
+    _add_command(f"/executions/{{execution_id}}/{_verb}", _name, _command_of_execution(_name))
+for _verb, _name in NODE_VERBS.items():
+    _add_command(f"/executions/{{execution_id}}/nodes/{{node_id}}/{_verb}", _name, _command_of_node(_name))
+
+
+async def _fields(request: Request) -> dict[str, Any]:
+    body = await read_body(request, MAX_BODY_BYTES)
+    return parse_json(body or b"{}", FieldsRequest).model_extra or {}
+
+
+async def _command(request: Request, execution_id: str, name: str, fields: dict[str, Any]) -> Response:
+    caller = caller_of(request)
+    values = snake_case(fields)
+    for given, meant in (("execution_id", execution_id), ("command", name)):
+        if values.pop(given, meant) != meant:
+            raise InvalidRequest(f"{given} in the body is not that of the path")
+    header = _correlation_id(request)
+    if header is not None:
+        values["correlation_id"] = header
+    command = read_command(name, values, _actor(caller))
+    return _answer(await _level(request).command(execution_id, command, caller, _key(request)))

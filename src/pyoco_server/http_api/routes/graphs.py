@@ -1,0 +1,88 @@
+"""Graphs: register and read what executions carry out."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from pyoco_server.domain.execution.graph_records import summary
+from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.errors import GraphNotFound, InvalidListQuery, RequestTooLarge
+from pyoco_server.http_api.bodies import read_body
+from pyoco_server.http_api.callers import caller_of
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.refusals import refusing_with
+from pyoco_server.http_api.views import json_response
+
+router = APIRouter(tags=["graphs"], responses=EVERYWHERE)
+lists = APIRouter(
+    tags=["graphs"],
+    route_class=refusing_with(InvalidListQuery),
+    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
+)
+
+MAX_BODY_BYTES = 1024 * 1024
+"""YAML may need more bytes than what is stored of it."""
+MAX_VERSION = 2**53
+
+_DEFINITION = {
+    "type": "object",
+    "required": ["nodes"],
+    "properties": {
+        "id": {"type": "string", "description": "as in the path, or left out"},
+        "nodes": {"type": "object", "minProperties": 1, "maxProperties": 1000},
+        "edges": {"type": "array", "items": {"type": "object", "required": ["from", "to"]}},
+    },
+    "additionalProperties": False,
+}
+GRAPH_DOCS: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": _DEFINITION}, "application/yaml": {"schema": _DEFINITION}},
+    }
+}
+
+
+@router.put(
+    "/graphs/{graph_id}",
+    summary="Register a graph",
+    responses={
+        201: {"description": "a new version"},
+        **answers_with(RequestTooLarge),
+    },
+    openapi_extra=GRAPH_DOCS,
+)
+async def put_graph(request: Request, graph_id: str) -> Response:
+    """201 with the next version, or 200 with the newest one when it says the same already."""
+    body = await read_body(request, MAX_BODY_BYTES)
+    registered = await gateway_of(request).use_cases.graphs.register(
+        graph_id, body, request.headers.get("content-type"), caller_of(request)
+    )
+    response = json_response(summary(registered.record))
+    response.status_code = HTTPStatus.CREATED if registered.is_new else HTTPStatus.OK
+    return response
+
+
+@lists.get("/graphs", summary="The newest version of each graph")
+async def list_graphs(
+    request: Request,
+    *,
+    cursor: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+) -> Response:
+    page = await gateway_of(request).use_cases.graphs.page(cursor, limit, caller_of(request))
+    return json_response(page)
+
+
+@router.get("/graphs/{graph_id}", summary="A graph", responses=answers_with(GraphNotFound))
+async def get_graph(
+    request: Request,
+    graph_id: str,
+    version: Annotated[int | None, Query(ge=1, le=MAX_VERSION, description="the newest, if left out")] = None,
+) -> Response:
+    record = await gateway_of(request).use_cases.graphs.find(graph_id, version, caller_of(request))
+    return json_response(record)
+
+
+router.include_router(lists)

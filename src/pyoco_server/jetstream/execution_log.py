@@ -1,0 +1,56 @@
+"""The logs of executions in one stream: a subject per execution, a message per commit."""
+
+from collections.abc import AsyncIterator
+
+from pyoco_server.domain.execution.codec import decode_commit, encode_commit
+from pyoco_server.domain.execution.events import Commit
+from pyoco_server.domain.execution.records import LoggedCommit
+from pyoco_server.errors import NatsUnavailable, RequestTooLarge
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.scan import scan
+from pyoco_server.usecases.executions.ports import BEGINNING
+from pyoco_server.usecases.ports import Revision, WrongRevision
+
+
+class JetStreamExecutionLog:
+    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._prefix = subject_prefix
+
+    async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
+        data = encode_commit(logged)
+        commit = logged.commit
+        headers = {
+            "Nats-Msg-Id": commit.command_id,
+            "Nats-Expected-Last-Subject-Sequence": str(expected),
+        }
+        subject = f"{self._prefix}.{commit.execution_id}"
+        try:
+            return Revision((await self._connection.publish_acked(subject, data, headers)).seq)
+        except PayloadTooLarge as error:
+            raise RequestTooLarge(f"the events of this command have {len(data)} bytes: {error}") from error
+        except ApiError:
+            raise
+        except NatsUnavailable:
+            return await self._again(subject, data, headers, expected, commit)
+
+    async def _again(
+        self, subject: str, data: bytes, headers: dict[str, str], expected: Revision, commit: Commit
+    ) -> Revision:
+        """Unanswered is unknown, not failed. If the log has gone on since, it may be by this very commit."""
+        try:
+            return Revision((await self._connection.publish_acked(subject, data, headers)).seq)
+        except WrongRevision:
+            async for logged, revision in self.read(commit.execution_id, expected):
+                if logged.commit.command_id == commit.command_id:
+                    return revision
+            raise
+
+    async def read(
+        self, execution_id: str, after: Revision = BEGINNING
+    ) -> AsyncIterator[tuple[LoggedCommit, Revision]]:
+        subject = f"{self._prefix}.{execution_id}"
+        async for message in scan(self._connection, self._stream, subject, start=after + 1):
+            revision = Revision(int((message.headers or {})["Nats-Sequence"]))
+            yield decode_commit(message.data), revision

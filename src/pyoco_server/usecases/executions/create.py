@@ -1,0 +1,217 @@
+"""Begin an execution: by itself, or as another life of one that has ended."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from pyoco_server.domain.execution.carrying import carried_outputs, carry_over
+from pyoco_server.domain.execution.commands import CreateExecution, StartExecution
+from pyoco_server.domain.execution.decide import decide
+from pyoco_server.domain.execution.events import Actor, Commit, Payload
+from pyoco_server.domain.execution.evolve import fold
+from pyoco_server.domain.execution.guards import Code, Rejected
+from pyoco_server.domain.execution.keys import keyed_command_id
+from pyoco_server.domain.execution.records import ExecutionRecord
+from pyoco_server.domain.execution.state import Execution
+from pyoco_server.domain.idempotency import Claim, claim_key
+from pyoco_server.errors import (
+    CommandRejected,
+    ExecutionNotFound,
+    IdempotencyConflict,
+    InvalidRequest,
+    NatsUnavailable,
+)
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.callers import Caller
+from pyoco_server.usecases.executions.command import Commanded, is_execution_id, is_visible
+from pyoco_server.usecases.executions.ports import ExecutionLog, Graphs, VersionedGraph
+from pyoco_server.usecases.executions.records import ExecutionRecords
+from pyoco_server.usecases.ports import ClaimStore, Clock, WrongRevision
+
+log = get_logger(__name__)
+
+CREATES = "creates"
+"""The scope of the idempotency keys of creates; no execution id can be equal to it in use."""
+
+
+class NewExecution(Struct, frozen=True, kw_only=True):
+    graph_id: str
+    graph_version: int | None = None
+    input: Any = None
+    execution_id: str | None = None
+    start: bool = True
+    correlation_id: str | None = None
+    rerun_of: str | None = None
+    from_failed: bool = False
+
+
+class CreateExecutions:
+    def __init__(
+        self,
+        *,
+        records: ExecutionRecords,
+        execution_log: ExecutionLog,
+        graphs: Graphs,
+        claims: ClaimStore,
+        clock: Clock,
+        new_id: Callable[[], str],
+        nudge: Callable[[Commit], None],
+    ) -> None:
+        self._records = records
+        self._log = execution_log
+        self._graphs = graphs
+        self._claims = claims
+        self._clock = clock
+        self._new_id = new_id
+        self._nudge = nudge
+
+    async def __call__(
+        self, wanted: NewExecution, caller: Caller, actor: Actor, key: str | None = None
+    ) -> Commanded:
+        if wanted.execution_id is not None and not is_execution_id(wanted.execution_id):
+            raise InvalidRequest(f"execution_id {wanted.execution_id!r} must match [A-Za-z0-9_-]{{1,64}}")
+        graph = await self._graphs.read(caller.tenant_id, wanted.graph_id, wanted.graph_version)
+        if key is None:
+            execution_id = wanted.execution_id or self._new_id()
+            return await self._create(execution_id, self._new_id(), wanted, graph, caller, actor)
+        execution_id = await self._claimed(wanted, caller, key)
+        command_id = keyed_command_id(caller.tenant_id, CREATES, key)
+        try:
+            return await self._create(execution_id, command_id, wanted, graph, caller, actor)
+        except CommandRejected:
+            first = await self._first(execution_id, command_id)
+            if first is None:
+                raise
+            return Commanded(first, is_replayed=True)
+
+    async def rerun(
+        self,
+        execution_id: str,
+        start_from: Literal["failed", "start"],
+        caller: Caller,
+        actor: Actor,
+        key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Commanded:
+        """A new execution of the same graph version and input. The old one stays as it is."""
+        old = await self._records.stored(execution_id) if is_execution_id(execution_id) else None
+        if old is None or not is_visible(caller, old):
+            raise ExecutionNotFound
+        if start_from == "failed" and not old.state.is_terminal:
+            raise CommandRejected(
+                "only an execution that has ended can be re-run from where it failed",
+                Code.EXECUTION_NOT_TERMINAL.value,
+            )
+        wanted = NewExecution(
+            graph_id=old.state.graph_id,
+            graph_version=old.state.graph_version,
+            input=old.state.input,
+            correlation_id=correlation_id,
+            rerun_of=execution_id,
+            from_failed=start_from == "failed",
+        )
+        return await self(wanted, caller, actor, key)
+
+    async def _create(
+        self,
+        execution_id: str,
+        command_id: str,
+        wanted: NewExecution,
+        graph: VersionedGraph,
+        caller: Caller,
+        actor: Actor,
+    ) -> Commanded:
+        payloads = await self._events(wanted, graph, caller, actor)
+        commit = Commit(
+            execution_id=execution_id,
+            command_id=command_id,
+            first_sequence=1,
+            at=self._clock(),
+            actor=actor,
+            payloads=tuple(payloads),
+            correlation_id=wanted.correlation_id,
+        )
+        try:
+            record = await self._records.append(None, commit)
+        except WrongRevision:
+            raise CommandRejected("this execution id is in use", Code.EXECUTION_EXISTS.value) from None
+        self._nudge(commit)
+        await self._records.save(record)
+        log.info(
+            "execution created",
+            action="execution.created",
+            execution_id=execution_id,
+            graph_id=wanted.graph_id,
+            graph_version=graph.version,
+            correlation_id=wanted.correlation_id,
+        )
+        return Commanded(record.state)
+
+    async def _events(
+        self, wanted: NewExecution, graph: VersionedGraph, caller: Caller, actor: Actor
+    ) -> list[Payload]:
+        """Created and, unless somebody wants to start it later, started: one commit, so never half of it."""
+        create = CreateExecution(
+            actor=actor,
+            input=wanted.input,
+            tenant_id=caller.tenant_id,
+            api_key_id=caller.api_key_id,
+            graph_version=graph.version,
+            rerun_of=wanted.rerun_of,
+        )
+        payloads = _accepted(decide(None, graph.graph, create, self._clock()))
+        if not wanted.start:
+            return payloads
+        created = fold(
+            Commit(
+                execution_id="new",
+                command_id="",
+                first_sequence=1,
+                at=self._clock(),
+                actor=actor,
+                payloads=tuple(payloads),
+            ).events()
+        )
+        payloads += _accepted(decide(created, graph.graph, StartExecution(actor=actor), self._clock()))
+        if wanted.rerun_of is not None and wanted.from_failed:
+            old = await self._records.stored(wanted.rerun_of)
+            outputs = {} if old is None else carried_outputs(old.state, graph.graph)
+            payloads += carry_over(graph.graph, outputs)
+        return payloads
+
+    async def _claimed(self, wanted: NewExecution, caller: Caller, key: str) -> str:
+        """The execution id of this key: that of the first request with it."""
+        place = claim_key(caller.tenant_id, f"{CREATES}:{key}")
+        digest = hashlib.sha256(
+            msgspec.json.encode(msgspec.structs.replace(wanted, correlation_id=None), order="deterministic")
+        ).hexdigest()
+        claim = Claim(run_id=wanted.execution_id or self._new_id(), request=digest, claimed_at=self._clock())
+        try:
+            await self._claims.create(place, claim)
+        except WrongRevision:
+            found = await self._claims.get(place)
+            if found is None:
+                raise NatsUnavailable("the Idempotency-Key could not be claimed") from None
+            claim = found.value
+        if claim.request != digest:
+            raise IdempotencyConflict
+        return claim.run_id
+
+    async def _first(self, execution_id: str, command_id: str) -> Execution | None:
+        """The execution as its creation left it, if it was created by this very command."""
+        async for logged, _ in self._log.read(execution_id):
+            is_ours = logged.commit.command_id == command_id
+            return fold(logged.commit.events()) if is_ours else None
+        return None
+
+
+def _accepted(decision: list[Payload] | Rejected) -> list[Payload]:
+    if isinstance(decision, Rejected):
+        raise CommandRejected(decision.message, decision.code.value)
+    return decision
+
+
+__all__ = ["CreateExecutions", "ExecutionRecord", "NewExecution"]

@@ -1,0 +1,88 @@
+"""What executions need from the world, beyond the ports of the runs."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from pyoco_server.domain.execution.graphs import Graph
+from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit
+from pyoco_server.domain.execution.state import ExecutionStatus
+from pyoco_server.domain.listing import Place
+from pyoco_server.usecases.lease import LeaseRecord
+from pyoco_server.usecases.ports import Change, Feed, Revision, Store
+
+BEGINNING = Revision(0)
+
+
+class VersionedGraph(Protocol):
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def version(self) -> int: ...
+
+
+class Graphs(Protocol):
+    async def read(self, tenant_id: str | None, graph_id: str, version: int | None = None) -> VersionedGraph:
+        """The newest version where none is named. Raises GraphNotFound."""
+        ...
+
+
+class ExecutionLog(Protocol):
+    """One log per execution. A commit is appended whole, behind the one its writer knows, or not at all."""
+
+    async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
+        """Raises WrongRevision when the log has gone on behind `expected`."""
+        ...
+
+    def read(self, execution_id: str, after: Revision = ...) -> AsyncIterator[tuple[LoggedCommit, Revision]]:
+        """The commits behind `after`, in order."""
+        ...
+
+
+ExecutionCache = Store[ExecutionRecord]
+
+
+class ExecutionFilter(Struct, frozen=True, kw_only=True):
+    tenant_id: str | None = None
+    status: ExecutionStatus | None = None
+    graph_id: str | None = None
+    archived: bool = False
+
+
+class SummaryPage(Struct, frozen=True):
+    summaries: list[bytes]
+    """As JSON, ready to be sent."""
+    more_after: Place | None
+
+
+class ExecutionIndex(Protocol):
+    """Which executions there are, and where they stand. Losing it loses nothing."""
+
+    def clear(self) -> None: ...
+    def apply(self, changes: Sequence[Change[LoggedCommit]]) -> None: ...
+    def page(self, wanted: ExecutionFilter, after: Place | None, limit: int) -> SummaryPage: ...
+    def waits(self, tenant_id: str | None, after: Place | None, limit: int) -> SummaryPage: ...
+    def version(self, execution_id: str) -> int:
+        """Of the last commit that was seen; 0 when there is none."""
+        ...
+
+    def counts(self, tenant_id: str | None) -> dict[ExecutionStatus, int]: ...
+    def active(self) -> Iterable[str]:
+        """All that have not ended, of all tenants."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ExecutionBackend(Protocol):
+    @property
+    def execution_log(self) -> ExecutionLog: ...
+    @property
+    def execution_feed(self) -> Feed[LoggedCommit]: ...
+    @property
+    def execution_cache(self) -> ExecutionCache: ...
+    @property
+    def execution_index(self) -> ExecutionIndex: ...
+    @property
+    def leases(self) -> Store[LeaseRecord]: ...

@@ -1,0 +1,126 @@
+"""Read executions: the state now or at an earlier moment, the log, lists, and the inbox of waits."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+
+from pyoco_server.domain.execution.events import Event
+from pyoco_server.domain.execution.evolve import fold
+from pyoco_server.domain.execution.records import ExecutionRecord
+from pyoco_server.domain.execution.state import Execution
+from pyoco_server.domain.listing import cursor_at, digest_of, place_of
+from pyoco_server.errors import ExecutionNotFound, InvalidRequest
+from pyoco_server.usecases.callers import Caller
+from pyoco_server.usecases.executions.command import is_execution_id, is_visible
+from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.executions.ports import ExecutionFilter, ExecutionIndex, ExecutionLog, SummaryPage
+from pyoco_server.usecases.executions.records import ExecutionRecords
+from pyoco_server.usecases.ports import Revision
+
+HEARTBEAT_SEC = 1.5
+"""Clients give up after some seconds of silence."""
+
+
+class Page(Struct, frozen=True):
+    items: list[bytes]
+    """As JSON."""
+    next_cursor: str | None
+
+
+class ReadExecutions:
+    def __init__(
+        self,
+        records: ExecutionRecords,
+        executions: ExecutionLog,
+        index: ExecutionIndex,
+        hub: ExecutionHub,
+    ) -> None:
+        self._records = records
+        self._log = executions
+        self._index = index
+        self._hub = hub
+
+    async def state(self, execution_id: str, caller: Caller) -> Execution:
+        return (await self._record(execution_id, caller)).state
+
+    async def state_at(self, execution_id: str, sequence: int, caller: Caller) -> Execution:
+        """Exactly as it was after the event with this sequence."""
+        record = await self._record(execution_id, caller)
+        if not 1 <= sequence <= record.state.version:
+            raise InvalidRequest(f"at_sequence: the execution has the events 1 to {record.state.version}")
+        events = [event async for event in self._events(execution_id) if event.sequence <= sequence]
+        state = fold(events)
+        if state is None:
+            raise ExecutionNotFound
+        return state
+
+    async def events(self, execution_id: str, caller: Caller, after: int, limit: int) -> list[Event]:
+        await self._record(execution_id, caller)
+        found: list[Event] = []
+        async for event in self._events(execution_id):
+            if event.sequence > after:
+                found.append(event)
+            if len(found) == limit:
+                break
+        return found
+
+    def page(self, wanted: ExecutionFilter, cursor: str | None, limit: int) -> Page:
+        of = digest_of("executions", wanted.tenant_id, wanted.status, wanted.graph_id, wanted.archived)
+        found = self._index.page(wanted, None if cursor is None else place_of(cursor, of), limit)
+        return _page(found, of)
+
+    def waits(self, tenant_id: str | None, cursor: str | None, limit: int) -> Page:
+        """What waits for somebody, oldest first."""
+        of = digest_of("waits", tenant_id)
+        found = self._index.waits(tenant_id, None if cursor is None else place_of(cursor, of), limit)
+        return _page(found, of)
+
+    @asynccontextmanager
+    async def watching(self, execution_id: str, after: int) -> AsyncIterator[AsyncIterator[Event | None]]:
+        """A place among the watchers, and every event from it; None when nothing happened for a while."""
+        with self._hub.watching(execution_id) as bell:
+            yield self._follow(execution_id, after, bell)
+
+    async def check(self, execution_id: str, caller: Caller) -> None:
+        """Raises ExecutionNotFound: a stream that has begun can only end, not answer 404."""
+        await self._record(execution_id, caller)
+
+    async def _follow(
+        self, execution_id: str, after: int, bell: asyncio.Event
+    ) -> AsyncIterator[Event | None]:
+        revision, state = Revision(0), None
+        while not self._hub.is_closed:
+            async for logged, position in self._log.read(execution_id, revision):
+                revision = position
+                for event in logged.commit.events():
+                    if event.sequence > after:
+                        yield event
+                state = logged.summary
+            if state is not None and state.ended_at is not None:
+                return
+            waiting = asyncio.ensure_future(bell.wait())
+            try:
+                done, _ = await asyncio.wait({waiting}, timeout=HEARTBEAT_SEC)
+            finally:
+                waiting.cancel()
+            bell.clear()
+            if not done:
+                yield None
+
+    async def _events(self, execution_id: str) -> AsyncIterator[Event]:
+        async for logged, _ in self._log.read(execution_id):
+            for event in logged.commit.events():
+                yield event
+
+    async def _record(self, execution_id: str, caller: Caller) -> ExecutionRecord:
+        record = await self._records.stored(execution_id) if is_execution_id(execution_id) else None
+        if record is None or not is_visible(caller, record):
+            raise ExecutionNotFound
+        return record
+
+
+def _page(found: SummaryPage, of: str) -> Page:
+    more = found.more_after
+    return Page(found.summaries, None if more is None else cursor_at(more, of))

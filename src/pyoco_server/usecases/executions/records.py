@@ -1,0 +1,165 @@
+"""The folded states of executions: from memory, from the cache, or from the log, and always the same."""
+
+from collections import OrderedDict
+
+from msgspec import Struct
+
+from pyoco_server.domain.execution.events import Commit
+from pyoco_server.domain.execution.records import (
+    ExecutionRecord,
+    LoggedCommit,
+    advance,
+    summarise,
+)
+from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.executions.ports import ExecutionCache, ExecutionIndex, ExecutionLog
+from pyoco_server.usecases.ports import Change, Revision, Versioned, WrongRevision
+
+log = get_logger(__name__)
+
+MAX_IN_MEMORY = 2_000
+SAVE_TRIES = 5
+
+
+class _Held(Struct, frozen=True):
+    record: ExecutionRecord
+    cached: Revision | None = None
+    """The cache's revision when it was last read or written."""
+
+
+class ExecutionRecords:
+    def __init__(self, executions: ExecutionLog, cache: ExecutionCache, index: ExecutionIndex) -> None:
+        """`index` knows the newest version of each execution that this process has heard of."""
+        self._log = executions
+        self._cache = cache
+        self._index = index
+        self._memory: OrderedDict[str, _Held] = OrderedDict()
+
+    async def known(self, execution_id: str) -> ExecutionRecord | None:
+        """The state as this process knows it: right enough to act on, since the log refuses what is late."""
+        held = self._memory.get(execution_id)
+        if held is not None:
+            self._memory.move_to_end(execution_id)
+            return held.record
+        return await self.stored(execution_id)
+
+    async def stored(self, execution_id: str) -> ExecutionRecord | None:
+        """The state in the cache, with whatever the log has beyond it."""
+        cached = await self._cached(execution_id)
+        if cached is None:
+            record = await self._caught_up(execution_id, None)
+        elif cached.value.state.version < self._index.version(execution_id):
+            record = await self._caught_up(execution_id, cached.value)
+        else:
+            record = cached.value
+        if record is None:
+            return None
+        self._remember(execution_id, _Held(record, None if cached is None else cached.revision))
+        if cached is None or record is not cached.value:
+            await self.save(record)
+        return record
+
+    async def fresh(self, execution_id: str) -> ExecutionRecord | None:
+        """The state with everything that is in the log now."""
+        known = await self.known(execution_id)
+        return await self._caught_up(execution_id, known)
+
+    async def append(self, record: ExecutionRecord | None, commit: Commit) -> ExecutionRecord:
+        """The record with the commit. Raises WrongRevision when the log has gone on without us."""
+        expected = Revision(0 if record is None else record.log_revision)
+        after = advance(record, commit, 0)
+        assert after is not None  # noqa: S101 - the first commit creates it
+        logged = LoggedCommit(commit, summarise(after.state))
+        try:
+            revision = await self._log.append(logged, expected)
+        except WrongRevision:
+            self._memory.pop(commit.execution_id, None)
+            raise
+        self._index.apply([Change(commit.execution_id, revision, logged, None)])  # lists show it at once
+        appended = ExecutionRecord(state=after.state, log_revision=revision, keys=after.keys)
+        held = self._memory.get(commit.execution_id)
+        self._remember(commit.execution_id, _Held(appended, None if held is None else held.cached))
+        return appended
+
+    async def save(self, record: ExecutionRecord) -> None:
+        """Best effort: a cache that is behind costs its next reader a look into the log."""
+        with best_effort(log, "execution.cache", NatsUnavailable, execution_id=record.state.execution_id):
+            try:
+                await self._save(record)
+            except SnapshotTooLarge as error:
+                log.warning(
+                    "an execution's state is too large for its cache; it is folded from the log instead",
+                    action="execution.too_large",
+                    execution_id=record.state.execution_id,
+                    detail=str(error),
+                )
+
+    def heard(self, logged: LoggedCommit, revision: Revision) -> bool:
+        """A commit that is in the log. False: it is known here, because it was written here.
+
+        What is in memory goes on with it, or is forgotten.
+        """
+        execution_id = logged.commit.execution_id
+        held = self._memory.get(execution_id)
+        if held is None:
+            return True
+        if held.record.log_revision >= revision:
+            return False
+        after = None
+        if held.record.state.version + 1 == logged.commit.first_sequence:
+            after = advance(held.record, logged.commit, revision)
+        if after is None:
+            del self._memory[execution_id]
+        else:
+            self._memory[execution_id] = _Held(after, held.cached)
+        return True
+
+    def forget_all(self) -> None:
+        self._memory.clear()
+
+    async def _cached(self, execution_id: str) -> Versioned[ExecutionRecord] | None:
+        return await self._cache.get(execution_id)
+
+    async def _caught_up(self, execution_id: str, record: ExecutionRecord | None) -> ExecutionRecord | None:
+        after = Revision(0 if record is None else record.log_revision)
+        start = record
+        async for logged, revision in self._log.read(execution_id, after):
+            record = advance(record, logged.commit, revision)
+        if record is not None and record is not start:
+            held = self._memory.get(execution_id)
+            self._remember(execution_id, _Held(record, None if held is None else held.cached))
+        return record
+
+    async def _save(self, record: ExecutionRecord) -> None:
+        execution_id = record.state.execution_id
+        held = self._memory.get(execution_id)
+        cached = None if held is None else held.cached
+        for _ in range(SAVE_TRIES):
+            try:
+                if cached is None:
+                    revision = await self._cache.create(execution_id, record)
+                else:
+                    revision = await self._cache.update(execution_id, record, cached)
+            except WrongRevision:
+                found = await self._cache.get(execution_id)
+                cached = None if found is None else found.revision
+                if found is None or found.value.state.version < record.state.version:
+                    continue
+                revision = found.revision
+            self._note_cached(execution_id, revision)
+            return
+
+    def _note_cached(self, execution_id: str, revision: Revision) -> None:
+        held = self._memory.get(execution_id)
+        if held is not None:
+            self._memory[execution_id] = _Held(held.record, revision)
+
+    def _remember(self, execution_id: str, held: _Held) -> None:
+        known = self._memory.get(execution_id)
+        if known is not None and known.record.log_revision > held.record.log_revision:
+            held = _Held(known.record, held.cached)
+        self._memory[execution_id] = held
+        self._memory.move_to_end(execution_id)
+        while len(self._memory) > MAX_IN_MEMORY:
+            self._memory.popitem(last=False)

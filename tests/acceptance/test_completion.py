@@ -1,0 +1,70 @@
+"""REQ-0021: the shell completes commands and options of every program."""
+
+import shutil
+import subprocess
+from typing import get_args
+
+import cyclopts
+import pytest
+
+from pyoco_server import admin_cli
+from pyoco_server.cli import client, server, worker
+from pyoco_server.cli.completion import Shell
+from support.programs import SCRIPTS, Programs
+
+APPS = (server.app, worker.app, client.app, admin_cli.app)
+
+BASH = """
+source <({program} --show-completion bash)
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_{function}
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+def completed(*words: str) -> set[str]:
+    """What bash offers for the last word."""
+    quoted = " ".join(f"'{word}'" for word in words)
+    script = BASH.format(program=SCRIPTS / words[0], words=quoted, function=words[0].replace("-", "_"))
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stderr == ""
+    return {word.strip() for word in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("pyoco-server", "d"), {"demo", "doctor"}),
+        (("pyoco-server", "up", "--nats-h"), {"--nats-http-port"}),
+        (("pyoco-worker", "--flow"), {"--flow-resolver", "--flows"}),
+        (("pyoco-client", "wheel-"), {"wheel-delete", "wheel-history", "wheel-upload"}),
+        (("pyoco-client", "list-vnext", "--u"), {"--updated-after"}),
+        (("pyoco-client", "--server", "x", "list", "--output", ""), {"json", "table"}),
+        (("pyoco-server-admin", "api-key", "re"), {"revoke"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_bash_completes(words: tuple[str, ...], offered: set[str]) -> None:
+    assert completed(*words) == offered
+
+
+@pytest.mark.parametrize("shell", get_args(Shell))
+@pytest.mark.parametrize("app", APPS, ids=lambda app: app.name[0])
+def test_every_program_has_a_script_for_every_shell(app: cyclopts.App, shell: Shell) -> None:
+    script = app.generate_completion(shell=shell)
+    assert app.name[0] in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+def test_it_can_be_installed(programs: Programs) -> None:
+    home = programs.directory
+    done = programs.run("pyoco-client", "--install-completion", "--shell", "bash", HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    installed = [path for path in home.rglob("*") if path.is_file() and "pyoco-client" in path.read_text()]
+    assert installed
+
+
+def test_an_unknown_shell_is_refused(programs: Programs) -> None:
+    done = programs.run("pyoco-client", "--show-completion", "tcsh")
+    assert (done.returncode, "bash" in done.stderr) == (1, True)

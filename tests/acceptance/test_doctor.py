@@ -1,0 +1,68 @@
+"""REQ-0021: `pyoco-server doctor`, on machines in all states."""
+
+import json
+import socket
+from typing import Any
+
+from support.nats_server import free_port
+from support.programs import Programs
+
+
+def doctor(programs: Programs, *options: str, code: int, **environ: str) -> dict[str, Any]:
+    """The findings: level by check; the worst one of each."""
+    done = programs.run("pyoco-server", "doctor", "--json", *options, **environ)
+    assert done.returncode == code, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["ok"] == (code == 0)
+    order = ("OK", "WARN", "FAIL")
+    by_check: dict[str, Any] = {}
+    for finding in sorted(found["checks"], key=lambda one: order.index(one["level"])):
+        by_check[finding["check"]] = finding
+        assert (finding["advice"] is None) == (finding["level"] == "OK"), finding
+    return by_check
+
+
+def test_on_a_fresh_machine_nothing_is_broken(programs: Programs) -> None:
+    found = doctor(programs, "--server", f"http://127.0.0.1:{free_port()}", code=0)
+    for check in ("python", "packages", "disk", "settings", "nats-server"):
+        assert found[check]["level"] == "OK"
+    assert found["gateway"]["level"] == "WARN"
+    assert "pyoco-server up" in found["gateway"]["advice"]
+
+
+def test_a_running_installation_is_all_well(programs: Programs) -> None:
+    port = free_port()
+    command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast", "--with-worker")
+    with programs.started(*command) as up:
+        up.says("worker ready")
+        server = ("--server", f"http://127.0.0.1:{port}")
+        found = doctor(programs, *server, code=0)
+        assert {finding["level"] for finding in found.values()} == {"OK"}
+        assert found["workers"]["fact"] == "tag default: 1 alive, 0 jobs on the queue"
+        assert found["nats"]["fact"].endswith(up.says(r"nats://127.0.0.1:\d+")[0])
+        shown = programs.run("pyoco-server", "doctor", *server)
+        assert shown.stdout.splitlines()[-1] == "All well."
+        in_japanese = programs.run("pyoco-server", "doctor", *server, LC_ALL="ja_JP.UTF-8")
+        assert in_japanese.stdout.splitlines()[-1] == "問題ありません。"
+        submit = ("pyoco-client", "submit", "--flow-name", "x", "--tag", "gpu", *server)
+        assert programs.run(*submit).returncode == 0
+        found = doctor(programs, *server, code=1)
+        assert found["workers"]["fact"] == "tag gpu: 1 jobs wait and no worker takes them"
+
+
+def test_what_is_wrong_is_told_with_what_to_do(programs: Programs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        found = doctor(
+            programs,
+            *("--server", f"http://127.0.0.1:{port}", "--nats-url", f"nats://127.0.0.1:{free_port()}"),
+            code=1,
+        )
+    assert found["nats"]["level"] == "FAIL"
+    assert found["gateway"]["level"] == "FAIL"
+    assert "(pid " in found["gateway"]["fact"]
+
+
+def test_settings_that_cannot_be_used_are_all_told(programs: Programs) -> None:
+    found = doctor(programs, code=1, PYOCO_LOG_FORMAT="xml")
+    assert "PYOCO_LOG_FORMAT='xml'" in found["settings"]["fact"]

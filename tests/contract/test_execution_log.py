@@ -1,0 +1,112 @@
+"""The logs of executions: a commit is there once, whole, and behind the one its writer knew."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from pyoco_server.domain.execution.events import (
+    Actor,
+    ActorKind,
+    Commit,
+    ExecutionCreated,
+    ExecutionStarted,
+    NodeCreated,
+    Payload,
+)
+from pyoco_server.domain.execution.records import LoggedCommit, advance, summarise
+from pyoco_server.usecases.executions.ports import BEGINNING
+from pyoco_server.usecases.ports import Revision, WrongRevision
+from support.things import NOW
+from support.worlds import World
+
+CREATED: tuple[Payload, ...] = (
+    ExecutionCreated(graph_id="g", graph_version=1, input={"ym": "2026-11"}),
+    NodeCreated(node_id="only", node_type="task"),
+)
+
+
+def a_commit(
+    command_id: str, payloads: tuple[Payload, ...] = CREATED, first: int = 1, of: str = "exec-1"
+) -> LoggedCommit:
+    commit = Commit(
+        execution_id=of,
+        command_id=command_id,
+        first_sequence=first,
+        at=NOW,
+        actor=Actor(ActorKind.USER, "somebody"),
+        payloads=payloads,
+    )
+    created = replace(commit, payloads=CREATED, first_sequence=1)
+    record = advance(None, created, 1)
+    assert record is not None
+    return LoggedCommit(commit, summarise(record.state))
+
+
+async def all_of(world: World, execution_id: str, after: Revision = BEGINNING) -> list[str]:
+    return [
+        logged.commit.command_id async for logged, _ in world.backend.execution_log.read(execution_id, after)
+    ]
+
+
+async def test_a_commit_is_read_as_it_was_written(world: World) -> None:
+    logged = a_commit("c-1")
+    revision = await world.backend.execution_log.append(logged, BEGINNING)
+    read = [entry async for entry in world.backend.execution_log.read("exec-1")]
+    assert read == [(logged, revision)]
+
+
+async def test_an_execution_that_nobody_made_has_an_empty_log(world: World) -> None:
+    assert await all_of(world, "nobody") == []
+
+
+async def test_a_commit_behind_another_one_than_its_writer_knew_is_refused(world: World) -> None:
+    log = world.backend.execution_log
+    first = await log.append(a_commit("c-1"), BEGINNING)
+    with pytest.raises(WrongRevision):
+        await log.append(a_commit("c-2"), BEGINNING)
+    await log.append(a_commit("c-3", (ExecutionStarted(),), 3), first)
+    with pytest.raises(WrongRevision):
+        await log.append(a_commit("c-4", (ExecutionStarted(),), 3), first)
+    assert await all_of(world, "exec-1") == ["c-1", "c-3"]
+
+
+async def test_of_many_writers_at_once_exactly_one_is_first(world: World) -> None:
+    log = world.backend.execution_log
+    answers = await asyncio.gather(
+        *(log.append(a_commit(f"c-{n}"), BEGINNING) for n in range(10)), return_exceptions=True
+    )
+    assert sum(isinstance(answer, int) for answer in answers) == 1
+    assert sum(isinstance(answer, WrongRevision) for answer in answers) == 9
+
+
+async def test_logs_of_two_executions_do_not_mix(world: World) -> None:
+    log = world.backend.execution_log
+    first = await log.append(a_commit("c-1"), BEGINNING)
+    await log.append(a_commit("c-2", of="exec-2"), BEGINNING)
+    await log.append(a_commit("c-3", (ExecutionStarted(),), 3), first)
+    assert await all_of(world, "exec-1") == ["c-1", "c-3"]
+    assert await all_of(world, "exec-2") == ["c-2"]
+
+
+async def test_a_reader_goes_on_where_it_stopped(world: World) -> None:
+    log = world.backend.execution_log
+    first = await log.append(a_commit("c-1"), BEGINNING)
+    assert await all_of(world, "exec-1", first) == []
+    await log.append(a_commit("c-2", (ExecutionStarted(),), 3), first)
+    assert await all_of(world, "exec-1", first) == ["c-2"]
+
+
+async def test_a_feed_begins_with_the_last_commit_of_each_execution(world: World) -> None:
+    log = world.backend.execution_log
+    first = await log.append(a_commit("c-1"), BEGINNING)
+    await log.append(a_commit("c-2", (ExecutionStarted(),), 3), first)
+    await log.append(a_commit("c-3", of="exec-2"), BEGINNING)
+    seen: dict[str, str] = {}
+    async for batch in world.backend.execution_feed.follow(None):
+        for change in batch.changes:
+            assert change.value is not None
+            seen[change.key] = change.value.commit.command_id
+        if batch.is_caught_up:
+            break
+    assert seen == {"exec-1": "c-2", "exec-2": "c-3"}

@@ -1,0 +1,300 @@
+"""Executions over HTTP: commands, states, logs, the inbox, and what is refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from support.gateway import RunningGateway, memory_app
+from support.waiting import until
+
+APPROVAL: dict[str, Any] = {
+    "nodes": {
+        "book": {"type": "task", "external": True, "retry": {"max_attempts": 2}},
+        "approve": {"type": "wait", "prompt": "Close ${input.ym}?", "wait_key": "${input.ym}"},
+        "report": {"type": "task", "external": True},
+    },
+    "edges": [{"from": "book", "to": "approve"}, {"from": "approve", "to": "report"}],
+}
+
+
+class Executions:
+    """What a client does, with the answers checked."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self.http = http
+
+    async def register(self, graph_id: str, definition: dict[str, Any]) -> None:
+        answer = await self.http.put(f"/graphs/{graph_id}", json=definition)
+        assert answer.status_code in (200, 201), answer.text
+
+    async def create(self, graph_id: str = "approval", **fields: Any) -> dict[str, Any]:
+        return await self.post("/executions", 201, graph_id=graph_id, **fields)
+
+    async def get(self, execution_id: str, **params: Any) -> dict[str, Any]:
+        answer = await self.http.get(f"/executions/{execution_id}", params=params)
+        assert answer.status_code == 200, answer.text
+        state: dict[str, Any] = answer.json()
+        return state
+
+    async def post(
+        self, path: str, status: int = 200, headers: dict[str, str] | None = None, **fields: Any
+    ) -> dict[str, Any]:
+        answer = await self.http.post(path, json=fields, headers=headers or {})
+        assert answer.status_code == status, answer.text
+        body: dict[str, Any] = answer.json()
+        return body
+
+    async def node(
+        self, execution_id: str, node_id: str, verb: str, status: int = 200, **fields: Any
+    ) -> dict[str, Any]:
+        return await self.post(f"/executions/{execution_id}/nodes/{node_id}/{verb}", status, **fields)
+
+    async def until_node(self, execution_id: str, node_id: str, status: str) -> dict[str, Any]:
+        return await until(
+            lambda: self.get(execution_id), lambda state: state["nodes"][node_id]["status"] == status
+        )
+
+    async def until_ended(self, execution_id: str) -> dict[str, Any]:
+        return await until(lambda: self.get(execution_id), lambda state: state["status"] != "ACTIVE")
+
+    async def types(self, execution_id: str) -> list[str]:
+        answer = await self.http.get(f"/executions/{execution_id}/events")
+        return [event["type"] for event in answer.json()["items"]]
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[RunningGateway]:
+    async with memory_app(cancel_grace_period_sec=0.2) as running:
+        yield running
+
+
+@pytest.fixture
+async def executions(gateway: RunningGateway) -> Executions:
+    found = Executions(gateway.client)
+    await found.register("approval", APPROVAL)
+    return found
+
+
+async def test_a_graph_is_carried_out_by_people_and_outside_workers(executions: Executions) -> None:
+    created = await executions.create(input={"ym": "2026-11"}, execution_id="close-1")
+    assert (created["execution_id"], created["status"]) == ("close-1", "ACTIVE")
+    await executions.until_node("close-1", "book", "READY")
+    await executions.node("close-1", "book", "start", worker_id="outside")
+    state = await executions.node("close-1", "book", "progress", progress=40, message="half")
+    assert state["nodes"]["book"]["progress"] == 40
+    await executions.node("close-1", "book", "succeed", output={"rows": 3})
+    state = await executions.until_node("close-1", "approve", "WAITING")
+    assert state["nodes"]["approve"]["prompt"] == "Close 2026-11?"
+
+    inbox = (await executions.http.get("/waits")).json()
+    assert [(wait["execution_id"], wait["node_id"]) for wait in inbox["items"]] == [("close-1", "approve")]
+    await executions.node("close-1", "approve", "resume", resume_key="2026-11", data={"ok": True})
+    assert (await executions.http.get("/waits")).json() == {"items": [], "next_cursor": None}
+
+    await executions.until_node("close-1", "report", "READY")
+    await executions.node("close-1", "report", "start")
+    await executions.node("close-1", "report", "succeed", output="done")
+    ended = await executions.until_ended("close-1")
+    assert (ended["status"], ended["result"]) == ("COMPLETED", {"report": "done"})
+
+
+async def test_the_log_has_every_event_once_and_without_gaps(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    page = (await executions.http.get("/executions/e1/events", params={"limit": 2})).json()
+    assert [event["sequence"] for event in page["items"]] == [1, 2]
+    rest = (await executions.http.get("/executions/e1/events", params={"after": page["next_cursor"]})).json()
+    assert [event["sequence"] for event in rest["items"]] == [3, 4, 5, 6]
+    assert [event["type"] for event in rest["items"]][-2:] == ["EXECUTION_STARTED", "NODE_READY"]
+    first = page["items"][0]
+    assert first["payload"] == {"graph_id": "approval", "graph_version": 1, "input": {"ym": "x"}}
+    assert {"event_id", "actor", "occurred_at", "causation_id", "schema_version"} <= set(first)
+
+
+async def test_an_earlier_state_is_exactly_as_it_was(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    before = await executions.until_node("e1", "book", "READY")
+    await executions.node("e1", "book", "start", worker_id="w")
+    assert await executions.get("e1", at_sequence=before["version"]) == before
+    within = await executions.get("e1", at_sequence=2)  # in the middle of the first commit
+    assert (list(within["nodes"]), within["started_at"]) == (["book"], None)
+    answer = await executions.http.get("/executions/e1", params={"at_sequence": 99})
+    assert answer.status_code == 422
+
+
+async def test_an_id_in_use_is_never_used_again_not_even_after_a_cancel(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.post("/executions/e1/cancel")
+    await executions.until_ended("e1")
+    refused = await executions.post("/executions", 409, graph_id="approval", execution_id="e1")
+    assert refused["code"] == "EXECUTION_EXISTS"
+    assert (await executions.get("e1"))["status"] == "CANCELED"
+
+
+async def test_a_cancel_ends_what_waits(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    await executions.node("e1", "book", "start")
+    await executions.node("e1", "book", "succeed")
+    await executions.until_node("e1", "approve", "WAITING")
+    state = await executions.post("/executions/e1/cancel", reason="wrong month")
+    assert (state["status"], state["cancel_reason"]) == ("CANCELED", "wrong month")
+    assert {node["status"] for node in state["nodes"].values()} == {"SUCCEEDED", "CANCELED"}
+    assert state["nodes"]["approve"]["canceled_by_execution"]
+    again = await executions.post("/executions/e1/cancel")
+    assert again["version"] == state["version"]
+
+
+async def test_an_outside_worker_that_is_cancelled_hears_409_and_is_not_waited_for_for_ever(
+    executions: Executions,
+) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    await executions.node("e1", "book", "start")
+    state = await executions.post("/executions/e1/cancel")
+    assert (state["status"], state["phase"]) == ("ACTIVE", "CANCELLING")
+    refused = await executions.node("e1", "book", "succeed", 409)
+    assert refused["code"] == "EXECUTION_CANCEL_REQUESTED"
+    assert (await executions.until_ended("e1"))["status"] == "CANCELED"
+
+
+async def test_a_failed_attempt_is_tried_again_and_the_last_one_fails_the_execution(
+    executions: Executions,
+) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    for attempt in (1, 2):
+        await executions.node("e1", "book", "start", attempt=attempt, worker_id=f"w{attempt}")
+        await executions.node("e1", "book", "fail", error={"code": "NO_INK", "message": "the printer"})
+    ended = await executions.until_ended("e1")
+    assert (ended["status"], ended["failed_node_id"], ended["error"]["code"]) == ("FAILED", "book", "NO_INK")
+    refused = await executions.node("e1", "book", "start", 409)
+    assert refused["code"] == "EXECUTION_TERMINAL"
+
+
+async def test_a_rerun_from_failed_does_not_repeat_what_had_succeeded(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    await executions.node("e1", "book", "start")
+    await executions.node("e1", "book", "succeed", output=7)
+    await executions.until_node("e1", "approve", "WAITING")
+    await executions.node("e1", "approve", "fail", error="no")
+    await executions.until_ended("e1")
+    again = await executions.post("/executions/e1/rerun", 201, None, **{"from": "failed"})
+    assert (again["rerun_of"], again["nodes"]["book"]["output"]) == ("e1", 7)
+    await executions.until_node(again["execution_id"], "approve", "WAITING")
+    anew = await executions.post("/executions/e1/rerun", 201)
+    await executions.until_node(anew["execution_id"], "book", "READY")
+
+
+async def test_a_repeated_command_with_a_key_is_the_first_one(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    key = {"Idempotency-Key": "k-1"}
+    first = await executions.node("e1", "book", "start", headers=key, worker_id="w")
+    await executions.node("e1", "book", "succeed")
+    again = await executions.node("e1", "book", "start", headers=key, worker_id="w")
+    assert again == first
+    other = await executions.node("e1", "book", "start", 409, headers=key, worker_id="another")
+    assert other["code"] == "IDEMPOTENCY_KEY_REUSED"
+
+
+async def test_a_key_of_one_execution_means_nothing_to_another(executions: Executions) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    for execution_id in ("e1", "e2"):
+        await executions.create(execution_id=execution_id, input={"ym": "x"})
+        await executions.until_node(execution_id, "book", "READY")
+        state = await executions.node(execution_id, "book", "start", headers=key)
+        assert (state["execution_id"], state["nodes"]["book"]["status"]) == (execution_id, "RUNNING")
+
+
+async def test_a_repeated_create_with_a_key_is_one_execution(executions: Executions) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    body: dict[str, Any] = {"graph_id": "approval", "input": {"ym": "x"}}
+    answers = await asyncio.gather(
+        *(executions.post("/executions", 201, headers=key, **body) for _ in range(20))
+    )
+    assert len({answer["execution_id"] for answer in answers}) == 1
+    assert len((await executions.http.get("/executions")).json()["items"]) == 1
+    refused = await executions.post("/executions", 409, headers=key, graph_id="approval", input={})
+    assert refused["code"] == "IDEMPOTENCY_KEY_REUSED"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "word"),
+    [
+        ("/executions", {"graph_id": "nothing"}, 404, "graph"),
+        ("/executions", {"graph_id": "approval", "execution_id": "a.b"}, 422, "execution_id"),
+        ("/executions", {"graph_id": "approval", "surprise": 1}, 422, "surprise"),
+        ("/executions/none/cancel", {}, 404, "execution"),
+        ("/executions/a.b/cancel", {}, 404, "execution"),
+        ("/executions/e1/commands", {"command": "Explode"}, 422, "command"),
+        ("/executions/e1/commands", {"command": "StartNode"}, 422, "node_id"),
+        ("/executions/e1/nodes/nobody/start", {}, 404, "nobody"),
+        ("/executions/e1/nodes/book/progress", {"progress": 101}, 422, "progress"),
+        ("/executions/e1/nodes/book/start", {"surprise": 1}, 422, "surprise"),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    executions: Executions, path: str, body: dict[str, Any], status: int, word: str
+) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    answer = await executions.http.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    assert word in str(answer.json()["detail"])
+    assert answer.json()["err_id"].startswith("ERR-PYOCO-")
+
+
+async def test_commands_are_read_in_camel_case_too(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    state = await executions.post(
+        "/executions/e1/commands",
+        command="StartNode",
+        executionId="e1",
+        nodeId="book",
+        workerId="w",
+        correlationId="c-1",
+        actor={"kind": "external", "id": "robot"},
+    )
+    assert state["nodes"]["book"]["worker_id"] == "w"
+    events = (await executions.http.get("/executions/e1/events")).json()["items"]
+    assert (events[-1]["actor"], events[-1]["correlation_id"]) == (
+        {"kind": "external", "id": "robot"},
+        "c-1",
+    )
+
+
+async def test_lists_are_pages_newest_first(executions: Executions) -> None:
+    for number in range(5):
+        await executions.create(execution_id=f"e{number}", input={"ym": "x"})
+    await executions.post("/executions/e0/cancel")
+    await executions.post("/executions/e0/archive")
+    first = (await executions.http.get("/executions", params={"limit": 3})).json()
+    rest = (await executions.http.get("/executions", params={"cursor": first["next_cursor"]})).json()
+    assert [item["execution_id"] for item in first["items"] + rest["items"]] == ["e4", "e3", "e2", "e1"]
+    archived = (await executions.http.get("/executions", params={"archived": True})).json()
+    assert [item["execution_id"] for item in archived["items"]] == ["e0"]
+    active = (await executions.http.get("/executions", params={"status": "CANCELED"})).json()
+    assert active["items"] == []
+
+
+async def test_a_dropped_cache_is_made_again_from_the_log(
+    executions: Executions, gateway: RunningGateway
+) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    before = await executions.until_node("e1", "book", "READY")
+    await gateway.backend.execution_cache.remove("e1", None)
+    assert await executions.get("e1") == before
+    assert await gateway.backend.execution_cache.get("e1") is not None
+
+
+async def test_metrics_tell_of_executions(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.post("/executions/e1/archive", 409)
+    text = (await executions.http.get("/metrics")).text
+    assert 'pyoco_executions{status="ACTIVE"} 1.0' in text
+    assert 'pyoco_execution_commands_rejected_total{code="EXECUTION_NOT_TERMINAL"} 1.0' in text

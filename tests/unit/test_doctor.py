@@ -1,0 +1,129 @@
+"""REQ-0021: what the doctor makes of what it sees."""
+
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyoco_server.cli.doctor_installation import check_clocks, check_streams, check_workers
+from pyoco_server.cli.doctor_machine import check_disk, check_packages, check_settings
+from pyoco_server.cli.findings import Finding
+from pyoco_server.domain.workers import WorkerRecord, WorkerState
+from pyoco_server.jetstream.inspection import NatsReport, StreamReport, WorkerReport
+
+NOW = 1000.0
+TIMEOUT = 20.0
+
+
+def a_report(
+    *workers: WorkerReport, waiting: dict[str, int] | None = None, streams: Any = "ok", ahead: float = 0.0
+) -> NatsReport:
+    return NatsReport(
+        version="2.15.1",
+        clock_ahead_sec=ahead,
+        streams=[
+            StreamReport(name="PYOCO_WORK", purpose="work queue", state=streams, differences="max_age 1")
+        ],
+        workers=list(workers),
+        waiting=waiting or {},
+    )
+
+
+def a_worker(name: str, *tags: str, seen: float = NOW, clock: float = 0.0) -> WorkerReport:
+    record = WorkerRecord(
+        worker_id=name,
+        instance_id="i",
+        state=WorkerState.IDLE,
+        tags=tags,
+        last_seen_at=seen,
+        last_heartbeat_at=seen,
+    )
+    return WorkerReport(record, clock)
+
+
+def told(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.fact) for finding in findings]
+
+
+def test_workers_are_counted_by_tag() -> None:
+    report = a_report(a_worker("a", "cpu", "default"), a_worker("b", "cpu"), waiting={"cpu": 3})
+    assert told(check_workers(report, "default", NOW, TIMEOUT)) == [
+        ("OK", "tag cpu: 2 alive, 3 jobs on the queue"),
+        ("OK", "tag default: 1 alive, 0 jobs on the queue"),
+    ]
+
+
+def test_jobs_that_nobody_takes_are_a_failure_and_a_tag_without_both_a_warning() -> None:
+    found = check_workers(a_report(waiting={"gpu": 2}), "default", NOW, TIMEOUT)
+    assert told(found) == [
+        ("WARN", "tag default: none alive"),
+        ("FAIL", "tag gpu: 2 jobs wait and no worker takes them"),
+    ]
+    assert found[1].advice == "start one: pyoco-worker --flows DIR --tags gpu"
+
+
+def test_a_worker_that_fell_silent_is_named_and_not_counted() -> None:
+    found = check_workers(a_report(a_worker("a", "default", seen=NOW - 21)), "default", NOW, TIMEOUT)
+    assert told(found) == [("WARN", "tag default: none alive"), ("WARN", "silent for too long: a")]
+
+
+@pytest.mark.parametrize(("ahead", "level"), [(0.5, "OK"), (-1.9, "OK"), (3.0, "WARN"), (-3.0, "WARN")])
+def test_a_clock_that_is_off_is_a_warning(ahead: float, level: str) -> None:
+    (ours,) = check_clocks(a_report(ahead=ahead))
+    (theirs,) = check_clocks(a_report(a_worker("w1", clock=ahead)))
+    assert (ours.level, theirs.level) == (level, level)
+    if level == "WARN":
+        assert ours.fact == f"the clock of this machine is {-ahead:+.1f} s off the one of NATS"
+        assert theirs.fact == f"the clock of worker w1 is {ahead:+.1f} s off the one of NATS"
+
+
+@pytest.mark.parametrize(
+    ("state", "level"), [("ok", "OK"), ("missing", "WARN"), ("different", "WARN"), ("unusable", "FAIL")]
+)
+def test_streams_are_judged_by_whether_the_product_works_with_them(state: str, level: str) -> None:
+    (found,) = check_streams(a_report(streams=state))
+    assert found.level == level
+    assert (found.advice is None) == (level == "OK")
+
+
+def test_a_mistyped_setting_is_found_with_what_was_meant(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PYOCO_DEFAULT_TAGG=x\nOTHER=1\n")
+    found = check_settings({"PYOCO_NATS_URI": "x", "PYOCO_SERVER_URL": "y"})
+    assert told(found) == [
+        ("WARN", "PYOCO_DEFAULT_TAGG is not a setting"),
+        ("WARN", "PYOCO_NATS_URI is not a setting"),
+        ("OK", "2 set in the environment, .env is read"),
+    ]
+    assert [finding.advice for finding in found[:2]] == [
+        "did you mean PYOCO_DEFAULT_TAG?",
+        "did you mean PYOCO_NATS_URL?",
+    ]
+
+
+def test_packages_that_do_not_fit_together_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_packages().level == "OK"
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.5" if name == "pyoco" else real(name))
+    found = check_packages()
+    assert (found.level, found.fact.startswith("pyoco 0.5: ")) == ("FAIL", True)
+
+
+@pytest.mark.parametrize(("free", "level"), [(2**31, "OK"), (2**29, "WARN"), (2**20, "FAIL")])
+def test_a_disk_that_fills_is_told_in_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, level: str
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": free}))
+    assert check_disk(tmp_path / "not" / "there").level == level
+
+
+def test_programs_read_english_whatever_the_locale_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "ja_JP.UTF-8")
+    (found,) = check_clocks(a_report(ahead=9))
+    assert "このマシン" in found.fact
+    assert found.as_json() == {
+        "check": "clock",
+        "level": "WARN",
+        "fact": "the clock of this machine is -9.0 s off the one of NATS",
+        "advice": "set the clock (NTP): heartbeats, lists and timeouts compare times",
+    }
