@@ -6,6 +6,7 @@ left out.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import platform
@@ -21,7 +22,9 @@ from pathlib import Path
 
 from gateways import nats_for_a_while
 from installation import FLOWS, HOST, installation, wait_until
+from lists import put_runs
 from pyoco_server.cli.ports import free_port
+from pyoco_server.config import NatsBackendConfig
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / ".venv-peers"
@@ -36,6 +39,7 @@ class Peer:
     drive: Callable[[str, int], dict[str, float]]
     share: float = 1.0
     """Of the runs of a round: a slow one is measured with fewer."""
+    nats_url: str = ""
     rates: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
 
@@ -92,7 +96,9 @@ def is_listening(port: int) -> bool:
 def ours(stack: ExitStack) -> Iterator[Peer]:
     whole = stack.enter_context(installation("fast"))
     whole.start_worker("worker")
-    yield Peer("pyoco-server", driver(Path(sys.executable), "pyoco_driver.py", whole.url))
+    yield Peer(
+        "pyoco-server", driver(Path(sys.executable), "pyoco_driver.py", whole.url), nats_url=whole.nats_url
+    )
 
 
 @contextmanager
@@ -106,7 +112,10 @@ def older(stack: ExitStack) -> Iterator[Peer]:
     worker = ("--nats-url", url, "--tags", "default", "--worker-id", "w", "--flow-resolver", FLOWS)
     stack.enter_context(process(bin_ / "pyoco-worker", *worker))
     yield Peer(
-        "pyoco-server 0.5.1", driver(bin_ / "python", "pyoco_driver.py", f"http://{HOST}:{port}"), 0.05
+        "pyoco-server 0.5.1",
+        driver(bin_ / "python", "pyoco_driver.py", f"http://{HOST}:{port}"),
+        share=0.02,
+        nats_url=url,
     )
 
 
@@ -173,8 +182,8 @@ def lists(peers_runs: int) -> list[str]:
     for make in [ours, *([older] if is_there("older") else [])]:
         with ExitStack() as stack:
             peer = stack.enter_context(make(stack))
-            peer.drive("fill", peers_runs)
-            time.sleep(2)
+            asyncio.run(put_runs(NatsBackendConfig(nats_url=peer.nats_url), peers_runs))
+            peer.drive("rate", 16)  # the list has been read, and the newest run is there
             found[peer.name] = peer.drive("list", 5)["list"] * 1000
     return [
         f"`GET /runs?limit=50` with {peers_runs:,} runs: "

@@ -69,8 +69,5 @@ if __name__ == "__main__":
         idle_latency(url, WARM_UP // 5)
         taken = idle_latency(url, count)
         print(json.dumps({"p50": taken[len(taken) // 2], "p99": taken[int(len(taken) * 0.99)]}))
-    elif what == "fill":
-        submit_all(url, count)
-        print(json.dumps({"filled": count}))
     else:
         print(json.dumps({"list": list_latency(url, count)}))
