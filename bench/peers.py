@@ -114,7 +114,7 @@ def older(stack: ExitStack) -> Iterator[Peer]:
     yield Peer(
         "pyoco-server 0.5.1",
         driver(bin_ / "python", "pyoco_driver.py", f"http://{HOST}:{port}"),
-        share=0.02,
+        share=0.01,
         nats_url=url,
     )
 
@@ -160,11 +160,11 @@ def measure(runs: int, rounds: int, idle: int) -> list[Peer]:
     with ExitStack() as stack:
         peers = [stack.enter_context(make(stack)) for make in makers]
         for peer in peers:
-            peer.drive("rate", max(16, int(160 * peer.share)))  # everything imported, connected and warm
+            peer.drive("idle", max(1, int(50 * peer.share)))  # everything imported, connected and warm
         for _ in range(rounds):
             for peer in peers:
                 peer.rates.append(peer.drive("rate", max(16, int(runs * peer.share)))["rate"])
-                peer.idle.append(peer.drive("idle", idle)["p50"] * 1000)
+                peer.idle.append(peer.drive("idle", max(3, int(idle * peer.share)))["p50"] * 1000)
                 print(
                     f"  {peer.name:<32} {peer.rates[-1]:7.0f} runs/s   idle p50 {peer.idle[-1]:6.1f} ms",
                     flush=True,
