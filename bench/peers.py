@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from end_to_end import idle_latency, submit, wait_for_completed
 from gateways import nats_for_a_while
 from installation import FLOWS, HOST, installation, wait_until
 from lists import put_runs
@@ -102,6 +103,28 @@ def ours(stack: ExitStack) -> Iterator[Peer]:
 
 
 @contextmanager
+def ours_lightly(stack: ExitStack) -> Iterator[Peer]:
+    """The same server, with clients that cost next to nothing: what is left is the server's own."""
+    whole = stack.enter_context(installation("fast"))
+    whole.start_worker("worker")
+    done = 0
+
+    def drive(what: str, count: int) -> dict[str, float]:
+        nonlocal done
+        if what != "rate":
+            taken = idle_latency(whole.url, "default", count)
+            done += count
+            return {"p50": taken[len(taken) // 2]}
+        began = time.perf_counter()
+        asyncio.run(submit(whole.port, count, ["default"]))
+        done += count
+        wait_for_completed(whole.url, done)
+        return {"rate": count / (time.perf_counter() - began)}
+
+    yield Peer("pyoco-server, light HTTP client", drive)
+
+
+@contextmanager
 def older(stack: ExitStack) -> Iterator[Peer]:
     """Its documented commands, and nothing else of it; a NATS like ours."""
     bin_, port = PEERS / "older" / "bin", free_port(HOST)
@@ -156,7 +179,11 @@ def dramatiq(stack: ExitStack) -> Iterator[Peer]:
 
 def measure(runs: int, rounds: int, idle: int) -> list[Peer]:
     """One after the other within a round, so that what else the machine does concerns all of them."""
-    makers = [ours, *(maker for name, maker in OTHERS.items() if is_there(name) and is_there("celery"))]
+    makers = [
+        ours,
+        ours_lightly,
+        *(maker for name, maker in OTHERS.items() if is_there(name) and is_there("celery")),
+    ]
     with ExitStack() as stack:
         peers = [stack.enter_context(make(stack)) for make in makers]
         for peer in peers:
