@@ -73,7 +73,7 @@ reference: $(VENV)/dev.stamp ## Write the reference pages of docs/ from the code
 	$(BIN)/python -m tools.reference
 
 docs: reference $(VENV)/docs.stamp ## Build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
 	$(PIP) install uv

@@ -1,6 +1,7 @@
 """The files of deploy/, given to the programs they are for."""
 
 import asyncio
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,20 @@ def test_nats_accepts_its_configuration(node: str, programs: Programs, tmp_path:
     cluster = Cluster(programs, tmp_path)
     checked = programs.run("nats-server", "-t", "-c", str(CONFIG), **cluster.environment(node))
     assert checked.returncode == 0, checked.stderr
+
+
+def test_what_the_image_is_given_is_enough_to_install_the_package(programs: Programs, tmp_path: Path) -> None:
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in " ".join(copied).split():
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name)
+    built = programs.run(
+        "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "./source"
+    )
+    assert built.returncode == 0, built.stderr
+    assert [wheel.name.split("-")[0] for wheel in (tmp_path / "dist").iterdir()] == ["pyoco_server"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")

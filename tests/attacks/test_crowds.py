@@ -16,7 +16,7 @@ from pyoco_server.wiring import JetStreamBackend, new_run_id, open_backend
 from support.gateway_process import GatewayProcess, gateway_process
 from support.nats_server import raw_nats, streams_of
 from support.programs import Programs
-from support.things import OWNER, a_snapshot
+from support.things import OWNER, a_job, a_snapshot
 from support.waiting import until
 
 CROWD = 5_000
@@ -41,7 +41,8 @@ def gateway(programs: Programs, config: NatsBackendConfig) -> Iterator[GatewayPr
 async def a_run(config: NatsBackendConfig) -> AsyncIterator[tuple[JetStreamBackend, str]]:
     async with open_backend(config, "test") as backend:
         run_id = new_run_id()
-        await backend.runs.create(run_id, running(run_id))
+        revision = await backend.runs.create(run_id, running(run_id))
+        await backend.queue.publish(a_job(run_id=run_id), revision)  # without a job, a sweep would end it
         yield backend, run_id
 
 

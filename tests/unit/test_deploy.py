@@ -127,6 +127,8 @@ def test_what_the_image_is_built_from_is_there() -> None:
     copied = [word for line in lines for word in line.split()]
     assert copied
     assert [name for name in copied if not (ROOT / name).exists()] == []
+    let_in = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {f"!{name}" for name in copied} == {line for line in let_in if line.startswith("!")}
     assert re.search(r"^USER 10001$", text, re.MULTILINE)
 
 

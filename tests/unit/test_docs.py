@@ -1,6 +1,7 @@
 """The documents say what the source does: nothing is undocumented, stale or without a meaning."""
 
 import re
+import shlex
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,15 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, env_name
-from tools.reference import DOCS, PAGES, ROOT, current, tables, written
+from tools.reference import DOCS, PAGES, ROOT, commands, current, tables, written
 from tools.reference.sources import proofs
 
 DONE = [f"REQ-{number:04d}" for number in (*range(1, 20), *range(21, 27))]
 PLANNED = ["REQ-0020"]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def rows(page: str) -> dict[str, list[str]]:
@@ -66,12 +71,46 @@ def test_every_requirement_is_listed_with_its_state() -> None:
     assert [name for name, (_, state, _) in listed.items() if state.startswith("done")] == DONE
 
 
+# Commands
+
+
+def commands_on(page: Path) -> list[str]:
+    """What a reader is told to type of ours, without variables in front and pipes behind."""
+    typed = re.findall(
+        r"^(?: {4})?\$ (?:\w+=\S+ )*(?:\w+=\$\()?(pyoco-[^|\n]+)", page.read_text(), re.MULTILINE
+    )
+    return [line.strip() for line in typed]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in (*ROOT.glob("README*.md"), *DOCS.rglob("*.md")) if commands_on(page)],
+    ids=name_of,
+)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    for line in commands_on(page):
+        program, *arguments = shlex.split(line, comments=True)
+        commands.PROGRAMS[program].parse_args(arguments, exit_on_error=False, print_error=False)
+
+
 # Links
 
 
 @pytest.mark.parametrize(
-    "page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.relative_to(ROOT).as_posix()
+    "page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "deploy" / "README.md"], ids=name_of
 )
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md")], ids=name_of)
+def test_links_of_the_site_stay_in_it(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [t for t in targets if not (page.parent / t).resolve().is_relative_to(DOCS)] == []
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert {page for page in pages if not page.startswith("decisions/0")} == listed

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "events-requirements.md"
 CHAPTERS = [str(number) for number in range(2, 13)]
 ROW = re.compile(r"\| (\d+) \| (.+?) \| (.+) \|")
-TEST = re.compile(r"\[(test_\w+)\]\(\.\./(tests/[\w/.]+)\)")
+TEST = re.compile(r"`([\w/.]+)::(test_\w+)`")
 
 
 def rows() -> list[tuple[str, str, list[tuple[str, str]]]]:
@@ -32,5 +32,5 @@ def test_what_is_required_has_tests_that_exist(
     chapter: str, required: str, tests: list[tuple[str, str]]
 ) -> None:
     assert tests, f"{chapter}: {required}"
-    missing = [f"{file}::{name}" for name, file in tests if name not in names_in(ROOT / file)]
+    missing = [f"{file}::{name}" for file, name in tests if name not in names_in(ROOT / "tests" / file)]
     assert missing == []

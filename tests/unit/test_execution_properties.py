@@ -6,9 +6,11 @@ sequence that fails names its seed; `support.storms.storm(seed)` repeats it.
 
 import os
 from collections import Counter
+from random import Random
 
+from pyoco_server.domain.execution.branches import between
 from pyoco_server.domain.execution.events import PAYLOADS
-from support.storms import storm
+from support.storms import GraphMaker, storm
 
 CAMPAIGN = os.environ.get("PYOCO_TEST_CAMPAIGN")
 SEQUENCES = int(CAMPAIGN) if CAMPAIGN else 3_000
@@ -23,3 +25,12 @@ def test_no_sequence_breaks_what_must_hold() -> None:
         seen.update(set(life.types))
     assert set(seen) == {"COMPLETED", "FAILED", "CANCELED", *PAYLOADS}
     assert min(seen.values()) > SEQUENCES / 500, seen
+
+
+def test_the_branches_between_forks_and_joins_are_those_below_the_one_and_above_the_other() -> None:
+    for seed in range(200):
+        graph = GraphMaker(Random(seed)).make()  # noqa: S311 - it is to be repeatable
+        for joins in ([join_id] for join_id in graph.forks), [list(graph.forks)]:
+            for chosen in joins:
+                wanted = [graph.descendants(graph.forks[end]) & graph.ancestors(end) for end in chosen]
+                assert between(graph, chosen) == frozenset().union(*wanted), seed

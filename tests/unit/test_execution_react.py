@@ -657,6 +657,17 @@ def test_waits_and_ready_nodes_of_branches_that_are_not_needed_end_at_once() -> 
     assert life.status == "COMPLETED"
 
 
+@pytest.mark.parametrize("why", ["not needed", "a sibling failed"])
+def test_the_run_of_a_task_that_waits_is_cancelled_with_it(why: str) -> None:
+    """Also by a look that knows nothing of that run."""
+    life = begun(diamond("ANY_SUCCESS" if why == "not needed" else "ALL_SUCCESS"))
+    life.must(c.PutNodeWaiting(actor=ANN, node_id="b"))
+    status = RunStatus.COMPLETED if why == "not needed" else RunStatus.FAILED
+    reaction = life.react({run_id_of(EXECUTION_ID, "a", 1): RunFact(status)})
+    assert life.statuses["b"] == "CANCELED"
+    assert [cancel.run_id for cancel in reaction.cancels] == [run_id_of(EXECUTION_ID, "b", 1)]
+
+
 def test_an_external_node_that_is_not_needed_has_the_grace_period() -> None:
     graph = graph_of(
         {"split": FORK, "a": task(), "x": EXTERNAL, "gather": join("ANY_SUCCESS")},
@@ -1179,3 +1190,28 @@ def test_a_cancel_of_500_running_branches_converges() -> None:
     life.react()
     life.end_cancelled_runs()
     assert_canceled(life)
+
+
+def test_a_row_of_forks_whose_joins_pass_early_comes_to_its_end() -> None:
+    rows = range(40)
+    nodes = {
+        f"{kind}{row}": node
+        for row in rows
+        for kind, node in (("s", FORK), ("a", task()), ("b", task()), ("j", join("ANY_SUCCESS")))
+    }
+    inner = [f"s{row} > {end}{row}" for row in rows for end in "ab"]
+    inner += [f"{end}{row} > j{row}" for row in rows for end in "ab"]
+    life = begun(graph_of(nodes, *inner, *(f"j{row} > s{row + 1}" for row in rows[:-1])))
+    for row in rows:
+        life.succeed(f"a{row}")
+        life.end_cancelled_runs()
+    assert life.status == "COMPLETED"
+
+
+def test_what_is_not_needed_is_stopped_in_the_order_of_the_graph() -> None:
+    """Whoever looks, on whichever machine, says the same in the same order."""
+    life = begun(branches("ANY_SUCCESS", 8))
+    life.succeed("b3")
+    told = [event.payload for event in life.events]
+    stopped = [payload.node_id for payload in told if isinstance(payload, e.NodeCancelRequested)]
+    assert stopped == ["b0", "b1", "b2", "b4", "b5", "b6", "b7"]

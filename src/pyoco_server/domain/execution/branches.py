@@ -6,7 +6,8 @@ comes to the same answer.
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any, Final
 
 from msgspec import Struct
@@ -261,6 +262,27 @@ class KnownNodes(Mapping[str, Mapping[str, Any]]):
         return len(self._nodes)
 
 
-def between(graph: Graph, fork_id: str, join_id: str) -> frozenset[str]:
-    """The nodes of the branches that a fork opened and a join gathers."""
-    return graph.descendants(fork_id) & graph.ancestors(join_id)
+def between(graph: Graph, joins: Iterable[str]) -> frozenset[str]:
+    """The nodes of the branches that a fork opened and one of these joins gathers.
+
+    One bit per join, carried up from it and down from its fork: two walks, however many joins there are.
+    """
+    bits = {join_id: 1 << index for index, join_id in enumerate(joins)}
+    opened: dict[str, int] = {}
+    for join_id, bit in bits.items():
+        opened[graph.forks[join_id]] = opened.get(graph.forks[join_id], 0) | bit
+    above: dict[str, int] = {}
+    for node_id in reversed(graph.order):
+        above[node_id] = _union(
+            above[edge.target] | bits.get(edge.target, 0) for edge in graph.outgoing[node_id]
+        )
+    below: dict[str, int] = {}
+    for node_id in graph.order:
+        below[node_id] = _union(
+            below[edge.source] | opened.get(edge.source, 0) for edge in graph.incoming[node_id]
+        )
+    return frozenset(node_id for node_id in graph.order if above[node_id] & below[node_id])
+
+
+def _union(sets: Iterable[int]) -> int:
+    return reduce(or_, sets, 0)

@@ -217,13 +217,25 @@ class _Reacting:
 
     def _stop_unneeded(self) -> None:
         """After a join that needed only some of its branches, the others are cancelled."""
-        for join_id, spec in self._graph.nodes.items():
-            if spec.type is not NodeType.JOIN or not spec.cancel_rest:
-                continue
-            has_passed = self._state.nodes[join_id].status is NodeStatus.SUCCEEDED
-            if has_passed and spec.policy in (JoinPolicy.ANY_SUCCESS, JoinPolicy.CUSTOM):
-                for node_id in between(self._graph, self._graph.forks[join_id], join_id):
-                    self._stop(node_id, NOT_NEEDED)
+        passed = [join_id for join_id in self._early_joins() if self._has_passed(join_id)]
+        if not passed:
+            return
+        unneeded = between(self._graph, passed)
+        for node_id, _ in self._nodes(NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING):
+            if node_id in unneeded:
+                self._stop(node_id, NOT_NEEDED)
+
+    def _early_joins(self) -> list[str]:
+        """Joins that may pass before all of their branches have ended, and cancel the rest then."""
+        return [
+            join_id
+            for join_id in self._graph.forks
+            if (spec := self._graph.nodes[join_id]).cancel_rest
+            and spec.policy in (JoinPolicy.ANY_SUCCESS, JoinPolicy.CUSTOM)
+        ]
+
+    def _has_passed(self, join_id: str) -> bool:
+        return self._state.nodes[join_id].status is NodeStatus.SUCCEEDED
 
     def _stop(self, node_id: str, reason: str) -> None:
         node = self._state.nodes[node_id]
