@@ -30,6 +30,9 @@ async def two(config: NatsBackendConfig) -> AsyncIterator[list[httpx2.AsyncClien
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy this machine is: it is about how many runs there are, not about how soon."""
     monkeypatch.setattr("pyoco_server.usecases.events.start_template.PATIENCE_SEC", 30.0)
+    # The thousand clients share the gateway's loop here, and may keep it from reading answers for seconds.
+    monkeypatch.setattr("pyoco_server.jetstream.connection.REQUEST_TIMEOUT_SEC", 30.0)
+    monkeypatch.setattr("pyoco_server.jetstream.scan.REQUEST_TIMEOUT_SEC", 30.0)
 
 
 async def post(client: httpx2.AsyncClient, key: str | None = "k", **fields: Any) -> dict[str, Any]:
@@ -136,7 +139,7 @@ async def test_a_new_gateway_reads_the_records_of_others(
 
 
 async def test_drains_during_posts_start_every_event_once(
-    two: list[httpx2.AsyncClient], config: NatsBackendConfig
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig, patient: None
 ) -> None:
     await put(two[0], f"/api/workflow-actions/{ACTION}", {"flow_name": "flow", "concurrency": "one"})
     first = await post(two[0], "first")

@@ -43,7 +43,7 @@ from pyoco_server.usecases.ports import Clock
 
 log = get_logger(__name__)
 
-IN_FLIGHT = 100
+IN_FLIGHT = 50
 """At once: a burst waits here, where it costs nothing, and not for answers of a store that it overloads."""
 
 
