@@ -65,7 +65,7 @@ async def test_a6_no_answer_is_readable_for_other_origins_nor_in_a_frame() -> No
             )
             assert not [name for name in answer.headers if name.startswith("access-control-")]
         policy = (await gateway.client.get("/")).headers["content-security-policy"]
-        assert "default-src 'self'" in policy
+        assert "default-src 'none'" in policy
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
 

@@ -99,6 +99,7 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
     """Whoever adds a route says here whose things it shows."""
     known = {
         ("GET", "/runs"),
+        ("GET", "/runs/watch"),
         ("POST", "/runs"),
         ("POST", "/runs/batch"),
         ("POST", "/runs/yaml"),
@@ -226,6 +227,25 @@ async def test_a1_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> 
     page = (await tenants.ask("GET", "/runs?updated_after=0&limit=1", tenants.ours)).json()
     answer = await tenants.ask("GET", f"/runs?cursor={page['next_cursor']}", tenants.theirs)
     assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0017")
+
+
+async def test_a_watch_of_the_list_shows_the_tenants_own_runs(tenants: Tenants) -> None:
+    async with stream(
+        tenants.gateway.app, "/runs/watch", **{"x-api-key": tenants.ours["X-API-Key"]}
+    ) as watching:
+        first = await watching.next()
+        assert first.data["counts"]["PENDING"] == 0
+        runs = tenants.gateway.backend.runs
+        theirs = new_run_id()
+        revision = await runs.create(theirs, a_snapshot(run_id=theirs, tenant_id="other"))
+        await runs.remove(theirs, revision)
+        await tenants.submit(tenants.ours)
+        seen = await watching.next()
+        while not seen.data["items"]:
+            assert seen.data["removed"] == []
+            seen = await watching.next()
+        assert [item["tenant_id"] for item in seen.data["items"]] == ["acme"]
+        assert (seen.data["removed"], seen.data["counts"]["PENDING"]) == ([], 1)
 
 
 async def test_a_watch_shows_the_tenants_own_run(tenants: Tenants) -> None:

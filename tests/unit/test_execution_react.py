@@ -606,6 +606,15 @@ def test_after_enough_branches_the_rest_is_cancelled(policy: str) -> None:
     assert life.status == "COMPLETED"
 
 
+def test_a_join_that_can_not_have_enough_branches_any_more_does_not_wait_for_the_rest() -> None:
+    life = begun(branches("CUSTOM", 3, min_success=2))
+    life.fail("b0")
+    assert life.state.phase == "STARTED"
+    life.fail("b1")
+    assert life.state.phase == "FAILING"
+    assert life.run_of("b2").status is RunStatus.CANCELLING
+
+
 def test_cancel_rest_false_lets_the_rest_go_on() -> None:
     life = begun(branches("ANY_SUCCESS", 2, cancel_rest=False))
     life.succeed("b0")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import cyclopts
+import msgspec
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.completion import add_completion
@@ -32,6 +33,7 @@ from pyoco_server.cli.stack import (
 )
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import InvalidCliInput
+from pyoco_server.http_api import create_app
 from pyoco_server.logs import configure_logging
 from pyoco_server.wiring import Durability, without_credentials
 
@@ -163,6 +165,13 @@ def demo(*, stay: Flag = False, port: int | None = None) -> None:
     """
     with told_to_the_user():
         sys.exit(run(run_demo(stay=stay, port=port)))
+
+
+@app.command
+def openapi() -> None:
+    """Print the description of the HTTP API (OpenAPI, as JSON)."""
+    document = create_app(NatsBackendConfig()).openapi()
+    print(msgspec.json.format(msgspec.json.encode(document)).decode())
 
 
 @app.command

@@ -12,6 +12,7 @@ from pyoco_server.domain.runs import CodeWheel, Owner, RunStatus, TaskRecord, Ta
 class FlowProgress(Struct, frozen=True):
     tasks: dict[str, TaskState] = field(default_factory=dict)
     task_records: dict[str, TaskRecord] = field(default_factory=dict)
+    task_dependencies: dict[str, tuple[str, ...]] | None = None
 
 
 class FlowOutcome(Struct, frozen=True, kw_only=True):
@@ -32,6 +33,7 @@ def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...]
         # Whoever died in the middle told nothing of its tasks: what was reported before stays.
         tasks=outcome.progress.tasks or None,
         task_records=outcome.progress.task_records or None,
+        task_dependencies=outcome.progress.task_dependencies,
         result=outcome.result,
         error=outcome.error,
         wheels=wheels,

@@ -205,6 +205,7 @@ class ProcessFlow:
 
     def __init__(self, executor: "_Executor", listener: FlowListener) -> None:
         self._executor = executor
+        self._nth = executor.runs
         self.listener = listener
         self.ended: asyncio.Future[FlowOutcome] = asyncio.get_running_loop().create_future()
         self.was_killed = False
@@ -218,15 +219,15 @@ class ProcessFlow:
 
     def cancel(self) -> None:
         if not self.ended.done():
-            self._executor.tell(CancelFlow())
+            self._executor.tell(CancelFlow(self._nth))
 
     def go_live(self) -> None:
         if not self.ended.done():
-            self._executor.tell(GoLive())
+            self._executor.tell(GoLive(self._nth))
 
     def written(self) -> None:
         if not self.ended.done():
-            self._executor.tell(Written())
+            self._executor.tell(Written(self._nth))
 
     def kill(self) -> bool:
         """End the flow with its process."""
@@ -259,8 +260,8 @@ class _Executor(asyncio.Protocol):
         return [their_work, their_control]
 
     def begin(self, job: Job, listener: FlowListener) -> ProcessFlow:
-        self._flow = ProcessFlow(self, listener)
         self.runs += 1
+        self._flow = ProcessFlow(self, listener)
         self._work.write(frame(RunFlow(job)))
         return self._flow
 

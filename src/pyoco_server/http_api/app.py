@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.http_api import error_table
+from pyoco_server.http_api import error_table, shapes
 from pyoco_server.http_api.auth import ApiKeyMiddleware
 from pyoco_server.http_api.browsers import BrowserRules
 from pyoco_server.http_api.event_use_cases import check_settings
@@ -26,6 +27,14 @@ from pyoco_server.http_api.routes import (
 )
 from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """With the shapes of the answers, which routes refer to by name."""
+        document = super().openapi()
+        document["components"]["schemas"].update(shapes.COMPONENTS)
+        return document
 
 
 def create_app(
@@ -48,7 +57,7 @@ def create_app(
         finally:
             await gateway.stop()
 
-    app = FastAPI(title="pyoco-server", lifespan=lifespan)
+    app = _App(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(BrowserRules, config=settings)
@@ -65,6 +74,5 @@ def create_app(
     app.include_router(workflow_events.router)
     app.include_router(workflow_events.receiving)
     app.include_router(workflow_definitions.router)
-    app.include_router(pages.router)
-    app.router.routes.append(pages.static_files)
+    app.router.routes.extend(pages.routes())
     return app

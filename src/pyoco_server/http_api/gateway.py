@@ -38,6 +38,7 @@ from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.usecases.sweep_runs import SweepRuns
 from pyoco_server.usecases.watch_hub import WatchHub
 from pyoco_server.usecases.watch_run import WatchRun
+from pyoco_server.usecases.watch_runs import WatchRuns
 from pyoco_server.wiring import new_run_id
 
 log = get_logger(__name__)
@@ -74,6 +75,7 @@ class UseCases:
         self.read_logs = ReadLogs(self.read_run, backend.task_logs)
         self.list_runs = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
+        self.watch_runs = WatchRuns(backend.run_index, hub)
         self.cancel_run = CancelRun(backend.runs, own_writes, self.keep_cancels, clock)
         self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
         self.end_undeliverable = EndUndeliverable(

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from pyoco_server.http_api.views import snapshot_view
 from pyoco_server.usecases.ports import Clock
 from pyoco_server.usecases.watch_run import Heartbeat, WatchEvent
+from pyoco_server.usecases.watch_runs import ListChange
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies must pass events on as they come."""
@@ -52,6 +53,19 @@ async def _texts(
         else:
             data = {"run_id": run_id, "snapshot": snapshot_view(event.value, include), "ts": clock()}
             yield sse_event("snapshot", data, str(event.revision))
+
+
+@asynccontextmanager
+async def list_events(
+    watching: AbstractAsyncContextManager[AsyncIterator[ListChange]],
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    async with watching as events, aclosing(_list_texts(events)) as texts:
+        yield texts
+
+
+async def _list_texts(changes: AsyncIterator[ListChange]) -> AsyncGenerator[bytes, None]:
+    async for change in changes:
+        yield sse_event("runs", change)
 
 
 def sse_event(name: str, data: object, event_id: str | None = None) -> bytes:

@@ -22,14 +22,15 @@ from pyoco_server.errors import (
     RunNotFound,
     WorkflowTooLarge,
 )
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.error_table import error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, gateway_of
 from pyoco_server.http_api.refusals import places, refusing_with
-from pyoco_server.http_api.sse import EventStream, run_events
+from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
     json_array,
     json_response,
@@ -90,7 +91,7 @@ class CancelRequest(BaseModel):
 @router.post(
     "/runs",
     summary="Submit a run",
-    responses=answers_with(RequestTooLarge),
+    responses={**answers_like(shapes.of(shapes.Submitted)), **answers_with(RequestTooLarge)},
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_run(request: Request) -> Response:
@@ -137,7 +138,7 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
 @router.post(
     "/runs/batch",
     summary="Submit many runs",
-    responses=answers_with(RequestTooLarge),
+    responses={**answers_like(shapes.of(shapes.BatchResult)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(RunBatchRequest),
 )
 async def submit_batch(request: Request) -> Response:
@@ -178,7 +179,7 @@ def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submis
 @router.post(
     "/runs/yaml",
     summary="Submit a flow.yaml",
-    responses=answers_with(WorkflowTooLarge),
+    responses={**answers_like(shapes.of(shapes.Submitted)), **answers_with(WorkflowTooLarge)},
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_yaml(request: Request) -> Response:
@@ -216,7 +217,7 @@ def _check_params(params: dict[str, Any], body_size: int) -> None:
         raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
 
 
-@lists.get("/runs", summary="Runs, newest first")
+@lists.get("/runs", summary="Runs, newest first", responses=answers_like(shapes.RUN_LIST))
 async def list_runs(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
@@ -246,7 +247,26 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     return page_view(page)
 
 
-@router.get("/runs/{run_id}", summary="The latest state of a run", responses=answers_with(RunNotFound))
+@lists.get(
+    "/runs/watch",
+    summary="Follow the list of runs (server-sent events)",
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def watch_runs(request: Request) -> Response:
+    """`runs` events: `items` that changed, run ids `removed`, `counts` by status; without news every 1.5 s.
+
+    The first has the counts alone: a list that is read after it and then kept up with `items` is complete.
+    `is_partial` says that more has changed than the event tells, and the list has to be read again.
+    """
+    watching = gateway_of(request).read_model.watch_runs.watching(caller_of(request))
+    return EventStream(list_events(watching))
+
+
+@router.get(
+    "/runs/{run_id}",
+    summary="The latest state of a run",
+    responses={**answers_like(shapes.of(shapes.Run)), **answers_with(RunNotFound)},
+)
 async def get_run(request: Request, run_id: RunId, include: Include = []) -> Response:  # noqa: B006
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(run_view(view, include))
@@ -255,14 +275,18 @@ async def get_run(request: Request, run_id: RunId, include: Include = []) -> Res
 @router.get(
     "/runs/{run_id}/tasks",
     summary="The tasks of a run and their records",
-    responses=answers_with(RunNotFound),
+    responses={**answers_like(shapes.of(shapes.RunTasks)), **answers_with(RunNotFound)},
 )
 async def get_tasks(request: Request, run_id: RunId) -> Response:
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(tasks_view(view.snapshot))
 
 
-@router.get("/runs/{run_id}/logs", summary="What a run's flow printed", responses=answers_with(RunNotFound))
+@router.get(
+    "/runs/{run_id}/logs",
+    summary="What a run's flow printed",
+    responses={**answers_like(shapes.of(shapes.RunLogs)), **answers_with(RunNotFound)},
+)
 async def get_logs(
     request: Request,
     run_id: RunId,
@@ -310,7 +334,7 @@ def _revision(text: str) -> Revision | None:
 @router.post(
     "/runs/{run_id}/cancel",
     summary="Cancel a run",
-    responses=answers_with(RunNotFound, RequestTooLarge),
+    responses={**answers_like(shapes.of(shapes.Run)), **answers_with(RunNotFound, RequestTooLarge)},
     openapi_extra=json_body_docs(CancelRequest, required=False),
 )
 async def cancel_run(request: Request, run_id: RunId) -> Response:

@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field, StrictBool
 
-from pyoco_server.domain.workers import WorkerState
+from pyoco_server.domain.workers import WorkerRecord, WorkerState
 from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.refusals import refusing_with
 from pyoco_server.http_api.views import json_response
@@ -28,7 +29,7 @@ class PatchWorkerRequest(BaseModel):
     hidden: StrictBool = Field(description="whether lists leave it out")
 
 
-@router.get("/workers", summary="The fleet")
+@router.get("/workers", summary="The fleet", responses=answers_like(shapes.list_of(WorkerRecord)))
 async def list_workers(
     request: Request,
     *,
@@ -48,7 +49,10 @@ async def list_workers(
 @router.patch(
     "/workers/{worker_id}",
     summary="Hide or show a worker",
-    responses=answers_with(WorkerNotFound, RequestTooLarge),
+    responses={
+        **answers_like(shapes.of(shapes.WorkerPatched)),
+        **answers_with(WorkerNotFound, RequestTooLarge),
+    },
     openapi_extra=json_body_docs(PatchWorkerRequest),
 )
 async def patch_worker(
