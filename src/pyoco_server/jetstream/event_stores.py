@@ -1,5 +1,6 @@
 """What workflow events need of JetStream: listed buckets, receipts that make room, and the audit stream."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -60,17 +61,19 @@ class ListedKvStore(KvStore[T]):
         self._prefix += part
         self._is_cached = is_cached
         self._lists: dict[str, _Listed] = {}
+        self._reading = asyncio.Lock()
 
     async def list_values(self, prefix: str = "") -> list[T]:
         if not self._is_cached:
             return await self._read(prefix)
         newest = await self._last(f"{prefix}>")
         revision = 0 if newest is None else newest.revision
-        known = self._lists.get(prefix)
-        if known is None or known.newest != revision or time.monotonic() - known.at > CACHE_SEC:
-            known = _Listed(revision, await self._read(prefix), time.monotonic())
-            self._lists[prefix] = known
-        return known.values
+        async with self._reading:  # a burst of events reads the list once
+            known = self._lists.get(prefix)
+            if known is None or known.newest != revision or time.monotonic() - known.at > CACHE_SEC:
+                known = _Listed(revision, await self._read(prefix), time.monotonic())
+                self._lists[prefix] = known
+            return known.values
 
     async def _read(self, prefix: str) -> list[T]:
         messages = scan(self._connection, self._stream, f"{self._prefix}{prefix}>")

@@ -1,5 +1,6 @@
 """An event arrives: who sent it, what it means, what it starts, what is remembered of it."""
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,9 @@ from pyoco_server.usecases.events.start_template import Started, StartOrder, Sta
 from pyoco_server.usecases.ports import Clock
 
 log = get_logger(__name__)
+
+IN_FLIGHT = 50
+"""At once: a burst waits here, where it costs nothing, and not for answers of a store that it overloads."""
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -124,6 +128,7 @@ class ReceiveEvent:
         self._new_id = new_id
         self._token = token
         self._token_caller = Caller(tenant_id=token_tenant)
+        self._turns = asyncio.Semaphore(IN_FLIGHT)
 
     async def __call__(self, arrival: Arrival) -> Answer:
         course = self._course(records.WORKFLOW_EVENT, self._token_caller, arrival.ip, arrival.user_agent)
@@ -163,7 +168,8 @@ class ReceiveEvent:
     async def _carried_out(self, course: _Course, work: Callable[[], Awaitable[Started]]) -> Answer:
         """Every request ends here: with an answer, and one record."""
         try:
-            answer = _answer(course, started=await work())
+            async with self._turns:
+                answer = _answer(course, started=await work())
         except PyocoServerError as error:
             answer = await self._refused(course, error)
         except Unreadable as error:
