@@ -36,6 +36,9 @@ COLOURS = {
     "DISCONNECTED": "red",
     "CANCELLING": "yellow",
     "CANCELLED": "yellow",
+    "CANCELED": "yellow",
+    "ACTIVE": "blue",
+    "WAITING": "bold magenta",
 }
 
 
