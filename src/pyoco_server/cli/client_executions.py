@@ -20,8 +20,6 @@ app = cyclopts.App(name="executions", help="Start executions of graphs, follow a
 _COLUMNS = ("execution_id", "status", "graph_id", "graph_version", "created_at", "ended_at", "error")
 _EXPENDABLE = ("graph_version", "error", "ended_at", "created_at")
 _WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
-_EXPENDABLE = ("error", "graph_version", "ended_at", "created_at", "graph_id")
-_WAIT_EXPENDABLE = ("wait_key", "deadline", "waiting_at", "prompt")
 _WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
 Data = Annotated[str | None, Parameter(name="--data")]
 
