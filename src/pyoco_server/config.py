@@ -7,8 +7,10 @@ capitals behind `PYOCO_`. A value that cannot be used stops the start and is nam
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 from dotenv import dotenv_values
@@ -17,6 +19,8 @@ from msgspec import Meta
 from pyoco_server.errors import ConfigError
 
 ENV_PREFIX = "PYOCO_"
+EVENTS_ENV_PREFIX = "AX_"
+"""Of the settings of workflow events that have their names from elsewhere."""
 CLIENT_VARIABLES = frozenset({"PYOCO_SERVER_URL", "PYOCO_API_KEY"})
 """What `pyoco-client` reads; settings of the gateway and the worker are fields below."""
 
@@ -28,10 +32,15 @@ Count = Annotated[int, Meta(ge=1)]
 Bytes = Annotated[int, Meta(ge=1)]
 Subject = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 """A subject prefix: tokens without wildcards, because messages are published under it."""
+ApiPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
 """A stream or bucket name: JetStream allows no dots, wildcards or blanks in it."""
 Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w.]*\s*)*)?$")]
 """Names of Python modules or packages, separated by commas."""
+Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
+"""Tags, separated by commas."""
+Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
+Days = Annotated[int, Meta(ge=1, le=36_500)]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
@@ -44,8 +53,12 @@ class NatsBackendConfig:
     work_subject_prefix: Subject = "pyoco.work"
     work_stream: Name = "PYOCO_WORK"
     default_tag: Name = "default"
+    queue_tags: Tags = ""
+    """Tags whose consumers a gateway makes at its start, for workers that have no right to."""
     runs_kv_bucket: Name = "pyoco_runs"
     workers_kv_bucket: Name = "pyoco_workers"
+    jetstream_api_prefix: ApiPrefix = "$JS.API"
+    """Where JetStream takes requests; another one when the streams are in another account."""
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
 
     # Lists, watchers and history
@@ -65,6 +78,9 @@ class NatsBackendConfig:
 
     trusted_proxies: str = ""
     """Proxies whose X-Forwarded-For is believed, comma separated; from others it is only a claim."""
+
+    allowed_hosts: Hosts = ""
+    """Names that the gateway answers to, comma separated; empty: all."""
 
     # Heartbeats and cancel
     run_heartbeat_interval_sec: Seconds = 1.0
@@ -120,6 +136,33 @@ class NatsBackendConfig:
     leases_kv_bucket: Name = "pyoco_leases"
     graphs_kv_bucket: Name = "pyoco_graphs"
 
+    # Workflow events: where they are kept
+    workflows_kv_bucket: Name = "pyoco_workflows"
+    workflow_receipts_kv_bucket: Name = "pyoco_workflow_receipts"
+    workflow_retry_kv_bucket: Name = "pyoco_workflow_retry_jobs"
+    audit_stream: Name = "PYOCO_AUDIT"
+    audit_subject_prefix: Subject = "pyoco.audit"
+    audit_max_age_sec: SecondsOrNever = 34_560_000.0
+    audit_max_bytes: Bytes = 2_147_483_648
+
+    # Workflow events
+    workflow_event_token: str = field(default="", repr=False)  # a secret
+    workflow_event_tenant: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "default"
+    workflow_event_strict_keys: bool = False
+    workflow_event_max_receipts: Count = 1000
+    workflow_event_receipt_ttl_days: Days = 90
+    workflow_event_retry_max_attempts: Count = 3
+    workflow_event_retry_base_delay_seconds: Seconds = 30.0
+    workflow_event_retry_terminal_ttl_days: Days = 30
+    workflow_event_retry_max_jobs: Count = 2000
+    workflow_event_retry_worker_enabled: bool = True
+    workflow_event_retry_worker_poll_seconds: Seconds = 30.0
+    google_chat_webhook_url: str = field(default="", repr=False)  # a secret
+    google_chat_base_url: str = ""
+    """Where a test's stand-in for Google Chat listens; on this machine only."""
+    audit_log_path: str = "reports/audit_log.jsonl"
+    """Also written there, line by line; empty: nowhere."""
+
     # Dashboard and .env
     dashboard_lang: Literal["auto", "ja", "en"] = "auto"
     load_dotenv: bool = True
@@ -140,6 +183,16 @@ class NatsBackendConfig:
     def allowed_modules(self) -> tuple[str, ...]:
         """`worker_allowed_modules` as names; empty when every module is allowed."""
         return tuple(self.worker_allowed_modules.replace(",", " ").split())
+
+    @property
+    def hosts_allowed(self) -> frozenset[str]:
+        """`allowed_hosts`, one by one; empty when every name will do."""
+        return frozenset(self.allowed_hosts.lower().replace(",", " ").split())
+
+    @property
+    def tags_of_queues(self) -> tuple[str, ...]:
+        """`queue_tags`, one by one."""
+        return tuple(self.queue_tags.replace(",", " ").split())
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
@@ -190,19 +243,25 @@ def _env_file(environ: Mapping[str, str]) -> Path | None:
     return path if switches.get("load_dotenv", True) and path.is_file() else None
 
 
+_EVENTS_FIELDS = ("workflow_event_", "google_chat_", "audit_log_")
+_EMPTY_COUNTS = frozenset({"audit_log_path"})
+"""Settings that are switched off by an empty value."""
+
+
 def env_name(field_name: str) -> str:
-    return ENV_PREFIX + field_name.upper()
+    prefix = EVENTS_ENV_PREFIX if field_name.startswith(_EVENTS_FIELDS) else ENV_PREFIX
+    return prefix + field_name.upper()
 
 
 def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Field values from the texts of an environment. An empty text counts as unset."""
+    """Field values from the texts of an environment. An empty text counts as unset (but see above)."""
     hints = get_type_hints(cls, include_extras=True)
     values: dict[str, Any] = {}
     problems = []
     for setting in fields(cls):
         key = env_name(setting.name)
         text = environ.get(key, "").strip()
-        if not text:
+        if not text and not (setting.name in _EMPTY_COUNTS and key in environ):
             continue
         if setting.name == "log_level":
             text = text.upper()
@@ -243,8 +302,33 @@ def _contradictions(config: NatsBackendConfig) -> list[str]:
             f"PYOCO_DLQ_SUBJECT_PREFIX={config.dlq_subject_prefix!r}: must not overlap with "
             f"PYOCO_WORK_SUBJECT_PREFIX={config.work_subject_prefix!r}"
         )
+    if config.google_chat_base_url and not _is_loopback(config.google_chat_base_url):
+        problems.append(
+            f"AX_GOOGLE_CHAT_BASE_URL={config.google_chat_base_url!r}: is for tests and must be an http url "
+            "of this machine (127.0.0.1, ::1 or localhost)"
+        )
     return problems
 
 
+def _is_loopback(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    is_plain = parts.scheme == "http" and not parts.username and not parts.path.strip("/") and port != 0
+    return is_plain and not parts.query and (host == "localhost" or _is_loopback_address(host))
+
+
+def _is_loopback_address(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+_SECRETS = ("pepper", "event_token", "webhook_url")
+
+
 def _shown(key: str, value: object) -> str:
-    return "***" if "pepper" in key.lower() else repr(value)
+    return "***" if any(secret in key.lower() for secret in _SECRETS) else repr(value)

@@ -82,6 +82,14 @@ class BodyTooSlow(InvalidRequest):
         return HTTPStatus.REQUEST_TIMEOUT
 
 
+class ForeignRequest(InvalidRequest):
+    """The same id as an invalid request, answered with 403: a foreign page made a browser send it."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.FORBIDDEN
+
+
 class NatsUnavailable(PyocoServerError):
     entry = ErrorEntry(
         3,
@@ -305,6 +313,107 @@ class IdempotencyConflict(CommandRejected):
 class GraphNotFound(PyocoServerError):
     entry = ErrorEntry(
         34, "graph not found", "graphが見つかりません", "The graph was not found", HTTPStatus.NOT_FOUND
+    )
+
+
+class InvalidEventToken(PyocoServerError):
+    entry = ErrorEntry(
+        41,
+        "Invalid workflow event token.",
+        "ワークフローイベントの認証に失敗しました",
+        "The workflow event's token or signature is not valid",
+        HTTPStatus.UNAUTHORIZED,
+    )
+
+
+class WorkflowNotFound(PyocoServerError):
+    """A template, an action, a source, a retry job or an event."""
+
+    entry = ErrorEntry(
+        42,
+        "Workflow template not found.",
+        "ワークフローの定義が見つかりません",
+        "The workflow's template, action, source, job or event was not found",
+        HTTPStatus.NOT_FOUND,
+    )
+
+
+class WorkflowConflict(PyocoServerError):
+    """What was asked for does not go together with what is there."""
+
+    entry = ErrorEntry(
+        43,
+        "workflow conflict",
+        "ワークフローの状態と競合しました",
+        "The request conflicts with the workflow's state",
+        HTTPStatus.CONFLICT,
+    )
+
+
+class UnsupportedAction(WorkflowConflict):
+    def __init__(self, action: str = "...") -> None:
+        super().__init__(f"external_event action is not executable in MVP: {action}")
+
+
+class RunConflict(WorkflowConflict):
+    """The action runs one at a time, and one is running."""
+
+
+class StillStarting(WorkflowConflict):
+    """The first event with this key has not started its run yet: come again in a second."""
+
+
+class InvalidYearMonth(InvalidRequest):
+    """The same id as an invalid request, answered with 400 as the contract words it."""
+
+    def __init__(self) -> None:
+        super().__init__("Workflow event requires valid year/month.")
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.BAD_REQUEST
+
+
+class WebhookNotConfigured(InvalidRequest):
+    def __init__(self) -> None:
+        super().__init__("Google Chat webhook is not configured.")
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.BAD_REQUEST
+
+
+class RetryQueueFull(NatsUnavailable):
+    """As any overload: nothing was queued, and the sender has to come again."""
+
+
+class EventFailed(PyocoServerError):
+    """Something that nobody foresaw; the log has it."""
+
+    entry = ErrorEntry(
+        44,
+        "the workflow event could not be handled",
+        "ワークフローイベントの処理に失敗しました",
+        "The workflow event could not be handled",
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    )
+
+
+class NotificationFailed(PyocoServerError):
+    entry = ErrorEntry(
+        45,
+        "notification not sent",
+        "通知の送信に失敗しました（best-effort）",
+        "The notification could not be sent (best effort)",
+    )
+
+
+class AuditNotWritten(PyocoServerError):
+    entry = ErrorEntry(
+        46,
+        "audit record not written",
+        "監査ログの書き込みに失敗しました（best-effort）",
+        "The audit record could not be written (best effort)",
     )
 
 

@@ -86,6 +86,12 @@ def test_a_run_goes_from_the_client_through_server_and_worker_and_back(
         assert server.program.ends_after(signal.SIGTERM) == 0
 
 
+def test_where_the_gateway_listens_may_come_from_the_environment(programs: Programs) -> None:
+    port = str(free_port())
+    with programs.started("pyoco-server", "up", PYOCO_HTTP_HOST="localhost", PYOCO_HTTP_PORT=port) as server:
+        server.says(f"HTTP +http://localhost:{port} ")
+
+
 def test_the_logs_of_a_worker_are_lines_of_json(programs: Programs, tmp_path: Path) -> None:
     """REQ-0013"""
     (tmp_path / "flows.py").write_text(FLOWS)
@@ -174,7 +180,8 @@ def test_a_port_that_is_in_use_is_told_with_what_to_do(programs: Programs, tmp_p
         port = other.getsockname()[1]
         done = programs.run("pyoco-server", "up", "--port", str(port))
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: it is used by " in done.stderr
+    assert f"(pid {os.getpid()})" in done.stderr
     assert "choose another port" in done.stderr
     assert not (tmp_path / ".pyoco").exists()
 
@@ -197,7 +204,7 @@ def test_a_second_server_in_the_same_directory_is_told_with_what_to_do(programs:
         (("pyoco-worker", "--flow-resolver", "nonsense"), "No module named 'nonsense'"),
         (("pyoco-worker", "--flow-resolver", "json"), "there is no pyoco Flow in json"),
         (("pyoco-worker", "--flow-resolver", ":f"), "is not module:function"),
-        (("pyoco-worker", "--flows", "nowhere"), "--flows 'nowhere' is not a directory"),
+        (("pyoco-worker", "--flows", "nowhere"), "--flows nowhere is not a directory"),
         (("pyoco-worker", "--flows", ".", "--flow-resolver", "json:f"), "either --flow-resolver or --flows"),
         (("pyoco-worker", "--flows", "."), "there is no pyoco Flow in"),
         (("pyoco-worker", "--flow-resolver", "no_such_module:f"), "No module named 'no_such_module'"),
@@ -205,6 +212,9 @@ def test_a_second_server_in_the_same_directory_is_told_with_what_to_do(programs:
         (("pyoco-worker", "--flow-resolver", "json:f"), "json has no function 'f'"),
         (("pyoco-server", "up", "--port", "many"), "--port"),
         (("pyoco-server", "up", "--nonsense"), "--nonsense"),
+        (("pyoco-server", "up", "--port", "70000"), "a port from 1 to 65535"),
+        (("pyoco-server", "up", "--host", "192.0.2.1"), "give an address of this machine"),
+        (("pyoco-server", "up", "--host", "no.such.host.invalid"), "give an address of this machine"),
         (("pyoco-client", "nonsense"), "nonsense"),
     ],
 )

@@ -4,6 +4,7 @@ import json
 import socket
 from typing import Any
 
+from pyoco_server.wiring import EmbeddedNats
 from support.nats_server import free_port
 from support.programs import Programs
 
@@ -63,6 +64,21 @@ def test_what_is_wrong_is_told_with_what_to_do(programs: Programs) -> None:
     assert "(pid " in found["gateway"]["fact"]
 
 
+def test_a_nats_of_somebody_else_is_not_looked_at(programs: Programs, own_nats: EmbeddedNats) -> None:
+    server = ("--server", f"http://127.0.0.1:{free_port()}")
+    assert doctor(programs, *server, code=0)["nats"]["fact"] == "not running, and none is configured"
+    found = doctor(programs, *server, "--nats-url", own_nats.url, code=0)
+    assert (found["nats"]["level"], found["streams"]["level"]) == ("OK", "WARN")
+    assert "the first gateway or worker creates them" in found["streams"]["advice"]
+
+
 def test_settings_that_cannot_be_used_are_all_told(programs: Programs) -> None:
     found = doctor(programs, code=1, PYOCO_LOG_FORMAT="xml")
     assert "PYOCO_LOG_FORMAT='xml'" in found["settings"]["fact"]
+
+
+def test_a_terminal_that_is_not_utf8_is_no_reason_to_fail(programs: Programs) -> None:
+    server = ("--server", f"http://127.0.0.1:{free_port()}")
+    for locale in ("C", "ja_JP.UTF-8"):
+        done = programs.run("pyoco-server", "doctor", *server, LC_ALL=locale, PYTHONIOENCODING="ascii")
+        assert (done.returncode, done.stderr) == (0, "")

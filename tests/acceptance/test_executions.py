@@ -17,7 +17,7 @@ from pyoco_server.cli.ports import free_port
 from support.programs import PATIENCE_SEC, SCRIPTS, Programs
 from support.waiting import until_now
 
-HOWTO = Path(__file__).parents[2] / "docs/howto/executions.md"
+HOWTO = Path(__file__).parents[2] / "docs/how-to/executions.md"
 FILE = re.compile(r"^`([\w.-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^    \$ (.+)$", re.MULTILINE)
 

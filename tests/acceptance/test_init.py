@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pyoco_server.http_client import PyocoHttpClient
 from support.nats_server import free_port
 from support.programs import PATIENCE_SEC, Programs
+from support.waiting import until_now
 
 
 @pytest.fixture
@@ -54,6 +56,35 @@ def test_its_flows_run_on_a_server_as_its_readme_says(programs: Programs, projec
         done = programs.run("pyoco-client", *server, *by_file)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["result"]["valid_sales"][0]["ym"] == "2026-02"
+
+
+def test_its_graph_is_registered_and_executed_as_its_readme_says(programs: Programs, project: Path) -> None:
+    port = free_port()
+    command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast", "--with-worker")
+
+    def client(*words: str) -> str:
+        done = programs.run("pyoco-client", *words, PYOCO_SERVER_URL=f"http://127.0.0.1:{port}")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with (
+        programs.started(*command, "--flows", "shop/flows") as up,
+        PyocoHttpClient(f"http://127.0.0.1:{port}") as http,
+    ):
+        up.says("worker ready")
+        client("graphs", "put", "shop/graphs/monthly-sales.yaml")
+        created = json.loads(client("executions", "create", "monthly-sales", "--param", "ym=2026-03"))
+        execution_id = created["execution_id"]
+        until_now(lambda: http.executions.waits()["items"] != [])
+        assert "Send the report?" in client("waits", "--output", "table")
+        for listed in ("graphs", "executions"):
+            assert "monthly-sales" in client(listed, "list", "--output", "table")
+        client("resume", execution_id, "approve", "--data", '{"ok": true}')
+        ended = until_now(
+            lambda: http.executions.get(execution_id), lambda execution: execution["status"] == "COMPLETED"
+        )
+    report = ended["nodes"]["report"]["output"]
+    assert report == {"text": "Sales of 2026-03: 2 sales, 3,000 in all"}
 
 
 def test_its_graph_and_template_hang_together(project: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_refusal_names_the_place_and_the_reason(text: str, message: str) -> No
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_other_encodings_are_refused(encoding: str) -> None:
+def test_a8_other_encodings_are_refused(encoding: str) -> None:
     assert "save the file as UTF-8" in refusal(FILE.encode(encoding))
 
 
@@ -163,7 +163,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_is_refused_in_no_time(attack: str, encoding: str) -> None:
+def test_a8_an_attack_is_refused_in_no_time(attack: str, encoding: str) -> None:
     data = ATTACKS[attack].encode(encoding)
     spent = []
     for _ in range(2):  # the better of two, because a machine may be busy
@@ -175,7 +175,7 @@ def test_an_attack_is_refused_in_no_time(attack: str, encoding: str) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_leaves_memory_flat(attack: str) -> None:
+def test_a8_an_attack_leaves_memory_flat(attack: str) -> None:
     data = ATTACKS[attack].encode()
     tracemalloc.start()
     try:
@@ -216,12 +216,12 @@ def test_every_json_value_comes_through(value: Any) -> None:
 
 
 @given(st.text(st.sampled_from("ab1:-,[]{}#&*!|>'\"%@`?<=~ \n\t.é\x00\ufeff")))
-def test_no_text_does_more_than_be_refused(text: str) -> None:
+def test_a8_no_text_does_more_than_be_refused(text: str) -> None:
     with suppress(InvalidRequest):
         json.dumps(read_yaml(text).value, allow_nan=False)
 
 
 @given(st.binary())
-def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
+def test_a8_no_bytes_do_more_than_be_refused(data: bytes) -> None:
     with pytest.raises(PyocoServerError):
         check_flow_yaml(data, max_bytes=100)

@@ -113,7 +113,7 @@ async def test_no_key_is_asked_for_one(authenticate: Authenticate, presented: st
     "presented",
     ["nonsense", "pyoco_key-1", key(letter="w").text, key("key-2").text, key().text + "x", "pyoco_\udcff.s"],
 )
-async def test_what_is_not_the_key_is_refused(
+async def test_a2_what_is_not_the_key_is_refused(
     keys: CountedKeys, authenticate: Authenticate, presented: str
 ) -> None:
     right = await issue(keys, key())
@@ -138,7 +138,7 @@ async def test_another_pepper_refuses_every_key(keys: CountedKeys, feed: MemoryA
 
 
 @pytest.mark.parametrize("is_current", [True, False])
-async def test_a_revoked_key_is_refused_although_it_was_remembered(
+async def test_a2_a_revoked_key_is_refused_although_it_was_remembered(
     keys: CountedKeys, feed: MemoryApiKeyFeed, authenticate: Authenticate, *, is_current: bool
 ) -> None:
     text = await issue(keys, key())
@@ -198,7 +198,7 @@ async def test_a_damaged_record_is_an_invalid_key(
         await authenticate(key().text)
 
 
-async def test_ten_thousand_guesses_read_nothing_and_leave_nothing_behind(
+async def test_a2_ten_thousand_guesses_read_nothing_and_leave_nothing_behind(
     keys: CountedKeys, authenticate: Authenticate
 ) -> None:
     await issue(keys, key())
@@ -318,14 +318,14 @@ async def ask_who(keys: CountedKeys) -> AsyncIterator[AskWho]:
         yield found
 
 
-async def test_a_stranger_hears_401_before_the_body_is_looked_at(ask_who: AskWho) -> None:
+async def test_a2_a_stranger_hears_401_before_the_body_is_looked_at(ask_who: AskWho) -> None:
     answer = application(ask_who).post("/runs", content=b"{not json")
     assert answer.status_code == 401
     assert answer.json()["err_id"] == "ERR-PYOCO-0014"
     assert answer.json()["detail"] == "api key required"
 
 
-async def test_a_wrong_key_hears_403_and_is_not_logged(ask_who: AskWho) -> None:
+async def test_a2_a_wrong_key_hears_403_and_is_not_logged(ask_who: AskWho) -> None:
     with capture_logs() as logs:
         answer = application(ask_who).post("/runs", content=b"{not json", headers={"X-API-Key": key().text})
     assert answer.status_code == 403
@@ -335,7 +335,7 @@ async def test_a_wrong_key_hears_403_and_is_not_logged(ask_who: AskWho) -> None:
 
 
 @pytest.mark.parametrize("is_away", [True, False])
-async def test_a_key_is_not_shown_by_logs_that_show_the_variables_of_a_traceback(
+async def test_a2_a_key_is_not_shown_by_logs_that_show_the_variables_of_a_traceback(
     keys: CountedKeys, feed: MemoryApiKeyFeed, *, is_away: bool
 ) -> None:
     feed.is_current, keys.is_away = False, is_away
@@ -362,7 +362,7 @@ async def test_the_holder_of_a_key_comes_through_with_its_tenant(keys: CountedKe
     assert client.post("/runs", content=b"{not json", headers=headers).status_code == 422
 
 
-async def test_two_keys_in_one_request_are_refused(keys: CountedKeys, ask_who: AskWho) -> None:
+async def test_a2_two_keys_in_one_request_are_refused(keys: CountedKeys, ask_who: AskWho) -> None:
     text = await issue(keys, key())
     answer = application(ask_who).post(
         "/runs", json={"number": 1}, headers=[("X-API-Key", text), ("X-API-Key", text)]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.executions import Executions
 from support.gateway import RunningGateway, memory_app
+from support.http_executions import Executions
 
 APPROVAL: dict[str, Any] = {
     "nodes": {

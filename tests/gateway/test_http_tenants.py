@@ -1,5 +1,6 @@
 """REQ-0017: what belongs to another tenant is answered like what does not exist, by every route."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from support.watching import stream
 
 MISSING = "0190aaaa-bbbb-7ccc-8ddd-eeeeffffffff"
 SHARED = ("/workers", "/wheels")
+EVENTS = "/api/workflow-"
+"""Everything of events is its tenant's: test_events_more.py."""
 """The fleet and its code are everybody's: any worker runs any tenant's flows."""
 
 
@@ -77,10 +80,26 @@ def other_routes() -> list[tuple[str, str]]:
     ]
 
 
-def test_the_routes_that_this_file_knows_are_all_there_are() -> None:
+OPEN = {"/", "/health", "/ready", "/static", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+"""What a stranger may see: nothing in it belongs to anybody."""
+
+
+def all_paths() -> set[str]:
+    """Everything that the application answers, documented or not."""
+    app = create_app(open_backend=open_memory_gateway_backend)
+    return {route.path for route in app.router.routes if hasattr(route, "path")} | set(app.openapi()["paths"])
+
+
+def test_a1_whatever_is_not_open_wants_a_key() -> None:
+    """A new path is a stranger's only after somebody wrote it down here."""
+    assert {path for path in all_paths() if not is_protected(path)} <= OPEN
+
+
+def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
     """Whoever adds a route says here whose things it shows."""
     known = {
         ("GET", "/runs"),
+        ("GET", "/runs/watch"),
         ("POST", "/runs"),
         ("POST", "/runs/batch"),
         ("POST", "/runs/yaml"),
@@ -92,14 +111,14 @@ def test_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("POST", "/executions"),
         ("GET", "/waits"),
     }
-    assert {route for route in other_routes() if not route[1].startswith(SHARED)} == known
+    assert {route for route in other_routes() if not route[1].startswith((*SHARED, EVENTS))} == known
     assert len(routes_of_runs()) >= 5
     assert len(routes_of_executions()) >= 15
 
 
 @pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.COMPLETED])
 @pytest.mark.parametrize(("method", "path"), routes_of_runs())
-async def test_another_tenants_run_is_answered_like_a_missing_one(
+async def test_a1_another_tenants_run_is_answered_like_a_missing_one(
     tenants: Tenants, method: str, path: str, status: RunStatus
 ) -> None:
     """ERR-PYOCO-0005"""
@@ -164,9 +183,7 @@ async def test_every_route_asks_for_a_key_before_anything_else(
 ) -> None:
     """REQ-0016, ERR-PYOCO-0014: before the body is parsed, and before it is told what exists."""
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
-    where = path.format(
-        run_id=RUN_ID, worker_id="w", wheel_name="w", graph_id="g", execution_id="e", node_id="n"
-    )
+    where = re.sub(r"{\w+}", "w", path.replace("{run_id}", RUN_ID))
     answer = await tenants.gateway.client.request(method, where, content=b"{")
     assert (answer.status_code, answer.json()["err_id"]) == (401, "ERR-PYOCO-0014")
     wrong = {"X-API-Key": f"pyoco_key-a.{'x' * 43}"}
@@ -192,7 +209,7 @@ async def test_a_tenant_cannot_submit_for_another(tenants: Tenants) -> None:
 @pytest.mark.parametrize(
     "query", ["", "status=PENDING", "flow=f", "tag=default", "updated_after=0", "include=full", "limit=200"]
 )
-async def test_lists_never_cross(tenants: Tenants, query: str) -> None:
+async def test_a1_lists_never_cross(tenants: Tenants, query: str) -> None:
     ours = {(await tenants.submit(tenants.ours)).json()["run_id"] for _ in range(3)}
     batch = await tenants.submit(tenants.theirs, "/runs/batch", runs=[{"flow_name": "f"}] * 2)
     theirs = {result["run_id"] for result in batch.json()["results"]}
@@ -202,7 +219,7 @@ async def test_lists_never_cross(tenants: Tenants, query: str) -> None:
     assert await tenants.listed(tenants.theirs, query) == theirs
 
 
-async def test_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> None:
+async def test_a1_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> None:
     """ERR-PYOCO-0017"""
     for who in (tenants.ours, tenants.theirs):
         for _ in range(3):
@@ -210,6 +227,25 @@ async def test_a_cursor_of_another_tenant_leads_nowhere(tenants: Tenants) -> Non
     page = (await tenants.ask("GET", "/runs?updated_after=0&limit=1", tenants.ours)).json()
     answer = await tenants.ask("GET", f"/runs?cursor={page['next_cursor']}", tenants.theirs)
     assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0017")
+
+
+async def test_a_watch_of_the_list_shows_the_tenants_own_runs(tenants: Tenants) -> None:
+    async with stream(
+        tenants.gateway.app, "/runs/watch", **{"x-api-key": tenants.ours["X-API-Key"]}
+    ) as watching:
+        first = await watching.next()
+        assert first.data["counts"]["PENDING"] == 0
+        runs = tenants.gateway.backend.runs
+        theirs = new_run_id()
+        revision = await runs.create(theirs, a_snapshot(run_id=theirs, tenant_id="other"))
+        await runs.remove(theirs, revision)
+        await tenants.submit(tenants.ours)
+        seen = await watching.next()
+        while not seen.data["items"]:
+            assert seen.data["removed"] == []
+            seen = await watching.next()
+        assert [item["tenant_id"] for item in seen.data["items"]] == ["acme"]
+        assert (seen.data["removed"], seen.data["counts"]["PENDING"]) == ([], 1)
 
 
 async def test_a_watch_shows_the_tenants_own_run(tenants: Tenants) -> None:
@@ -223,7 +259,7 @@ async def test_a_watch_shows_the_tenants_own_run(tenants: Tenants) -> None:
     assert events[-1].data["snapshot"]["status"] == "CANCELLED"
 
 
-async def test_logs_are_the_tenants_own(tenants: Tenants) -> None:
+async def test_a1_logs_are_the_tenants_own(tenants: Tenants) -> None:
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
     line = LogLine(attempt=1, n=1, task="t", stream="stdout", text="secret\n", ts=NOW)
     await tenants.gateway.backend.task_logs.append(RUN_ID, [line])
@@ -232,7 +268,7 @@ async def test_logs_are_the_tenants_own(tenants: Tenants) -> None:
     assert "secret" not in (await tenants.ask("GET", f"/runs/{RUN_ID}/logs", tenants.theirs)).text
 
 
-async def test_a_run_without_a_tenant_is_nobodys(tenants: Tenants) -> None:
+async def test_a1_a_run_without_a_tenant_is_nobodys(tenants: Tenants) -> None:
     """It was submitted while auth was off."""
     await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot())
     for who in (tenants.ours, tenants.theirs):

@@ -173,7 +173,9 @@ async def test_what_a_flow_prints_comes_live_and_before_the_end(gateway: Running
         assert [event.name for event in await watching.rest()] == ["log", "snapshot"]
 
 
-async def test_a_slow_reader_gets_the_newest_snapshot_and_the_newest_lines(gateway: RunningGateway) -> None:
+async def test_a10_a_slow_reader_gets_the_newest_snapshot_and_the_newest_lines(
+    gateway: RunningGateway,
+) -> None:
     """Nothing piles up for somebody who does not read; the end is never missed."""
     revision = await create(gateway)
     async with stream(gateway.app, WATCH) as watching:
@@ -208,7 +210,7 @@ async def test_a_reader_that_leaves_frees_its_place_even_while_it_does_not_read(
     assert gateway.backend.task_logs._followers[RUN_ID] == []
 
 
-async def test_above_the_limit_a_watcher_is_asked_to_come_later() -> None:
+async def test_a10_above_the_limit_a_watcher_is_asked_to_come_later() -> None:
     """PYOCO_MAX_WATCHERS: 503 with Retry-After, before the stream begins."""
     async with memory_app(max_watchers=2) as gateway:
         await create(gateway)
@@ -223,7 +225,7 @@ async def test_above_the_limit_a_watcher_is_asked_to_come_later() -> None:
         assert answer.status_code == 200, "a place is free again"
 
 
-async def test_a_crowd_that_comes_at_once_stays_within_the_limit() -> None:
+async def test_a10_a_crowd_that_comes_at_once_stays_within_the_limit() -> None:
     async with memory_app(max_watchers=3) as gateway:
         await create(gateway)
         answers = await asyncio.gather(

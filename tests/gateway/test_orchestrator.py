@@ -25,8 +25,8 @@ from pyoco_server.wiring import new_run_id, new_thread_executors
 from pyoco_server.worker.worker import Worker
 from support import flows
 from support.dying import Fuse, Stumble, mortal
-from support.executions import Executions, attempts_in, fork_of, graph, task
 from support.gateway import on_backend, own_picture
+from support.http_executions import Executions, attempts_in, fork_of, graph, task
 from support.waiting import until
 
 CONFIG = NatsBackendConfig(cancel_grace_period_sec=0.3)

@@ -14,8 +14,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
 from pyoco_server.wiring import EmbeddedNats, open_backend
 from support import flows
-from support.executions import Executions, attempts_in, fork_of, graph, task
 from support.gateway import gateway, new_key, running
+from support.http_executions import Executions, attempts_in, fork_of, graph, task
 from support.nats_server import jobs_waiting, raw_nats, unique_config
 from support.waiting import until
 from support.watching import stream

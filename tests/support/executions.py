@@ -1,95 +1,229 @@
-"""Executions as a client sees them, and graphs to carry out."""
+"""Executions without a server: a log, a clock and the runs of one execution, driven step by step."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-import httpx2
+from pyoco_server.domain.execution import commands as c
+from pyoco_server.domain.execution import events as e
+from pyoco_server.domain.execution.decide import Decision, decide
+from pyoco_server.domain.execution.evolve import fold
+from pyoco_server.domain.execution.graphs import Graph, parse_graph
+from pyoco_server.domain.execution.guards import Rejected
+from pyoco_server.domain.execution.react import DispatchRun, Reaction, RunFact, react
+from pyoco_server.domain.execution.state import Execution, NodeState, NodeStatus
+from pyoco_server.domain.runs import RunStatus
 
-from support.waiting import until
+ANN = e.Actor(e.ActorKind.USER, "ann")
+EXECUTION_ID = "e-1"
+GRACE_SEC = 10.0
+T0 = 1_000.0
 
-
-def task(flow: str = "chain", **fields: Any) -> dict[str, Any]:
-    return {"type": "task", "flow": flow, **fields}
-
-
-def graph(nodes: dict[str, dict[str, Any]], *edges: str) -> dict[str, Any]:
-    """`edges`: each a line of nodes, `"a b c"`."""
-    ways = [line.split() for line in edges]
-    return {
-        "nodes": nodes,
-        "edges": [{"from": source, "to": target} for way in ways for source, target in pairwise(way)],
-    }
-
-
-def fork_of(flow: str = "chain", **fields: Any) -> dict[str, Any]:
-    """Five nodes with a fork: a task, two branches with a task each, and their join."""
-    of_task = task(flow, **fields)
-    nodes = {
-        "first": of_task,
-        "split": {"type": "fork"},
-        "left": of_task,
-        "right": of_task,
-        "gather": {"type": "join"},
-    }
-    return graph(nodes, "first split left gather", "split right gather")
+FORK: dict[str, Any] = {"type": "fork"}
+EXTERNAL: dict[str, Any] = {"type": "task", "external": True}
 
 
-def attempts_in(events: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
-    """How often each attempt of each node began."""
-    return Counter(
-        (event["payload"]["node_id"], event["payload"]["attempt"])
-        for event in events
-        if event["type"] == "NODE_STARTED"
+def task(**more: Any) -> dict[str, Any]:
+    return {"type": "task", "flow": "work", **more}
+
+
+def wait(**more: Any) -> dict[str, Any]:
+    return {"type": "wait", **more}
+
+
+def join(policy: str = "ALL_SUCCESS", **more: Any) -> dict[str, Any]:
+    return {"type": "join", "policy": policy, **more}
+
+
+def graph_of(nodes: Mapping[str, Mapping[str, Any]], *edges: str) -> Graph:
+    """Edges are written `a > b`, `a ! b` (on failure), each with ` ? condition` after it if it has one."""
+    return parse_graph(
+        {
+            "id": "g",
+            "nodes": {name: dict(node) for name, node in nodes.items()},
+            "edges": [*map(_edge, edges)],
+        }
     )
 
 
-class Executions:
-    """What a client does, with the answers checked."""
+def _edge(text: str) -> dict[str, Any]:
+    ends, _, when = text.partition(" ? ")
+    source, arrow, target = ends.split()
+    edge = {"from": source, "to": target}
+    if arrow == "!":
+        edge["on"] = "failure"
+    return {**edge, "when": when} if when else edge
 
-    def __init__(self, http: httpx2.AsyncClient) -> None:
-        self.http = http
 
-    async def register(self, graph_id: str, definition: dict[str, Any]) -> None:
-        answer = await self.http.put(f"/graphs/{graph_id}", json=definition)
-        assert answer.status_code in (200, 201), answer.text
+def chain(length: int, **more: Any) -> Graph:
+    names = [f"n{index}" for index in range(length)]
+    edges = [f"{one} > {other}" for one, other in pairwise(names)]
+    return graph_of({name: task(**more) for name in names}, *edges)
 
-    async def create(self, graph_id: str = "approval", **fields: Any) -> dict[str, Any]:
-        return await self.post("/executions", 201, graph_id=graph_id, **fields)
 
-    async def get(self, execution_id: str, **params: Any) -> dict[str, Any]:
-        answer = await self.http.get(f"/executions/{execution_id}", params=params)
-        assert answer.status_code == 200, answer.text
-        state: dict[str, Any] = answer.json()
-        return state
+def diamond(policy: str = "ALL_SUCCESS", **more: Any) -> Graph:
+    """entry → fork → a, b → join → after."""
+    return graph_of(
+        {"split": FORK, "a": task(), "b": task(), "gather": join(policy, **more), "after": task()},
+        "split > a",
+        "split > b",
+        "a > gather",
+        "b > gather",
+        "gather > after",
+    )
 
-    async def post(
-        self, path: str, status: int = 200, headers: dict[str, str] | None = None, **fields: Any
-    ) -> dict[str, Any]:
-        answer = await self.http.post(path, json=fields, headers=headers or {})
-        assert answer.status_code == status, answer.text
-        body: dict[str, Any] = answer.json()
-        return body
 
-    async def node(
-        self, execution_id: str, node_id: str, verb: str, status: int = 200, **fields: Any
-    ) -> dict[str, Any]:
-        return await self.post(f"/executions/{execution_id}/nodes/{node_id}/{verb}", status, **fields)
+class Life:
+    """One execution: what the log has of it, and what its runs do."""
 
-    async def until_node(self, execution_id: str, node_id: str, status: str) -> dict[str, Any]:
-        return await until(
-            lambda: self.get(execution_id), lambda state: state["nodes"][node_id]["status"] == status
+    def __init__(self, graph: Graph, *, input: Any = None, start: bool = True) -> None:  # noqa: A002 - the word of graphs
+        self.graph = graph
+        self.now = T0
+        self.commits: list[e.Commit] = []
+        self.known: Execution | None = None
+        self.runs: dict[str, RunFact] = {}
+        self.dispatched: list[DispatchRun] = []
+        self.cancelled: list[str] = []
+        self.must(c.CreateExecution(actor=ANN, input=input, graph_version=1))
+        if start:
+            self.must(c.StartExecution(actor=ANN))
+
+    @property
+    def state(self) -> Execution:
+        assert self.known is not None
+        return self.known
+
+    @property
+    def status(self) -> str:
+        return self.state.status.value
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {node_id: node.status.value for node_id, node in self.state.nodes.items()}
+
+    @property
+    def events(self) -> list[e.Event]:
+        return [event for commit in self.commits for event in commit.events()]
+
+    @property
+    def types(self) -> list[str]:
+        return [event.type for event in self.events]
+
+    def types_of(self, node_id: str) -> list[str]:
+        return [event.type for event in self.events if getattr(event.payload, "node_id", None) == node_id]
+
+    def node(self, node_id: str) -> NodeState:
+        return self.state.nodes[node_id]
+
+    # Commands
+
+    def do(self, command: c.Command) -> Decision:
+        decision = decide(self.known, self.graph, command, self.now)
+        if not isinstance(decision, Rejected) and decision:
+            self.append(tuple(decision), command.actor)
+        return decision
+
+    def must(self, command: c.Command) -> list[e.Payload]:
+        decision = self.do(command)
+        assert not isinstance(decision, Rejected), decision
+        return decision
+
+    def cancel(self) -> list[e.Payload]:
+        return self.must(c.CancelExecution(actor=ANN))
+
+    def refused(self, command: c.Command) -> str:
+        before = self.known
+        decision = self.do(command)
+        assert isinstance(decision, Rejected), decision
+        assert self.known == before
+        return decision.code.value
+
+    def append(self, payloads: tuple[e.Payload, ...], actor: e.Actor = e.ORCHESTRATOR) -> e.Commit:
+        version = 0 if self.known is None else self.known.version
+        at = self.now if self.known is None else max(self.now, self.known.updated_at)
+        commit = e.Commit(
+            execution_id=EXECUTION_ID,
+            command_id=f"c-{len(self.commits)}",
+            first_sequence=version + 1,
+            at=at,
+            actor=actor,
+            payloads=payloads,
         )
+        self.commits.append(commit)
+        self.known = fold(commit.events(), self.known)
+        return commit
 
-    async def until_ended(self, execution_id: str) -> dict[str, Any]:
-        return await until(lambda: self.get(execution_id), lambda state: state["status"] != "ACTIVE")
+    # The orchestrator
 
-    async def events(self, execution_id: str) -> list[dict[str, Any]]:
-        answer = await self.http.get(f"/executions/{execution_id}/events")
-        assert answer.status_code == 200, answer.text
-        events: list[dict[str, Any]] = answer.json()["items"]
-        return events
+    def facts(self) -> dict[str, RunFact | None]:
+        """What reading every run of this execution that is or should be there gives."""
+        wanted: dict[str, RunFact | None] = {
+            node.run_id: None
+            for node in self.state.nodes.values()
+            if node.run_id is not None and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING)
+        }
+        return {**wanted, **self.runs}
 
-    async def types(self, execution_id: str) -> list[str]:
-        return [event["type"] for event in await self.events(execution_id)]
+    def look(self, facts: Mapping[str, RunFact | None] | None = None) -> Reaction:
+        """What the orchestrator would do."""
+        known = self.facts() if facts is None else facts
+        return react(self.state, self.graph, known, self.now, GRACE_SEC)
+
+    def react(self, facts: Mapping[str, RunFact | None] | None = None) -> Reaction:
+        """What the orchestrator would do, done."""
+        reaction = self.look(facts)
+        if reaction.events:
+            self.append(reaction.events)
+        self.carry_out(reaction)
+        return reaction
+
+    def carry_out(self, reaction: Reaction) -> None:
+        for wanted in reaction.dispatches:
+            if wanted.run_id not in self.runs:  # a repeat is dropped by its id
+                self.runs[wanted.run_id] = RunFact(RunStatus.PENDING)
+                self.dispatched.append(wanted)
+        for unwanted in reaction.cancels:
+            self.cancelled.append(unwanted.run_id)
+            run = self.runs.get(unwanted.run_id)
+            if run is not None and not run.status.is_terminal:
+                self.runs[unwanted.run_id] = RunFact(RunStatus.CANCELLING)
+
+    # Runs
+
+    def run_of(self, node_id: str) -> RunFact:
+        run_id = self.node(node_id).run_id
+        assert run_id is not None
+        return self.runs[run_id]
+
+    def end_run(
+        self, node_id: str, status: RunStatus, *, result: Any = None, error: str | None = None
+    ) -> None:
+        run_id = self.node(node_id).run_id
+        assert run_id is not None
+        assert run_id in self.runs, f"no run of {node_id} was dispatched"
+        self.runs[run_id] = RunFact(status, result, error)
+
+    def succeed(self, *node_ids: str, result: Any = None) -> None:
+        """Their runs complete, and the orchestrator looks."""
+        for node_id in node_ids:
+            self.end_run(node_id, RunStatus.COMPLETED, result=result)
+        self.react()
+
+    def fail(self, *node_ids: str, error: str = "boom") -> None:
+        for node_id in node_ids:
+            self.end_run(node_id, RunStatus.FAILED, error=error)
+        self.react()
+
+    def end_cancelled_runs(self) -> None:
+        """The workers have stopped what they were told to stop."""
+        for run_id, run in self.runs.items():
+            if run.status is RunStatus.CANCELLING:
+                self.runs[run_id] = RunFact(RunStatus.CANCELLED)
+        self.react()
+
+
+def begun(graph: Graph, **options: Any) -> Life:
+    """An execution that was started and looked at once."""
+    life = Life(graph, **options)
+    life.react()
+    return life

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx2
 
 from pyoco_server.config import NatsBackendConfig
-from support.executions import Executions
+from support.http_executions import Executions
 from support.lab import environment
 from support.nats_server import free_port
 from support.programs import Program, Programs

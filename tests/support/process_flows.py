@@ -23,8 +23,8 @@ def mark(marks: str, name: str) -> None:
     path.rename(Path(marks) / name)
 
 
-def wait_for(marks: str, name: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SEC
+def wait_for(marks: str, name: str, patience: float = PATIENCE_SEC) -> None:
+    deadline = time.monotonic() + patience
     while not (Path(marks) / name).exists():
         if time.monotonic() > deadline:
             raise TimeoutError(name)

@@ -58,7 +58,7 @@ class Programs:
             ) as process,
         ):
             try:
-                yield Program(process, output)
+                yield Program(process, output, " ".join(command))
             finally:
                 process.kill()
 
@@ -79,9 +79,10 @@ class Programs:
 
 
 class Program:
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output: Path, command: str) -> None:
         self._process = process
         self._output = output
+        self.command = command
 
     @property
     def output(self) -> str:

@@ -64,7 +64,7 @@ class Stream:
             if not await self._more():
                 return None
         block, _, self._text = self._text.partition("\n\n")
-        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        fields = dict(line.split(": ", 1) for line in block.split("\n"))
         return Event(fields["event"], json.loads(fields["data"]), fields.get("id"))
 
     async def next(self, *names: str) -> Event:

@@ -73,9 +73,41 @@ def test_a_condition_sees_input_and_nodes(expr: str) -> None:
     assert answer(f"!({expr.partition('//')[0]})") is False
 
 
-def test_the_nodes_that_an_expression_reads_are_known_before_it_runs() -> None:
-    expr = "nodes.a.output.nodes.z == 1 && nodes [ 'b-c' ] . status == 'nodes.q.output' && input.nodes.y == 2"
-    assert nodes_in(expr) == {"a", "b-c"}
+@pytest.mark.parametrize(
+    ("expr", "names"),
+    [
+        ("nodes.a.output.nodes.z == 1 && input.nodes.y == 2", {"a"}),
+        ("nodes [ 'b-c' ] . status == 'nodes.q.output'", {"b-c"}),
+        ('nodes[r"b-c"]["error"] == null', {"b-c"}),
+        ("nodes.`b-c`.output == 1", {"b-c"}),
+        (".nodes.a.output == 1 || (.nodes.b.output == 1)", {"a", "b"}),
+        ("input . nodes . x == 1 && input['nodes'].y == 1", set()),
+        ("nodes // the nodes.x.output\n .a.output == 1", {"a"}),
+        ("input == '''it's nodes.x''' || nodes.a.status == ''", {"a"}),
+        ("input == 'it\\'s nodes.x' || nodes.a.status == ''", {"a"}),
+        ("[input].exists(nodes_, nodes_.x == 1)", set()),
+        ("input.size() > 1", set()),
+    ],
+)
+def test_the_nodes_that_an_expression_reads_are_known_before_it_runs(expr: str, names: set[str]) -> None:
+    assert nodes_in(expr) == names
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "input.existsOne(i, i == 1)",
+        "input.transformList(i, v, v) == []",
+        "input.all(i, v, v == 1)",
+        "cel.bind(x, input, x == 1)",
+        "lists.range(1000000).size() == 1",
+        "input.sortBy(i, i) == []",
+    ],
+)
+def test_the_library_knows_no_loops_but_ours(expr: str) -> None:
+    """A newer version of it that does must have them counted in `LOOPS`."""
+    with pytest.raises(ConditionError):
+        check(expr)
 
 
 @pytest.mark.parametrize(

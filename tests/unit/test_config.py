@@ -67,6 +67,39 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert {key: found[key] for key in DEFAULTS} == DEFAULTS
 
 
+EVENT_DEFAULTS: dict[str, Any] = {
+    "AX_WORKFLOW_EVENT_TOKEN": "",
+    "AX_WORKFLOW_EVENT_TENANT": "default",
+    "AX_WORKFLOW_EVENT_STRICT_KEYS": False,
+    "AX_WORKFLOW_EVENT_MAX_RECEIPTS": 1000,
+    "AX_WORKFLOW_EVENT_RECEIPT_TTL_DAYS": 90,
+    "AX_WORKFLOW_EVENT_RETRY_MAX_ATTEMPTS": 3,
+    "AX_WORKFLOW_EVENT_RETRY_BASE_DELAY_SECONDS": 30,
+    "AX_WORKFLOW_EVENT_RETRY_TERMINAL_TTL_DAYS": 30,
+    "AX_WORKFLOW_EVENT_RETRY_MAX_JOBS": 2000,
+    "AX_WORKFLOW_EVENT_RETRY_WORKER_ENABLED": True,
+    "AX_WORKFLOW_EVENT_RETRY_WORKER_POLL_SECONDS": 30,
+    "AX_GOOGLE_CHAT_WEBHOOK_URL": "",
+    "AX_AUDIT_LOG_PATH": "reports/audit_log.jsonl",
+}
+
+
+def test_the_defaults_of_events_are_those_of_the_contract() -> None:
+    config = NatsBackendConfig.from_env({})
+    found = {env_name(field.name): getattr(config, field.name) for field in fields(config)}
+    assert {key: found[key] for key in EVENT_DEFAULTS} == EVENT_DEFAULTS
+
+
+def test_an_empty_path_switches_the_audit_file_off() -> None:
+    assert NatsBackendConfig.from_env({"AX_AUDIT_LOG_PATH": ""}).audit_log_path == ""
+
+
+def test_a_bad_value_of_a_secret_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as raised:
+        NatsBackendConfig(workflow_event_token=5)  # type: ignore[arg-type]
+    assert raised.value.problems[0].startswith("AX_WORKFLOW_EVENT_TOKEN=***")
+
+
 @pytest.mark.parametrize(
     ("key", "text", "expected"),
     [

@@ -1,8 +1,7 @@
-"""The documents say what the source does: settings, log actions, requirements."""
+"""The documents say what the source does: nothing is undocumented, stale or without a meaning."""
 
-import ast
 import re
-from collections.abc import Iterator
+import shlex
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,36 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, env_name
+from tools.reference import DOCS, PAGES, ROOT, commands, current, tables, written
+from tools.reference.sources import proofs
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-DONE = [f"REQ-{number:04d}" for number in (*range(1, 20), *range(22, 27))]
-PLANNED = ["REQ-0020", "REQ-0021"]
+DONE = [f"REQ-{number:04d}" for number in range(1, 27)]
+PLANNED: list[str] = []
 
-ACTION_ARGUMENT = {"best_effort": 1, "Pulse": 1}
-"""Calls that take an action by position, and at which."""
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def rows(page: str) -> dict[str, list[str]]:
-    """The rows of a page's tables, by the first cell."""
-    lines = (DOCS / page).read_text().splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    found = [row for row in cells if re.fullmatch(r"`[^`]+`|REQ-\d{4}", row[0])]
-    assert len({row[0] for row in found}) == len(found), f"{page} says something twice"
-    return {row[0].strip("`"): row[1:] for row in found}
+    """The cells beside the first of each row of a page's tables, by that."""
+    lines = [line for line in current(page).splitlines() if tables.key_of(line) is not None]
+    found = tables.rows(current(page))
+    assert len(found) == len(lines), f"{page} says something twice"
+    return {key: row[1:] for key, row in found.items()}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_as_the_code_wants_it(page: str) -> None:
+    assert current(page) == written(page), "make reference"
+
+
+@pytest.mark.parametrize(
+    "page", ["settings.md", "log-actions.md", "reference/metrics.md", "reference/commands.md"]
+)
+def test_every_row_has_a_meaning(page: str) -> None:
+    lines = current(page).splitlines()
+    assert [line for line in lines if tables.key_of(line) and not tables.cells(line)[-1]] == []
 
 
 # Settings
@@ -38,88 +50,19 @@ def test_every_setting_is_documented_and_no_other() -> None:
 
 @pytest.mark.parametrize("setting", fields(NatsBackendConfig), ids=lambda setting: setting.name)
 def test_the_documented_default_is_the_default(setting: "Field[Any]") -> None:
-    default, meaning = rows("settings.md")[env_name(setting.name)]
+    default, _, _ = rows("settings.md")[env_name(setting.name)]
     text = "" if default == "empty" else default.strip("`")
     environ = {"PYOCO_LOAD_DOTENV": "false", env_name(setting.name): text}
     assert getattr(NatsBackendConfig.from_env(environ), setting.name) == setting.default
     assert (default == "empty") == (setting.default == "")
-    assert meaning
-
-
-# Log actions
-
-
-def actions_in_source() -> Iterator[tuple[str, str]]:
-    """Patterns of the actions, and where they are. What is put together at run time is a wildcard."""
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                for value in _action_values(node):
-                    yield _pattern(value), f"{path.name}:{node.lineno}"
-
-
-def _action_values(call: ast.Call) -> list[ast.expr]:
-    named = [keyword.value for keyword in call.keywords if keyword.arg == "action"]
-    place = ACTION_ARGUMENT.get(getattr(call.func, "id", ""))
-    by_position = [] if place is None else call.args[place : place + 1]
-    return [v for v in [*named, *by_position] if isinstance(v, ast.JoinedStr) or _text(v) is not None]
-
-
-def _text(value: ast.expr) -> str | None:
-    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
-
-
-def _pattern(value: ast.expr) -> str:
-    if isinstance(value, ast.JoinedStr):
-        return "".join(re.escape(_text(part) or "") or r"\w+" for part in value.values)
-    return re.escape(_text(value) or "")
-
-
-def test_every_log_action_is_documented() -> None:
-    documented = rows("log-actions.md")
-    missing = [
-        f"{action} ({place})"
-        for action, place in actions_in_source()
-        if not any(re.fullmatch(action, name) for name in documented)
-    ]
-    assert missing == []
-
-
-def test_no_log_action_is_documented_that_does_not_exist() -> None:
-    known = [action for action, _ in actions_in_source()]
-    unknown = [
-        name for name in rows("log-actions.md") if not any(re.fullmatch(action, name) for action in known)
-    ]
-    assert unknown == []
 
 
 # Requirements
 
 
-def requirements_named_in(path: Path) -> set[str]:
-    """Those that the docstrings of a test file name."""
-    tree = ast.parse(path.read_text())
-    documented = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    return {found for node in documented for found in re.findall(r"REQ-\d{4}", ast.get_docstring(node) or "")}
-
-
-@pytest.fixture(scope="module")
-def tested() -> dict[str, set[str]]:
-    """Test files, by requirement."""
-    found: dict[str, set[str]] = {}
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for requirement in requirements_named_in(path):
-            found.setdefault(requirement, set()).add(path.relative_to(ROOT).as_posix())
-    return found
-
-
 @pytest.mark.parametrize("requirement", DONE)
-def test_every_requirement_has_a_test(requirement: str, tested: dict[str, set[str]]) -> None:
-    assert tested.get(requirement), f"no test's docstring names {requirement}"
+def test_every_requirement_has_a_test(requirement: str) -> None:
+    assert proofs().get(requirement), f"no test's docstring names {requirement}"
 
 
 def test_every_requirement_is_listed_with_its_state() -> None:
@@ -128,22 +71,46 @@ def test_every_requirement_is_listed_with_its_state() -> None:
     assert [name for name, (_, state, _) in listed.items() if state.startswith("done")] == DONE
 
 
-def test_the_listed_tests_name_their_requirement(tested: dict[str, set[str]]) -> None:
-    wrong = [
-        f"{name}: {file}"
-        for name, (_, _, tests) in rows("requirements.md").items()
-        for file in re.findall(r"\(\.\./([^)]+)\)", tests)
-        if file not in tested.get(name, set())
-    ]
-    assert wrong == []
+# Commands
+
+
+def commands_on(page: Path) -> list[str]:
+    """What a reader is told to type of ours, without variables in front and pipes behind."""
+    typed = re.findall(
+        r"^(?: {4})?\$ (?:\w+=\S+ )*(?:\w+=\$\()?(pyoco-[^|\n]+)", page.read_text(), re.MULTILINE
+    )
+    return [line.strip() for line in typed]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in (*ROOT.glob("README*.md"), *DOCS.rglob("*.md")) if commands_on(page)],
+    ids=name_of,
+)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    for line in commands_on(page):
+        program, *arguments = shlex.split(line, comments=True)
+        commands.PROGRAMS[program].parse_args(arguments, exit_on_error=False, print_error=False)
 
 
 # Links
 
 
 @pytest.mark.parametrize(
-    "page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.relative_to(ROOT).as_posix()
+    "page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "deploy" / "README.md"], ids=name_of
 )
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md")], ids=name_of)
+def test_links_of_the_site_stay_in_it(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [t for t in targets if not (page.parent / t).resolve().is_relative_to(DOCS)] == []
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert {page for page in pages if not page.startswith("decisions/0")} == listed

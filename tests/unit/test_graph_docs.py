@@ -14,7 +14,7 @@ DOCUMENTED = set(re.findall(r"`(\w+)`", IN_TEXT))
 
 @pytest.mark.parametrize("key", ["type", *graphs._TOP_KEYS, *graph_parts._NODE_KEYS, *graph_parts._EDGE_KEYS])
 def test_a_key_is_documented(key: str) -> None:
-    assert key in DOCUMENTED
+    assert key in DOCUMENTED or f"{key}:" in IN_TEXT
 
 
 @pytest.mark.parametrize("key", Retry.__struct_fields__)

@@ -1,9 +1,11 @@
 """Graphs: what is read, what is refused and how it is said, and what the state machine can rely on."""
 
 import json
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from pyoco_server.domain.execution.graphs import (
     Edge,
     EdgeOn,
     Graph,
+    GraphNode,
     JoinPolicy,
     NodeType,
     OnTimeout,
@@ -64,6 +67,16 @@ def chain(*names: str) -> list[dict[str, Any]]:
 
 def tasks(*names: str) -> dict[str, Any]:
     return {name: {"type": "task", "flow": "f"} for name in names}
+
+
+def test_the_graph_in_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "graphs.md").read_text()
+    graph = parse_graph(graph_definition(page.partition("```yaml\n")[2].partition("```")[0], None))
+    assert {node.type for node in graph.nodes.values()} == set(NodeType)
+    keys = set(GraphNode.__struct_fields__) - {"id", "retry"} | {
+        f"retry.{key}" for key in Retry.__struct_fields__
+    }
+    assert set(re.findall(r"^\|[^|]*\| `([\w.]+)` \|", page, re.MULTILINE)) == keys
 
 
 def test_a_graph_is_read_as_it_is_written() -> None:
@@ -462,7 +475,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(definitions())
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_the_order_leads_from_the_entry_to_every_node_along_the_edges(definition: dict[str, Any]) -> None:
     graph = parse_graph(definition)
     place = {name: index for index, name in enumerate(graph.order)}
@@ -473,7 +486,7 @@ def test_the_order_leads_from_the_entry_to_every_node_along_the_edges(definition
 
 
 @given(definitions())
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_a_graph_reads_again_as_itself(definition: dict[str, Any]) -> None:
     original = deepcopy(definition)
     graph = parse_graph(definition)
@@ -486,7 +499,7 @@ def test_a_graph_reads_again_as_itself(definition: dict[str, Any]) -> None:
 
 
 @given(definitions())
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_every_join_has_a_fork_that_is_above_all_of_its_branches(definition: dict[str, Any]) -> None:
     graph = parse_graph(definition)
     joins = {name for name, node in graph.nodes.items() if node.type is NodeType.JOIN}
@@ -497,7 +510,7 @@ def test_every_join_has_a_fork_that_is_above_all_of_its_branches(definition: dic
 
 
 @given(definitions(), st.data())
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_an_edge_back_up_is_a_cycle_that_is_shown(definition: dict[str, Any], data: st.DataObject) -> None:
     graph = parse_graph(definition)
     lower = data.draw(st.sampled_from(graph.order))

@@ -136,7 +136,7 @@ def test_the_text_format_is_one_readable_line(stream: io.StringIO) -> None:
 @pytest.mark.parametrize(
     "evil", ["a\nERROR forged", "a\rb", "\x1b[31mred", "a\x00b", "\u202ereversed", "a\u2028b"]
 )
-def test_the_text_format_neutralises_control_characters(stream: io.StringIO, evil: str) -> None:
+def test_a11_the_text_format_neutralises_control_characters(stream: io.StringIO, evil: str) -> None:
     configure_logging(service="s", stream=stream, log_format="text")
     log.info(evil, value=evil)
     written = stream.getvalue()

@@ -10,7 +10,7 @@ from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.ports import JobQueue, Revision, RunStore
 from pyoco_server.usecases.submit_run import SubmitRun
 from support.captured_logs import capture_logs
-from support.things import NOW, RUN_ID, a_snapshot, a_submission
+from support.things import NOW, RUN_ID, a_job, a_snapshot, a_submission
 
 
 class FailingQueue:
@@ -99,3 +99,14 @@ async def test_a_run_that_a_worker_has_already_taken_was_accepted() -> None:
         snapshot = await submit(backend.runs, AnsweringTooLate(backend.runs))(a_submission())
         assert snapshot.run_id == RUN_ID
         assert await backend.runs.get(RUN_ID) is not None
+
+
+async def test_a_try_that_was_overtaken_by_its_own_repeat_was_accepted() -> None:
+    """The repeat, at another gateway, wrote snapshot and job between our claim and our snapshot."""
+    async with open_memory_backend() as backend:
+        submit = SubmitRun(backend.runs, backend.queue, lambda: NOW, lambda: RUN_ID)
+        job = a_job(run_id=RUN_ID)
+        await submit.place_claimed(job, is_repeat=True)
+        await submit.place_claimed(job, is_repeat=False)
+        assert await backend.queue.run_ids() == {RUN_ID}
+        assert len(backend.queue._messages) == 1

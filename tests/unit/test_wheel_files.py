@@ -59,7 +59,7 @@ def test_a_wheel_is_known_by_its_package_and_version() -> None:
         (a_wheel(metadata="\x00\x01"), "METADATA says"),
     ],
 )
-def test_a_file_that_is_no_wheel_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+def test_a9_a_file_that_is_no_wheel_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     """ERR-PYOCO-0002"""
     with pytest.raises(InvalidRequest) as refused:
         check(data)
@@ -67,12 +67,14 @@ def test_a_file_that_is_no_wheel_is_refused_with_the_reason(data: bytes, reason:
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_member_that_is_there_twice_is_refused() -> None:
+def test_a9_a_member_that_is_there_twice_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="twice"):
         check(with_member(lambda z: z.writestr("my_flows/__init__.py", "other")))
 
 
-def test_a_directory_that_claims_few_members_and_has_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a9_a_directory_that_claims_few_members_and_has_many_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The count in front of the directory is a claim; the directory itself is counted too."""
     monkeypatch.setattr(wheel_files, "MAX_MEMBERS", 5)
 
@@ -88,7 +90,7 @@ def test_a_directory_that_claims_few_members_and_has_many_is_refused(monkeypatch
 
 
 @pytest.mark.parametrize("cut", range(0, 200, 7))
-def test_a_damaged_file_never_raises_anything_else(cut: int) -> None:
+def test_a9_a_damaged_file_never_raises_anything_else(cut: int) -> None:
     data = bytearray(a_wheel())
     for index in range(cut, len(data), 97):
         data[index] ^= 0xFF

@@ -8,7 +8,14 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_executions, client_fleet, client_graphs, client_runs, client_wheels
+from pyoco_server.cli import (
+    client_events,
+    client_executions,
+    client_fleet,
+    client_graphs,
+    client_runs,
+    client_wheels,
+)
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import fail_http
 from pyoco_server.cli.completion import add_completion
@@ -23,6 +30,8 @@ for part in (client_runs, client_fleet, client_wheels, client_executions):
         app.command(command, name=name)
 app.command(client_graphs.app)
 app.command(client_executions.app)
+for group in client_events.APPS:
+    app.command(group)
 
 
 @app.meta.default

@@ -9,16 +9,18 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_output import Client, note, print_json
+from pyoco_server.cli.client_output import Client, note, print_json, print_json_line
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.options import Flag, Output
-from pyoco_server.cli.tables import print_table
+from pyoco_server.cli.tables import print_table, printable
 from pyoco_server.errors import InvalidCliInput
 
 app = cyclopts.App(name="executions", help="Start executions of graphs, follow and command them.")
 
 _COLUMNS = ("execution_id", "status", "graph_id", "graph_version", "created_at", "ended_at", "error")
+_EXPENDABLE = ("graph_version", "error", "ended_at", "created_at")
+_WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
 _WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
 Data = Annotated[str | None, Parameter(name="--data")]
 
@@ -77,7 +79,7 @@ def create(  # noqa: PLR0913 - one option per field
 
 def _follow_to_end(client: Client, execution_id: str) -> int:
     for event in client.executions.watch(execution_id):
-        note(_line(event))
+        note(printable(_line(event)))
     ended = client.executions.get(execution_id)
     print_json(ended)
     return 0 if ended["status"] == "COMPLETED" else FAILED
@@ -129,7 +131,7 @@ def list_executions(
     if output == "json":
         print_json(page)
     elif page["items"]:
-        _print_page(page, _COLUMNS)
+        _print_page(page, _COLUMNS, _EXPENDABLE)
     else:
         note(texts.NO_EXECUTIONS())
 
@@ -166,7 +168,10 @@ def watch(
         json: one event a line; status: a short line for each.
     """
     for event in client.executions.watch(execution_id, after):
-        print(json.dumps(event, ensure_ascii=False) if output == "json" else _line(event), flush=True)
+        if output == "json":
+            print_json_line(event)
+        else:
+            print(printable(_line(event)), flush=True)
 
 
 @app.command
@@ -264,7 +269,7 @@ def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json"
     if output == "json":
         print_json(page)
     elif page["items"]:
-        _print_page(page, _WAIT_COLUMNS)
+        _print_page(page, _WAIT_COLUMNS, _WAIT_EXPENDABLE)
     else:
         note(texts.NOTHING_WAITS())
 
@@ -288,8 +293,8 @@ def resume(
     print_json(client.executions.resume(execution_id, node_id, _json(data), key))
 
 
-def _print_page(page: dict[str, Any], columns: Sequence[str]) -> None:
-    print_table(page["items"], columns)
+def _print_page(page: dict[str, Any], columns: Sequence[str], expendable: Sequence[str]) -> None:
+    print_table(page["items"], columns, expendable)
     if page["next_cursor"] is not None:
         note(texts.MORE(cursor=page["next_cursor"]))
 
@@ -300,7 +305,7 @@ def _json(text: str | None) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InvalidCliInput(f"--data is not JSON ({error}); example: --data '{{\"ok\": true}}'") from error
+        raise InvalidCliInput(texts.DATA_NOT_JSON(reason=error)) from error
 
 
 def _line(event: dict[str, Any]) -> str:

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
-from pyoco_server.cli.client_output import Client, print_json
+from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_output import Client, note, print_json
 from pyoco_server.cli.options import Output
 from pyoco_server.cli.tables import print_table
 from pyoco_server.domain.execution.graph_text import graph_definition
@@ -15,6 +16,8 @@ from pyoco_server.errors import InvalidCliInput, InvalidRequest
 app = cyclopts.App(name="graphs", help="Register graphs and look at them.")
 
 _COLUMNS = ("graph_id", "version", "nodes", "registered_at", "registered_by")
+_EXPENDABLE = ("registered_by", "nodes", "registered_at")
+_EXPENDABLE = ("registered_by", "registered_at", "nodes")
 
 
 @app.command
@@ -31,7 +34,7 @@ def put(
         The graph's id. Default: the id in the file, else the file's name without its ending.
     """
     if not file.is_file():
-        raise InvalidCliInput(f"{file}: there is no such file")
+        raise InvalidCliInput(texts.NO_SUCH_FILE(path=file))
     content_type = "application/json" if file.suffix.lower() == ".json" else "application/yaml"
     try:
         definition = graph_definition(file.read_bytes(), content_type)
@@ -73,5 +76,7 @@ def list_graphs(
     page: Any = client.list_graphs(cursor, limit)
     if output == "json":
         print_json(page)
+    elif page["items"]:
+        print_table(page["items"], _COLUMNS, _EXPENDABLE)
     else:
-        print_table(page["items"], _COLUMNS)
+        note(texts.NO_GRAPHS())

@@ -20,12 +20,22 @@ Client = Annotated[PyocoHttpClient, Parameter(parse=False)]
 
 
 def print_json(answer: object) -> None:
-    print(json.dumps(answer, ensure_ascii=False, indent=2))
+    print(_json(answer, indent=2))
 
 
 def print_json_line(answer: object) -> None:
     """For what comes one after the other: a program reads a line, and has all of it."""
-    print(json.dumps(answer, ensure_ascii=False), flush=True)
+    print(_json(answer), flush=True)
+
+
+def _json(answer: object, indent: int | None = None) -> str:
+    """Readable where the output can hold every character; the same values in any case.
+
+    What a terminal would obey (escape sequences, marks of direction) is always escaped.
+    """
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    document = json.dumps(answer, ensure_ascii=not is_unicode, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
 def fail_http(response: httpx2.Response) -> NoReturn:

@@ -75,6 +75,14 @@ ADVICE = {
         en="Check the key, or have a new one issued: pyoco-server-admin api-key create --tenant …",
         ja="API key を確認するか、発行し直してください: pyoco-server-admin api-key create --tenant …",
     ),
+    "ERR-PYOCO-0041": Text(
+        en="Give the token of the server: --token … or AX_WORKFLOW_EVENT_TOKEN.",
+        ja="サーバーのトークンを指定してください: --token … または AX_WORKFLOW_EVENT_TOKEN。",
+    ),
+    "ERR-PYOCO-0042": Text(
+        en="Check the names: pyoco-client templates list, actions list, events retry-jobs.",
+        ja="名前を確認してください: pyoco-client templates list, actions list, events retry-jobs。",
+    ),
     "ERR-PYOCO-0016": Text(
         en="Make the file smaller, or raise PYOCO_WORKFLOW_YAML_MAX_BYTES on the server.",
         ja="ファイルを小さくするか、サーバーの PYOCO_WORKFLOW_YAML_MAX_BYTES を大きくしてください。",
@@ -179,3 +187,20 @@ NOT_ENDED_IN_TIME = Text(
     en="The run has not ended after {seconds} s; it goes on. To follow it: pyoco-client watch {run_id}",
     ja="{seconds} 秒以内にrunが終了しませんでした。runは継続しています。監視するには: pyoco-client watch {run_id}",
 )
+
+# Executions and graphs
+
+NO_EXECUTIONS = Text(
+    en="no executions; start one with: pyoco-client executions create GRAPH_ID",
+    ja="executionはありません。開始するには: pyoco-client executions create GRAPH_ID",
+)
+NO_GRAPHS = Text(
+    en="no graphs; register one with: pyoco-client graphs put FILE",
+    ja="graphはありません。登録するには: pyoco-client graphs put FILE",
+)
+NOTHING_WAITS = Text(en="nothing waits for you", ja="確認待ちはありません")
+DATA_NOT_JSON = Text(
+    en="--data is not JSON ({reason}); example: --data '{{\"ok\": true}}'",
+    ja="--data がJSONではありません（{reason}）。例: --data '{{\"ok\": true}}'",
+)
+NO_SUCH_FILE = Text(en="{path}: there is no such file", ja="{path}: ファイルがありません")

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.json import JSON
 
+from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
 from pyoco_server.cli.following import follow, style_for
 from pyoco_server.cli.ports import free_port
@@ -45,7 +46,7 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
                 _say_what_to_try(console, url)
                 received = await stop_signal(serving)
                 return INTERRUPTED if received is signal.SIGINT else 0
-    console.print("[dim]Everything is stopped again. `make up` does the same and stays.[/]")
+    console.print(texts.DEMO_STOPPED(), style="dim")
     return 0 if run["status"] == RunStatus.COMPLETED else FAILED
 
 
@@ -65,10 +66,10 @@ def _show_a_run(console: Console, url: str) -> Run:
 
 
 def _say_what_to_try(console: Console, url: str) -> None:
-    console.print("\nTry it from another terminal:")
+    console.print(f"\n{texts.TRY_IT()}")
     for line in (
         f"curl {url}/runs -H 'content-type: application/json' -d '{{\"flow_name\": \"sample\"}}'",
         f"pyoco-client submit --server {url} --flow-name sample --params '{{\"rows\": 9}}'",
     ):
         console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
-    console.print("Ctrl-C stops it.")
+    console.print(texts.CTRL_C_STOPS_IT())

@@ -38,7 +38,10 @@ def examine(server: str, nats_url: str | None, data_dir: Path) -> list[Finding]:
     except ConfigError as error:
         return [*ground, *bad_settings(error), check_gateway(server)]
     ground += [*check_settings(), check_nats_server(is_needed=not url_is_given)]
-    report, nats = _ask_nats(config, is_expected=url_is_given or embedded is not None)
+    if not url_is_given and embedded is None:  # whoever is at the default port is none of ours
+        nats = Finding("nats", "WARN", texts.NATS_NOT_STARTED(), texts.NATS_NOT_STARTED_ADVICE())
+        return [*ground, nats, check_gateway(server)]
+    report, nats = _ask_nats(config)
     if report is None:
         return [*ground, nats, check_gateway(server)]
     return [
@@ -51,13 +54,11 @@ def examine(server: str, nats_url: str | None, data_dir: Path) -> list[Finding]:
     ]
 
 
-def _ask_nats(config: NatsBackendConfig, *, is_expected: bool) -> tuple[NatsReport | None, Finding]:
+def _ask_nats(config: NatsBackendConfig) -> tuple[NatsReport | None, Finding]:
     url = without_credentials(config.nats_url)
     try:
         report = run(inspect_nats(config))
     except (NatsUnavailable, IncompatibleNats) as error:
-        if isinstance(error, NatsUnavailable) and not is_expected:
-            return None, Finding("nats", "WARN", texts.NATS_NOT_STARTED(), texts.NATS_NOT_STARTED_ADVICE())
         return None, Finding("nats", "FAIL", texts.NATS_SILENT(reason=error), texts.NATS_SILENT_ADVICE())
     return report, Finding("nats", "OK", texts.NATS(version=f"nats-server {report.version}", url=url))
 

@@ -1,5 +1,6 @@
 """How a command fails: what is wrong and what to do, on stderr, with exit code 1 (130 for Ctrl-C)."""
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ INTERRUPTED = 130
 
 def run_app(app: cyclopts.App, name: str | None = None) -> None:
     """Arguments that cannot be used end with 1, as every failure; the library alone would say 2."""
+    _write_what_can_be_written()
     try:
         app(exit_on_error=False)
     except cyclopts.CycloptsError as error:  # it has been printed, with what is wrong
@@ -24,6 +26,13 @@ def run_app(app: cyclopts.App, name: str | None = None) -> None:
         fail(texts.WHAT_IT_TAKES(command=command))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _write_what_can_be_written() -> None:
+    """A terminal that is not UTF-8 shows a `?` for what it does not have; that is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from rich.live import Live
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import note, print_json_line
+from pyoco_server.cli.interrupts import Interrupts
 from pyoco_server.cli.run_view import RunView
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run, RunEvent
@@ -34,7 +35,11 @@ def follow(
     teller = _TELLERS[style]
     told = 0
     try:
-        with _drawn(view, file) if style == "live" else nullcontext():
+        with (
+            Interrupts() as interrupts,
+            _drawn(view, file) if style == "live" else nullcontext(),
+            interrupts.allowed(),
+        ):
             for event in events:
                 view.take(event)
                 told += teller(event, file)

@@ -1,5 +1,6 @@
 """Whether a port can be listened on, before anything is started that would need it; and who has it."""
 
+import errno
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +13,22 @@ _LISTENS = "0A"
 
 
 def require_free(host: str, port: int, option: str = "--port") -> None:
+    """Raises InvalidCliInput with who has it, or why else it cannot be listened on."""
     try:
         _bind(host, port)
-    except OSError as error:
-        raise InvalidCliInput(
-            texts.PORT_IN_USE(
-                address=f"{host}:{port}",
-                reason=error.strerror,
-                holder=holder_of(port) or texts.ANOTHER_PROGRAM(),
-                option=option,
-                free=_any_port(host),
-            )
-        ) from error
+    except (OSError, OverflowError) as error:
+        raise InvalidCliInput(_refusal(error, host, port, option)) from error
+
+
+def _refusal(error: OSError | OverflowError, host: str, port: int, option: str) -> str:
+    address = f"{host}:{port}"
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        holder = holder_of(port) or texts.ANOTHER_PROGRAM()
+        return texts.PORT_IN_USE(address=address, holder=holder, option=option, free=free_port(host))
+    if isinstance(error, PermissionError):
+        return texts.PORT_FORBIDDEN(address=address, option=option, free=free_port(host))
+    reason = getattr(error, "strerror", None) or error
+    return texts.CANNOT_LISTEN(address=address, reason=reason)
 
 
 def free_port(host: str, preferred: int = 0) -> int:
@@ -32,14 +37,6 @@ def free_port(host: str, preferred: int = 0) -> int:
         return _bind(host, preferred)
     except OSError:
         return _bind(host, 0)
-
-
-def _any_port(host: str) -> int:
-    """An example must not fail where the address is what is wrong."""
-    try:
-        return _bind(host, 0)
-    except OSError:
-        return _bind("127.0.0.1", 0)
 
 
 def _bind(host: str, port: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import cyclopts
+import msgspec
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.completion import add_completion
@@ -15,6 +16,7 @@ from pyoco_server.cli.demo import run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.init import make_project
+from pyoco_server.cli.listening import Host, Port
 from pyoco_server.cli.loop import run
 from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
 from pyoco_server.cli.options import Flag, server_url
@@ -31,6 +33,7 @@ from pyoco_server.cli.stack import (
 )
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import InvalidCliInput
+from pyoco_server.http_api import create_app
 from pyoco_server.logs import configure_logging
 from pyoco_server.wiring import Durability, without_credentials
 
@@ -43,8 +46,8 @@ SAMPLE_FLOWS = "pyoco_server.engine.sample_flows:resolve"
 @app.command
 def up(  # noqa: PLR0913 - the options of the contract
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     nats_url: str | None = None,
     data_dir: Path = Path(".pyoco"),
     durability: Durability = "safe",
@@ -60,9 +63,9 @@ def up(  # noqa: PLR0913 - the options of the contract
     Parameters
     ----------
     host
-        Address to listen on. The default is reachable from this machine only.
+        Address to listen on (also: PYOCO_HTTP_HOST). The default is reachable from this machine only.
     port
-        Port to listen on.
+        Port to listen on (also: PYOCO_HTTP_PORT).
     nats_url
         Use this NATS instead of starting one (also: PYOCO_NATS_URL).
     data_dir
@@ -162,6 +165,13 @@ def demo(*, stay: Flag = False, port: int | None = None) -> None:
     """
     with told_to_the_user():
         sys.exit(run(run_demo(stay=stay, port=port)))
+
+
+@app.command
+def openapi() -> None:
+    """Print the description of the HTTP API (OpenAPI, as JSON)."""
+    document = create_app(NatsBackendConfig()).openapi()
+    print(msgspec.json.format(msgspec.json.encode(document)).decode())
 
 
 @app.command

@@ -5,10 +5,17 @@ from pyoco_server.cli.language import Text
 # Ports
 
 PORT_IN_USE = Text(
-    en="cannot listen on {address} ({reason}): it is used by {holder}. Stop that program, or choose another port, "
-    "e.g. {option} {free}",
-    ja="{address} で待ち受けできません（{reason}）。使用中のプログラム: {holder}。そのプログラムを止めるか、別のポートを"
-    "指定してください。例: {option} {free}",
+    en="cannot listen on {address}: it is used by {holder}. Stop that program, or choose another port, e.g. {option} {free}",
+    ja="{address} で待ち受けできません。使用中のプログラム: {holder}。そのプログラムを止めるか、別のポートを指定してください。"
+    "例: {option} {free}",
+)
+PORT_FORBIDDEN = Text(
+    en="cannot listen on {address}: ports below 1024 are for root. Choose another one, e.g. {option} {free}",
+    ja="{address} で待ち受けできません。1024未満のポートにはroot権限が必要です。別のポートを指定してください。例: {option} {free}",
+)
+CANNOT_LISTEN = Text(
+    en="cannot listen on {address} ({reason}): give an address of this machine and a port from 1 to 65535",
+    ja="{address} で待ち受けできません（{reason}）。このマシンのアドレスと、1から65535のポートを指定してください",
 )
 ANOTHER_PROGRAM = Text(en="another program", ja="別のプログラム")
 
@@ -83,6 +90,30 @@ PROJECT_NEXT = Text(
     ja="次に:\n  cd {path}\n  python -m pytest\n  pyoco-server up --with-worker --flows flows\n"
     "別の端末で:\n  pyoco-client submit --flow-name extract --wait",
 )
+
+# pyoco-worker
+
+FLOWS_NEEDED = Text(
+    en="either --flow-resolver or --flows is needed: --flow-resolver my_package.flows:resolve   --flows ./flows",
+    ja="--flow-resolver か --flows のどちらか一方が必要です: --flow-resolver my_package.flows:resolve   --flows ./flows",
+)
+BAD_CONCURRENCY = Text(
+    en="--concurrency {given}: must be at least 1, e.g. --concurrency 4",
+    ja="--concurrency {given}: 1以上を指定してください。例: --concurrency 4",
+)
+BAD_WORKER_NAMES = Text(
+    en="{reason}; example: --worker-id node-1 --tags cpu,linux",
+    ja="{reason}。例: --worker-id node-1 --tags cpu,linux",
+)
+WORKER_ID_IN_USE = Text(en="{reason}; example: --worker-id node-2", ja="{reason}。例: --worker-id node-2")
+
+# demo
+
+DEMO_STOPPED = Text(
+    en="Everything is stopped again. `make up` does the same and stays.",
+    ja="すべて停止しました。`make up` なら起動したままになります。",
+)
+TRY_IT = Text(en="Try it from another terminal:", ja="別の端末から試せます:")
 
 # Failures
 

@@ -14,6 +14,7 @@ from typing import IO, Any
 import uvicorn
 
 from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli.http_protocol import BoundedHead
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
@@ -27,6 +28,7 @@ WATCH_INTERVAL_SEC = 0.5
 MAX_RESTART_DELAY_SEC = 30.0
 RESTART_PAUSE_SEC = 5.0
 DRAIN_SEC = 5
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 OwnNats = EmbeddedNats | BootstrapNats
@@ -95,6 +97,15 @@ async def _keep_nats(nats: OwnNats) -> None:
                 await asyncio.sleep(RESTART_PAUSE_SEC)
 
 
+def for_this_machine(config: NatsBackendConfig, host: str) -> NatsBackendConfig:
+    """A gateway without keys that listens on loopback answers to loopback's names only.
+
+    Else any web page could reach it from this machine's browser, under a name that points to 127.0.0.1.
+    """
+    is_open = config.http_auth_mode == "none" and not config.allowed_hosts
+    return replace(config, allowed_hosts=",".join(LOOPBACK)) if is_open and host in LOOPBACK else config
+
+
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -105,13 +116,14 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncIterator[asyncio.Future[None]]:
     """The HTTP gateway, taking requests until the block ends; the future is done if it ends by itself."""
-    app = create_app(config)
+    app = create_app(for_this_machine(config, host))
     server = _Server(
         uvicorn.Config(
             app,
             host=host,
             port=port,
-            http="httptools",
+            http=BoundedHead,
+            ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,

@@ -15,13 +15,14 @@ NO_TERMINAL_WIDTH = 10_000
 """Into a file or a pipe everything is written."""
 MIN_WIDTH = 8
 FLEXIBLE = {
-    "flow_name": 12,
+    "flow_name": 8,
     "error": 16,
     "worker_id": 10,
     "tags": 8,
-    "name": 24,
-    "wheel_name": 24,
     "task": 12,
+    "prompt": 12,
+    "graph_id": 10,
+    "sha256_hex": 12,
 }
 """Columns that may be cut, and to what."""
 
@@ -35,6 +36,9 @@ COLOURS = {
     "DISCONNECTED": "red",
     "CANCELLING": "yellow",
     "CANCELLED": "yellow",
+    "CANCELED": "yellow",
+    "ACTIVE": "blue",
+    "WAITING": "bold magenta",
 }
 
 
@@ -42,10 +46,10 @@ def print_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], expendable: Sequence[str] = ()
 ) -> None:
     """`expendable` columns are left out where there is no room, the first one first."""
-    console = Console(highlight=False)
+    console = _console()
     cells = [{column: _cell(column, row.get(column)) for column in columns} for row in rows]
     natural = {column: max(cell_len(column), *(row[column].cell_len for row in cells)) for column in columns}
-    widths = fitted(natural, expendable, _width(console))
+    widths = fitted(natural, expendable, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for column, width in widths.items():
         is_whole = column in FLEXIBLE or width >= natural[column]
@@ -77,15 +81,17 @@ def _least(shown: Mapping[str, int]) -> int:
     return sum(columns) + GAP * (len(columns) - 1)
 
 
-def _width(console: Console) -> int:
-    return console.width if console.is_terminal or "COLUMNS" in os.environ else NO_TERMINAL_WIDTH
+def _console() -> Console:
+    console = Console(highlight=False)
+    has_width = console.is_terminal or "COLUMNS" in os.environ
+    return console if has_width else Console(highlight=False, width=NO_TERMINAL_WIDTH)
 
 
 def _cell(column: str, value: Any) -> Text:
     """Always as text: what runs are called must not become markup."""
     if value is None or value == "":
         return Text("-", "dim")
-    if column.endswith("_at") or column == "modified":
+    if column.endswith("_at") or column in ("modified", "deadline"):
         return Text(shown_time(value))
     if isinstance(value, (list, tuple)):
         return Text(printable(",".join(map(str, value))) or "-")

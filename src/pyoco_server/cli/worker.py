@@ -8,22 +8,22 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
 
 import cyclopts
-from cyclopts import Parameter
 from msgspec import Struct
 from packaging.tags import sys_tags
 
+from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import run
+from pyoco_server.cli.options import Flag
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
-from pyoco_server.usecases.ports import Backend
+from pyoco_server.usecases.ports import WorkerBackend
 from pyoco_server.usecases.sync_wheels import SyncWheels
-from pyoco_server.wiring import ExecutorSpec, Limits, open_backend, open_process_executors, open_wheels
+from pyoco_server.wiring import ExecutorSpec, Limits, open_process_executors, open_wheels, open_worker_backend
 from pyoco_server.worker.keep_wheels import KeepWheels
 from pyoco_server.worker.presence import WorkerIdInUse
 from pyoco_server.worker.wheel_installer import DirectoryInstaller
@@ -63,7 +63,7 @@ def worker(  # noqa: PLR0913 - the options of the contract
     wheel_sync_interval_sec: float | None = None,
     wheel_install_timeout_sec: float | None = None,
     poll_timeout: float = 1.0,
-    run_once: Annotated[bool, Parameter(negative="")] = False,
+    run_once: Flag = False,
 ) -> None:
     """Start a worker.
 
@@ -132,12 +132,9 @@ def worker(  # noqa: PLR0913 - the options of the contract
 
 def _flow_source(flow_resolver: str | None, flows: str | None) -> str:
     if (flow_resolver is None) == (flows is None):
-        raise InvalidCliInput(
-            "either --flow-resolver or --flows is needed: "
-            "--flow-resolver my_package.flows:resolve   --flows ./flows"
-        )
+        raise InvalidCliInput(texts.FLOWS_NEEDED())
     if flows is not None and not Path(flows).is_dir():
-        raise InvalidCliInput(f"--flows {flows!r} is not a directory; example: --flows ./flows")
+        raise InvalidCliInput(texts.FLOWS_NOT_A_DIRECTORY(path=flows))
     return flow_resolver or flows or ""
 
 
@@ -149,13 +146,11 @@ def _concurrency(asked: int | None, *, run_once: bool) -> int:
 
 def _check(options: Options) -> None:
     if options.concurrency < 1:
-        raise InvalidCliInput(
-            f"--concurrency {options.concurrency}: must be at least 1, e.g. --concurrency 4"
-        )
+        raise InvalidCliInput(texts.BAD_CONCURRENCY(given=options.concurrency))
     try:
         check_names(options.worker_id, options.tags)
     except ValueError as error:
-        raise InvalidCliInput(f"{error}; example: --worker-id node-1 --tags cpu,linux") from error
+        raise InvalidCliInput(texts.BAD_WORKER_NAMES(reason=error)) from error
 
 
 async def _work(config: NatsBackendConfig, options: Options) -> int:
@@ -173,7 +168,7 @@ async def _work(config: NatsBackendConfig, options: Options) -> int:
         try:
             await instance.open()
         except WorkerIdInUse as error:
-            raise InvalidCliInput(f"{error}; example: --worker-id node-2") from error
+            raise InvalidCliInput(texts.WORKER_ID_IN_USE(reason=error)) from error
         received = _stop_on_signals(instance)
         try:
             await _serve(instance, options)
@@ -225,11 +220,13 @@ def _stop_on_signals(instance: Worker) -> list[signal.Signals]:
     return received
 
 
-async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str) -> Backend:
+async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str) -> WorkerBackend:
     """Workers and NATS may be started in any order: wait for it, and say so."""
     while True:
         try:
-            return await stack.enter_async_context(open_backend(config, name=f"pyoco-worker {worker_id}"))
+            return await stack.enter_async_context(
+                open_worker_backend(config, name=f"pyoco-worker {worker_id}")
+            )
         except NatsUnavailable as error:
             log.warning("NATS is not there yet; trying again", action="worker.waiting", exc_info=error)
             await asyncio.sleep(CONNECT_RETRY_SEC)

@@ -1,7 +1,8 @@
 """Keeping a snapshot under its byte limit: what is dropped, and in which order.
 
 What people need last goes first: inputs and outputs of tasks, then tracebacks, then the records themselves,
-then the result, then the tail of the error. `params` and `tasks` are promised and always stay.
+then the picture of the flow, then the result, then the tail of the error. `params` and `tasks` are promised
+and always stay.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,6 +43,8 @@ def _reductions(snapshot: RunSnapshot) -> Iterator[RunSnapshot]:
         snapshot = replace(snapshot, task_records=records, task_records_truncated=True)
         yield snapshot
     snapshot = replace(snapshot, task_records={})
+    yield snapshot
+    snapshot = replace(snapshot, task_dependencies=None)
     yield snapshot
     snapshot = replace(snapshot, result=None)
     yield snapshot

@@ -37,6 +37,7 @@ class Report(Struct, frozen=True):
     owner: Owner
     tasks: dict[str, TaskState]
     task_records: dict[str, TaskRecord]
+    task_dependencies: dict[str, tuple[str, ...]] | None = None
 
 
 class Beat(Struct, frozen=True):
@@ -52,6 +53,7 @@ class Conclude(Struct, frozen=True, kw_only=True):
     status: Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
     tasks: dict[str, TaskState] | None = None
     task_records: dict[str, TaskRecord] | None = None
+    task_dependencies: dict[str, tuple[str, ...]] | None = None
     result: Any = None
     error: str | None = None
     wheels: tuple[CodeWheel, ...] | None = None
@@ -127,6 +129,7 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         tasks={},
         task_records={},
         task_records_truncated=False,
+        task_dependencies=None,
         start_time=now,
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
@@ -140,6 +143,7 @@ def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | 
         snapshot,
         tasks=change.tasks,
         task_records=change.task_records,
+        task_dependencies=change.task_dependencies or snapshot.task_dependencies,
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
     )
@@ -159,6 +163,7 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
         snapshot,
         tasks=snapshot.tasks if change.tasks is None else change.tasks,
         task_records=snapshot.task_records if change.task_records is None else change.task_records,
+        task_dependencies=change.task_dependencies or snapshot.task_dependencies,
         wheels=change.wheels,
     )
     if snapshot.status is RunStatus.CANCELLING:

@@ -79,6 +79,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     attempt: int | None = None
     task_records: dict[str, TaskRecord] | None = field(default_factory=dict)
     task_records_truncated: bool = False
+    task_dependencies: dict[str, tuple[str, ...]] | None = None
+    """Which task waits for which, as far as the flow tells; a worker of another make does not say."""
     submitted_at: float | None = None
     start_time: float | None = None
     end_time: float | None = None

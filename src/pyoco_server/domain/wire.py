@@ -10,6 +10,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
+from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.leases import Lease, Slot
+from pyoco_server.domain.events.notifications import NotificationSettings
+from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.domain.events.retry_jobs import RetryJob
+from pyoco_server.domain.events.signatures import Source
+from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job, check
 from pyoco_server.domain.runs import RunSnapshot
@@ -51,6 +58,15 @@ decode_wheel_event = decoding(WheelEvent, "wheel history")
 decode_claim = decoding(Claim, "idempotency claim")
 decode_log_lines = decoding(list[LogLine], "task log")
 decode_api_key = decoding(ApiKeyRecord, "API key record")
+decode_template = decoding(Template, "workflow template")
+decode_action = decoding(Action, "workflow action")
+decode_receipt = decoding(Receipt, "workflow event receipt")
+decode_retry_job = decoding(RetryJob, "retry job")
+decode_notification_settings = decoding(NotificationSettings, "notification settings")
+decode_source = decoding(Source, "workflow source")
+decode_slot = decoding(Slot, "action slot")
+decode_lease = decoding(Lease, "lease of events")
+decode_stored_event = decoding(StoredEvent, "audit record")
 
 
 def decode_job(data: bytes) -> Job:

@@ -16,6 +16,7 @@ from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.executor_messages import (
     CancelFlow,
+    Control,
     Ended,
     ExecutorSpec,
     GoLive,
@@ -43,8 +44,9 @@ class Executor:
         self._work = work
         self._control = control
         self._sending = threading.Lock()
-        self._teller = _Teller(self._send)
-        self._seat = FlowSeat()
+        self._placing = threading.Lock()
+        self._nth = 0
+        self._places: dict[int, _Place] = {}
 
     def serve(self, spec: ExecutorSpec) -> None:
         resolver = self._load(spec)
@@ -53,10 +55,9 @@ class Executor:
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
         self._send(Ready())
         while (message := receive_run(self._work)) is not None:
-            # Both are of one run: what is asked late of the run before must not reach the next.
-            self._teller, self._seat = _Teller(self._send), FlowSeat()
-            outcome = self._run(resolver, message.job, spec.allowed_modules)
-            self._send(Ended(outcome, self._teller.take_printed(), _rss_bytes()))
+            place = self._next_place()
+            outcome = self._run(place, resolver, message.job, spec.allowed_modules)
+            self._send(Ended(outcome, place.teller.take_printed(), _rss_bytes()))
 
     def _load(self, spec: ExecutorSpec) -> FlowResolver | None:
         sys.path[:0] = spec.path
@@ -66,35 +67,62 @@ class Executor:
             self._send(Unusable(described(error)))
             return None
 
-    def _run(self, resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]) -> FlowOutcome:
-        catcher = PrintCatcher(self._teller.printed)
+    def _next_place(self) -> "_Place":
+        with self._placing:
+            self._places.pop(self._nth, None)
+            self._nth += 1
+            return self._places.setdefault(self._nth, _Place(self._send))
+
+    def _place_of(self, nth: int) -> "_Place | None":
+        """Of the run at hand, or of one whose job has not been read yet; None if that run is over."""
+        with self._placing:
+            return None if nth < self._nth else self._places.setdefault(nth, _Place(self._send))
+
+    def _run(
+        self, place: "_Place", resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]
+    ) -> FlowOutcome:
+        catcher = PrintCatcher(place.teller.printed)
         with catcher.catching():
             found = flow_of(job, resolver, allowed_modules)
             if isinstance(found, FlowOutcome):
                 return found
-            run = FlowRun(found.flow, job.run_id, found.params, self._teller.progressed, catcher.entered)
-            self._seat.take(run)
+            run = FlowRun(found.flow, job.run_id, found.params, place.teller.progressed, catcher.entered)
+            place.seat.take(run)
             try:
                 return run.run()
             finally:
-                self._seat.leave()
+                place.seat.leave()
 
     def _listen(self) -> None:
         while (message := receive_control(self._control)) is not None:
-            match message:
-                case CancelFlow():
-                    self._seat.cancel()
-                case GoLive():
-                    self._teller.go_live()
-                    self._seat.go_live()
-                case Written():
-                    self._teller.written()
+            self._hear(message)
         os._exit(_WORKER_GONE)
+
+    def _hear(self, message: Control) -> None:
+        place = self._place_of(message.nth)
+        if place is None:
+            return
+        match message:
+            case CancelFlow():
+                place.seat.cancel()
+            case GoLive():
+                place.teller.go_live()
+                place.seat.go_live()
+            case Written():
+                place.teller.written()
 
     def _send(self, message: Any) -> None:
         data = frame(message)
         with self._sending:
             self._work.sendall(data)
+
+
+class _Place:
+    """What belongs to one run: nothing that is asked of it may reach another."""
+
+    def __init__(self, send: Any) -> None:
+        self.teller = _Teller(send)
+        self.seat = FlowSeat()
 
 
 class _Teller:

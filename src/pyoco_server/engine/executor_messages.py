@@ -57,13 +57,20 @@ class Ended(Struct, tag="ended"):
 class CancelFlow(Struct, tag="cancel"):
     """Stop at the next task."""
 
+    nth: int
+    """Which run of the executor is meant: the two channels may overtake each other."""
+
 
 class GoLive(Struct, tag="live"):
     """Tell every step from now on."""
 
+    nth: int
+
 
 class Written(Struct, tag="written"):
     """The last step that was told has been written: the next may come."""
+
+    nth: int
 
 
 FromExecutor = Ready | Unusable | Progressed | Printed | Ended

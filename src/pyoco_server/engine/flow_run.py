@@ -13,6 +13,7 @@ from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
 from pyoco_server.engine.chain import without_thread_pool
+from pyoco_server.engine.flow_shape import dependencies_of
 from pyoco_server.engine.values import described, json_safe
 
 OnProgress = Callable[[FlowProgress], None]
@@ -34,7 +35,7 @@ class FlowRun:
         self._flow = flow
         self._params = params
         self._context = RunContext(run_id=run_id)
-        self._trace = _Trace(self._context, on_progress, on_task)
+        self._trace = _Trace(flow, self._context, on_progress, on_task)
         self._engine = Engine(trace_backend=self._trace)
 
     def run(self) -> FlowOutcome:
@@ -75,7 +76,8 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
     task that changed is converted again.
     """
 
-    def __init__(self, context: RunContext, on_progress: OnProgress, on_task: OnTask) -> None:
+    def __init__(self, flow: Flow, context: RunContext, on_progress: OnProgress, on_task: OnTask) -> None:
+        self._flow = flow
         self._context = context
         self._on_progress = on_progress
         self._on_task = on_task
@@ -83,6 +85,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         self._is_live = False
         self._tasks: dict[str, TaskState] = {}
         self._records: dict[str, TaskRecord] = {}
+        self._dependencies: dict[str, tuple[str, ...]] | None = None
 
     def go_live(self) -> None:
         with self._lock:
@@ -117,7 +120,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         for name, state in self._context.tasks.copy().items():
             self._tasks[name] = TaskState(state.value)
             self._records[name] = _record(self._context, name)
-        return FlowProgress(self._tasks.copy(), self._records.copy())
+        return self._progress()
 
     def _changed(self, name: str, state: TaskState, duration_ms: float | None = None) -> None:
         if not self._is_live:
@@ -129,7 +132,12 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
                 record = replace(record, ended_at=ended_at, duration_ms=duration_ms)
             self._tasks[name] = state
             self._records[name] = record
-            self._on_progress(FlowProgress(self._tasks.copy(), self._records.copy()))
+            self._on_progress(self._progress())
+
+    def _progress(self) -> FlowProgress:
+        if self._dependencies is None:
+            self._dependencies = dependencies_of(self._flow)
+        return FlowProgress(self._tasks.copy(), self._records.copy(), self._dependencies)
 
 
 def _record(context: RunContext, name: str) -> TaskRecord:

@@ -7,18 +7,17 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.outcomes import FlowListener, FlowOutcome
 from pyoco_server.domain.runs import CodeWheel
-from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.executor_messages import (
     HEADER,
     CancelFlow,
@@ -45,11 +44,6 @@ READY_PATIENCE_SEC = 60.0
 """Users' modules may import a lot."""
 EXIT_CODE_PATIENCE_SEC = 1.0
 FIRST_RETRY_SEC, MAX_RETRY_SEC = 1.0, 30.0
-
-
-class FlowListener(Protocol):
-    def progressed(self, progress: FlowProgress) -> None: ...
-    def printed(self, entries: Sequence[LogEntry]) -> None: ...
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -205,6 +199,7 @@ class ProcessFlow:
 
     def __init__(self, executor: "_Executor", listener: FlowListener) -> None:
         self._executor = executor
+        self._nth = executor.runs
         self.listener = listener
         self.ended: asyncio.Future[FlowOutcome] = asyncio.get_running_loop().create_future()
         self.was_killed = False
@@ -218,15 +213,15 @@ class ProcessFlow:
 
     def cancel(self) -> None:
         if not self.ended.done():
-            self._executor.tell(CancelFlow())
+            self._executor.tell(CancelFlow(self._nth))
 
     def go_live(self) -> None:
         if not self.ended.done():
-            self._executor.tell(GoLive())
+            self._executor.tell(GoLive(self._nth))
 
     def written(self) -> None:
         if not self.ended.done():
-            self._executor.tell(Written())
+            self._executor.tell(Written(self._nth))
 
     def kill(self) -> bool:
         """End the flow with its process."""
@@ -259,8 +254,8 @@ class _Executor(asyncio.Protocol):
         return [their_work, their_control]
 
     def begin(self, job: Job, listener: FlowListener) -> ProcessFlow:
-        self._flow = ProcessFlow(self, listener)
         self.runs += 1
+        self._flow = ProcessFlow(self, listener)
         self._work.write(frame(RunFlow(job)))
         return self._flow
 

@@ -3,17 +3,38 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.http_api import error_table
+from pyoco_server.http_api import error_table, shapes
 from pyoco_server.http_api.auth import ApiKeyMiddleware
+from pyoco_server.http_api.browsers import BrowserRules
+from pyoco_server.http_api.event_use_cases import check_settings
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
-from pyoco_server.http_api.routes import executions, graphs, health, pages, runs, wheels, workers
+from pyoco_server.http_api.routes import (
+    executions,
+    graphs,
+    health,
+    pages,
+    runs,
+    wheels,
+    workers,
+    workflow_definitions,
+    workflow_events,
+)
 from pyoco_server.http_api.routes import metrics as metrics_route
 from pyoco_server.wiring import open_gateway_backend
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """With the shapes of the answers, which routes refer to by name."""
+        document = super().openapi()
+        document["components"]["schemas"].update(shapes.COMPONENTS)
+        return document
 
 
 def create_app(
@@ -21,6 +42,7 @@ def create_app(
 ) -> FastAPI:
     """The gateway. Without arguments it is configured by the environment; tests bring their own backend."""
     settings = config or NatsBackendConfig.from_env()
+    check_settings(settings)
     opener = open_backend or partial(open_gateway_backend, settings)
 
     metrics = Metrics()
@@ -35,9 +57,10 @@ def create_app(
         finally:
             await gateway.stop()
 
-    app = FastAPI(title="pyoco-server", lifespan=lifespan)
+    app = _App(title="pyoco-server", lifespan=lifespan)
     error_table.install(app)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
+    app.add_middleware(BrowserRules, config=settings)
     app.add_middleware(MeasureRequests, metrics=metrics)
     app.include_router(health.router)
     app.router.routes.extend(runs.hot_routes)
@@ -48,6 +71,8 @@ def create_app(
     app.include_router(wheels.router)
     app.include_router(graphs.router)
     app.include_router(executions.router)
-    app.include_router(pages.router)
-    app.router.routes.append(pages.static_files)
+    app.include_router(workflow_events.router)
+    app.include_router(workflow_events.receiving)
+    app.include_router(workflow_definitions.router)
+    app.router.routes.extend(pages.routes())
     return app

@@ -31,13 +31,22 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
-    """The body's chunks, as long as they are not too many."""
+    """The body's chunks, as long as they are not too many, and none keeps us waiting too long."""
     size = 0
-    async for chunk in request.stream():
+    chunks = request.stream()
+    while (chunk := await _next(chunks)) is not None:
         size += len(chunk)
         if size > limit:
             raise RequestTooLarge(f"the body has more than {limit} bytes")
         yield chunk
+
+
+async def _next(chunks: AsyncGenerator[bytes, None]) -> bytes | None:
+    try:
+        async with asyncio.timeout(PATIENCE_SEC):
+            return await anext(chunks, None)
+    except TimeoutError as error:
+        raise BodyTooSlow(f"nothing more of the body came for {PATIENCE_SEC:g} s") from error
 
 
 def parse_json(body: bytes, model: type[M]) -> M:
@@ -64,9 +73,22 @@ def _invalid_json(reason: str) -> RequestValidationError:
 
 def json_body_docs(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """For OpenAPI: what `parse_json` accepts."""
+    schema = model.model_json_schema()
+    parts = schema.pop("$defs", {})
     return {
         "requestBody": {
             "required": required,
-            "content": {"application/json": {"schema": model.model_json_schema()}},
+            "content": {"application/json": {"schema": _inlined(schema, parts)}},
         }
     }
+
+
+def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
+    """References lead from the document's root in OpenAPI, not from the schema they stand in."""
+    if isinstance(schema, list):
+        return [_inlined(item, parts) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(parts[schema["$ref"].rpartition("/")[2]], parts)
+    return {key: _inlined(value, parts) for key, value in schema.items()}

@@ -33,5 +33,10 @@ def answers_with(*errors: type[PyocoServerError]) -> Responses:
     }
 
 
+def answers_like(schema: dict[str, Any]) -> Responses:
+    """For `responses=` of a route: the shape of what it answers when all is well."""
+    return {200: {"description": "OK", "content": {"application/json": {"schema": schema}}}}
+
+
 EVERYWHERE = answers_with(InvalidRequest, ApiKeyRequired, InvalidApiKey, NatsUnavailable)
 """For the routers of what needs a key (when auth is on) and NATS."""

@@ -18,12 +18,12 @@ RETRY_AFTER_SEC = "1"
 
 
 def install(app: FastAPI) -> None:
-    app.add_exception_handler(PyocoServerError, _answer_error)
+    app.add_exception_handler(PyocoServerError, answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(Unreadable, _answer_unreadable)
 
 
-async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PyocoServerError)  # noqa: S101 - what the handler is registered for
     _say(request, error, error.status, error.entry)
     answer = error_body(request, error.entry, error.detail)

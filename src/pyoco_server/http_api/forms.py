@@ -26,8 +26,17 @@ FLOW_YAML_DOCS: dict[str, Any] = {
                     "required": ["workflow", "flow_name"],
                     "properties": {
                         "workflow": {"type": "string", "format": "binary", "description": "flow.yaml"},
-                        "flow_name": {"type": "string", "minLength": 1, "maxLength": 200},
-                        "tag": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+                        "flow_name": {
+                            "type": "string",
+                            "minLength": 1,
+                            "maxLength": 200,
+                            "description": "how the flow is called in lists",
+                        },
+                        "tag": {
+                            "type": "string",
+                            "pattern": "^[A-Za-z0-9_-]{1,64}$",
+                            "description": "run it on a worker with this tag",
+                        },
                     },
                 }
             }

@@ -11,12 +11,14 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.http_api.auth import AskWho, authentication
+from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
+from pyoco_server.usecases.events.start_executions import StartExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.follow_runs import FollowRuns
@@ -36,6 +38,7 @@ from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.usecases.sweep_runs import SweepRuns
 from pyoco_server.usecases.watch_hub import WatchHub
 from pyoco_server.usecases.watch_run import WatchRun
+from pyoco_server.usecases.watch_runs import WatchRuns
 from pyoco_server.wiring import new_run_id
 
 log = get_logger(__name__)
@@ -72,6 +75,7 @@ class UseCases:
         self.read_logs = ReadLogs(self.read_run, backend.task_logs)
         self.list_runs = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
+        self.watch_runs = WatchRuns(backend.run_index, hub)
         self.cancel_run = CancelRun(backend.runs, own_writes, self.keep_cancels, clock)
         self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
         self.end_undeliverable = EndUndeliverable(
@@ -124,10 +128,12 @@ class Gateway:
         self.config = config
         self.metrics = metrics
         self.hub = WatchHub(config.max_watchers)
+        self.events = EventsFront(config, lambda: self.event_level)
         self.execution_hub = ExecutionHub(config.max_watchers)
         self._open_backend = open_backend
         self._backend: ServerBackend | None = None
         self._use_cases: UseCases | None = None
+        self._event_level: EventUseCases | None = None
         self._ask_who: AskWho | None = None
         self._opened = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -145,6 +151,12 @@ class Gateway:
         if self._use_cases is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
         return self._use_cases
+
+    @property
+    def event_level(self) -> EventUseCases:
+        if self._event_level is None:
+            raise NatsUnavailable("nats unavailable: not connected yet")
+        return self._event_level
 
     @property
     def ask_who(self) -> AskWho:
@@ -214,11 +226,17 @@ class Gateway:
 
     async def _serve(self, backend: ServerBackend) -> None:
         self._backend = backend
-        self._use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
-        work = [
-            asyncio.ensure_future(self._keep(name, start))
-            for name, start in self._use_cases.background().items()
-        ]
+        use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
+        self._use_cases = use_cases
+        self._event_level = EventUseCases(
+            backend,
+            self.config,
+            self.events,
+            use_cases.submit_run,
+            StartExecutions(use_cases.graphs, use_cases.executions.create, use_cases.executions.read),
+        )
+        background = {**use_cases.background(), **self._event_level.background()}
+        work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]
         self._opened.set()
         log.info("gateway ready", action="gateway.ready")
         try:

@@ -11,9 +11,12 @@ from starlette.types import Receive, Scope, Send
 from pyoco_server.http_api.views import snapshot_view
 from pyoco_server.usecases.ports import Clock
 from pyoco_server.usecases.watch_run import Heartbeat, WatchEvent
+from pyoco_server.usecases.watch_runs import ListChange
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies must pass events on as they come."""
+_LINE_SEPARATORS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""Where JSON leaves a line whole and some clients end it: what a flow is called could else begin an event."""
 
 
 class EventStream(StreamingResponse):
@@ -52,5 +55,21 @@ async def _texts(
             yield sse_event("snapshot", data, str(event.revision))
 
 
+@asynccontextmanager
+async def list_events(
+    watching: AbstractAsyncContextManager[AsyncIterator[ListChange]],
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    async with watching as events, aclosing(_list_texts(events)) as texts:
+        yield texts
+
+
+async def _list_texts(changes: AsyncIterator[ListChange]) -> AsyncGenerator[bytes, None]:
+    async for change in changes:
+        yield sse_event("runs", change)
+
+
 def sse_event(name: str, data: object, event_id: str | None = None) -> bytes:
-    return format_sse_event(data_str=msgspec.json.encode(data).decode(), event=name, id=event_id)
+    text = msgspec.json.encode(data).decode()
+    for separator, escape in _LINE_SEPARATORS.items():
+        text = text.replace(separator, escape)
+    return format_sse_event(data_str=text, event=name, id=event_id)

@@ -77,7 +77,15 @@ def snapshot_view(snapshot: RunSnapshot, include: Collection[str]) -> dict[str, 
 
 
 def tasks_view(snapshot: RunSnapshot) -> dict[str, Any]:
-    shown = ("run_id", "flow_name", "status", "tasks", "task_records", "task_records_truncated")
+    shown = (
+        "run_id",
+        "flow_name",
+        "status",
+        "tasks",
+        "task_records",
+        "task_records_truncated",
+        "task_dependencies",
+    )
     return {name: getattr(snapshot, name) for name in shown}
 
 

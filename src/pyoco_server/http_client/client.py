@@ -26,6 +26,7 @@ from pyoco_server.http_client.answers import (
     Worker,
     is_terminal,
 )
+from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.execution_calls import ExecutionCalls
 from pyoco_server.http_client.retrying import send_again_if_safe
 
@@ -52,6 +53,7 @@ class PyocoHttpClient:
         headers = {api_key_header: api_key} if api_key else {}
         self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout)
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
+        self.events = WorkflowEvents(self._call)
         self.executions = ExecutionCalls(self._call, self._event_stream, _pause)
 
     def submit_run(

@@ -31,6 +31,8 @@ RETRY_SEC = 0.5
 class StreamFeed(Generic[T]):
     """The messages of a stream whose subjects are a prefix and a key: to begin with, the last of each key."""
 
+    deliver_policy = "last_per_subject"
+
     def __init__(
         self,
         connection: NatsConnection,
@@ -105,7 +107,7 @@ class StreamFeed(Generic[T]):
             "mem_storage": True,
             "num_replicas": 1,
             "inactive_threshold": int(INACTIVE_SEC * NANOSECONDS),
-            "deliver_policy": "last_per_subject",
+            "deliver_policy": self.deliver_policy,
             "filter_subject": f"{self._prefix}>",
         }
         if start is not None:

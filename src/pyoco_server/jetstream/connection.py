@@ -81,8 +81,9 @@ def without_credentials(url: str) -> str:
 
 
 class NatsConnection:
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, api_prefix: str = "$JS.API") -> None:
         self._url = url
+        self._api_prefix = api_prefix
         self._name = name
         self._client = Client()
         self._on_reconnect: list[Callable[[], None]] = []
@@ -143,11 +144,17 @@ class NatsConnection:
     def forget_callback(self, callback: Callable[[], None]) -> None:
         self._on_reconnect.remove(callback)
 
-    async def request(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
+    async def request(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: dict[str, str] | None = None,
+        patience: float = REQUEST_TIMEOUT_SEC,
+    ) -> Msg:
         if not self._client.is_connected:
             raise NatsUnavailable("nats unavailable: not connected")
         with translated():
-            return await self._requests.send(subject, payload, headers, REQUEST_TIMEOUT_SEC)
+            return await self._requests.send(subject, payload, headers, patience)
 
     async def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         if not self._client.is_connected:
@@ -163,9 +170,12 @@ class NatsConnection:
             raise_api_error(ack.error)
         return ack
 
+    def api_subject(self, verb: str) -> str:
+        return f"{self._api_prefix}.{verb}"
+
     async def api(self, verb: str, body: Any = None) -> dict[str, Any]:
         """A call of the JetStream management API."""
-        reply = await self.request(f"$JS.API.{verb}", b"" if body is None else msgspec.json.encode(body))
+        reply = await self.request(self.api_subject(verb), b"" if body is None else msgspec.json.encode(body))
         answer: dict[str, Any] = msgspec.json.decode(reply.data)
         if "error" in answer:
             raise_api_error(msgspec.convert(answer["error"], ErrorInReply))

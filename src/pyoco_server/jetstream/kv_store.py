@@ -30,7 +30,7 @@ class _Entry:
 
 
 class KvStore(Generic[T]):
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per way in which buckets differ
         self,
         connection: NatsConnection,
         bucket: str,
@@ -39,11 +39,13 @@ class KvStore(Generic[T]):
         decode: Callable[[bytes], T],
         ttl_of: Callable[[T], float | None] = lambda _: None,
         *,
+        named: Callable[[T, str], T] = lambda value, _: value,
         restore: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`ttl_of` says how many seconds a value is to be kept; None: until it is replaced or removed.
 
-        `restore` makes the bucket again, for one of which nothing is lost when somebody deletes it.
+        `named` gives a value the name of the key it lies under, whatever it calls itself. `restore` makes the
+        bucket again, for one of which nothing is lost when somebody deletes it.
         """
         self._restore = restore
         self._connection = connection
@@ -52,6 +54,7 @@ class KvStore(Generic[T]):
         self._encode = encode
         self._decode = decode
         self._ttl_of = ttl_of
+        self._named = named
         # A direct get may be answered by a replica that is behind: then the leader is asked instead.
         self._direct = bool(stream_config.get("allow_direct")) and stream_config.get("num_replicas", 1) == 1
         self._message_ttl = bool(stream_config.get("allow_msg_ttl"))
@@ -69,7 +72,7 @@ class KvStore(Generic[T]):
         entry = await self._last(key)
         if entry is None or entry.is_removed:
             return None
-        return Versioned(self._decode(entry.data), entry.revision)
+        return Versioned(self._named(self._decode(entry.data), key), entry.revision)
 
     async def update(self, key: str, value: T, expected: Revision) -> Revision:
         data = self._encode(value)
@@ -108,7 +111,9 @@ class KvStore(Generic[T]):
         return await ask()
 
     async def _last_direct(self, key: str) -> _Entry | None:
-        reply = await self._connection.request(f"$JS.API.DIRECT.GET.{self._stream}.{self._prefix}{key}", b"")
+        reply = await self._connection.request(
+            self._connection.api_subject(f"DIRECT.GET.{self._stream}.{self._prefix}{key}"), b""
+        )
         headers = reply.headers or {}
         if headers.get("Status") == "404":
             return None

@@ -42,7 +42,7 @@ class PullConsumer:
         heartbeat: float = HEARTBEAT_SEC,
     ) -> None:
         self._connection = connection
-        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subject = connection.api_subject(f"CONSUMER.MSG.NEXT.{stream}.{consumer}")
         self._consumer = consumer
         self._on_message = on_message
         self._on_ended = on_ended

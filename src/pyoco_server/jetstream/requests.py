@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 from pyoco_server.errors import NatsUnavailable, NobodyAnswers
 
 _NO_RESPONDERS = "503"
+_NOBODY = "nats unavailable: nobody answers; is JetStream enabled, and allowed to this user?"
 
 
 class Requests:
@@ -46,7 +47,7 @@ class Requests:
         if reply is None or reply.done():
             return
         if not message.data and (message.headers or {}).get("Status") == _NO_RESPONDERS:
-            reply.set_exception(NobodyAnswers("nats unavailable: nobody answers; is JetStream enabled?"))
+            reply.set_exception(NobodyAnswers(_NOBODY))
         else:
             reply.set_result(message)
 

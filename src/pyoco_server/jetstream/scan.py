@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import msgspec
 from nats.aio.msg import Msg
@@ -13,23 +14,31 @@ BATCH = 1000
 
 
 async def scan(
-    connection: NatsConnection, stream: str, subjects: str, batch: int = BATCH, start: int = 1
+    connection: NatsConnection,
+    stream: str,
+    subjects: str,
+    batch: int = BATCH,
+    start: int = 1,
+    since: str | None = None,
 ) -> AsyncGenerator[Msg, None]:
     """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
 
-    At most `batch` messages are in memory at once.
+    At most `batch` messages are in memory at once. `since`: only those that were stored then or later.
     """
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
     inbox = connection.new_inbox()
     subscription = await connection.subscribe(inbox, arrived.put)
     try:
+        begin: dict[str, Any] = {"seq": start} if since is None else {"start_time": since}
         while True:
-            body = {"seq": start, "batch": batch, "next_by_subj": subjects}
-            await connection.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), reply=inbox)
+            body = {**begin, "batch": batch, "next_by_subj": subjects}
+            await connection.publish(
+                connection.api_subject(f"DIRECT.GET.{stream}"), msgspec.json.encode(body), reply=inbox
+            )
             count = 0
             async for message in _batch(arrived):
                 count += 1
-                start = int((message.headers or {})["Nats-Sequence"]) + 1
+                begin = {"seq": int((message.headers or {})["Nats-Sequence"]) + 1}
                 yield message
             if count < batch:
                 return

@@ -3,6 +3,7 @@
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pyoco_server.errors import IncompatibleNats
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
@@ -22,6 +23,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True):
     purpose: str
     config: dict[str, Any]
     must_match: dict[str, Any] = field(default_factory=dict)
+    follows: dict[str, Any] = field(default_factory=dict)
+    """Settings that an existing stream is given, too: they say how much is kept, not how it works."""
 
 
 def work_stream(name: str, subject_prefix: str) -> StreamSpec:
@@ -94,6 +97,19 @@ def kv_bucket(bucket: str, purpose: str, *, ttl_sec: float = 0) -> StreamSpec:
     )
 
 
+def receipts_bucket(bucket: str, purpose: str, *, max_receipts: int) -> StreamSpec:
+    """A bucket that forgets its oldest values when it is full."""
+    spec = kv_bucket(bucket, purpose)
+    limit = {"max_msgs": max_receipts, "discard": "old"}
+    return replace(spec, config={**spec.config, **limit, "deny_delete": False}, follows=limit)
+
+
+def deletable_bucket(bucket: str, purpose: str) -> StreamSpec:
+    """A bucket whose values can be removed without a mark, so that its size is the number of its values."""
+    spec = kv_bucket(bucket, purpose)
+    return replace(spec, config={**spec.config, "deny_delete": False})
+
+
 def object_store(bucket: str, purpose: str) -> StreamSpec:
     """An object store, as every NATS client knows them: chunks and metadata in one stream."""
     config = {
@@ -130,6 +146,9 @@ async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: 
                 f"the {spec.purpose} stream {spec.name} exists with {key}={found.get(key)!r}, "
                 f"but {wanted!r} is needed: rename it in the settings or change the stream"
             )
+    if any(found.get(key) != wanted for key, wanted in spec.follows.items()):
+        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", {**found, **spec.follows})
+        found = answer["config"]
     return found
 
 

@@ -1,17 +1,20 @@
 """Everything that must exist in JetStream before the product works: one list."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.streams import (
     StreamSpec,
+    deletable_bucket,
     ensure_stream,
     kept_stream,
     kv_bucket,
     limits_stream,
     max_deliveries_subject,
     object_store,
+    receipts_bucket,
     work_stream,
 )
 
@@ -19,7 +22,8 @@ ADVISORIES_MAX_AGE_SEC = 604_800.0
 """So long no gateway may be up before a job that was delivered too often is only found by the sweep."""
 
 
-def resources(config: NatsBackendConfig) -> list[StreamSpec]:
+def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
+    """What a worker cannot do without."""
     return [
         work_stream(config.work_stream, config.work_subject_prefix),
         limits_stream(
@@ -29,14 +33,6 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_age_sec=config.dlq_max_age_sec,
             max_msgs=config.dlq_max_msgs,
             max_bytes=config.dlq_max_bytes,
-        ),
-        limits_stream(
-            config.advisories_stream,
-            "advisory",
-            max_deliveries_subject(config.work_stream),
-            max_age_sec=ADVISORIES_MAX_AGE_SEC,
-            max_msgs=-1,
-            max_bytes=-1,
         ),
         limits_stream(
             config.logs_stream,
@@ -49,6 +45,20 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.runs_kv_bucket, "run snapshot"),
         # No TTL: a worker that fell silent is shown as disconnected, it does not vanish.
         kv_bucket(config.workers_kv_bucket, "worker registry"),
+    ]
+
+
+def resources(config: NatsBackendConfig) -> list[StreamSpec]:
+    return [
+        *worker_resources(config),
+        limits_stream(
+            config.advisories_stream,
+            "advisory",
+            max_deliveries_subject(config.work_stream),
+            max_age_sec=ADVISORIES_MAX_AGE_SEC,
+            max_msgs=-1,
+            max_bytes=-1,
+        ),
         kv_bucket(config.idempotency_kv_bucket, "idempotency key", ttl_sec=config.idempotency_ttl_sec),
         kv_bucket(config.auth_kv_bucket, "API key"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
@@ -57,14 +67,33 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.executions_kv_bucket, "execution state"),
         kv_bucket(config.leases_kv_bucket, "lease"),
         kv_bucket(config.graphs_kv_bucket, "graph"),
+        *event_resources(config),
+    ]
+
+
+def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
+    return [
+        kv_bucket(config.workflows_kv_bucket, "workflow"),
+        receipts_bucket(
+            config.workflow_receipts_kv_bucket,
+            "workflow event receipt",
+            max_receipts=config.workflow_event_max_receipts,
+        ),
+        deletable_bucket(config.workflow_retry_kv_bucket, "retry job"),
+        limits_stream(
+            config.audit_stream,
+            "audit",
+            config.audit_subject_prefix,
+            max_age_sec=config.audit_max_age_sec,
+            max_msgs=-1,
+            max_bytes=config.audit_max_bytes,
+        ),
     ]
 
 
 async def ensure_resources(
-    connection: NatsConnection, config: NatsBackendConfig
+    connection: NatsConnection, config: NatsBackendConfig, specs: Sequence[StreamSpec] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Create what is missing, keep what is there. Answers with the configuration in force, by stream name."""
-    return {
-        spec.name: await ensure_stream(connection, spec, config.jetstream_replicas)
-        for spec in resources(config)
-    }
+    wanted = resources(config) if specs is None else specs
+    return {spec.name: await ensure_stream(connection, spec, config.jetstream_replicas) for spec in wanted}

@@ -25,6 +25,7 @@ from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.testing.events import MemoryEvents
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.testing.memory_graphs import MemoryGraphs
 from pyoco_server.testing.memory_store import MemoryStore
@@ -349,6 +350,7 @@ class MemoryGatewayBackend(MemoryBackend):
     graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
     run_index: SqliteRunIndex
     execution_index: SqliteExecutionIndex
+    events: MemoryEvents
     execution_log: MemoryExecutionLog = field(default_factory=MemoryExecutionLog)
     execution_cache: MemoryStore[ExecutionRecord] = field(
         default_factory=lambda: MemoryStore(encode_record, decode_record)
@@ -403,6 +405,7 @@ async def open_memory_gateway_backend(
         execution_index=executions,
         claims=MemoryStore(wire.encode, wire.decode_claim),
         wheels=MemoryWheels(settings.wheel_object_store_bucket),
+        events=MemoryEvents.new(settings),
     )
     index.close()
     executions.close()

@@ -324,17 +324,13 @@ class DeadLetters(Protocol):
         ...
 
 
-class Backend(Protocol):
-    """All of the above, opened together."""
+class WorkerBackend(Protocol):
+    """What a worker needs, opened together: all that its rights have to allow."""
 
     @property
     def runs(self) -> RunStore: ...
     @property
     def workers(self) -> WorkerStore: ...
-    @property
-    def api_keys(self) -> ApiKeyStore: ...
-    @property
-    def queue(self) -> JobQueue: ...
     @property
     def sources(self) -> JobSources: ...
     @property
@@ -347,6 +343,15 @@ class Backend(Protocol):
     def is_available(self) -> bool:
         """Whether a call now has a chance to be answered."""
         ...
+
+
+class Backend(WorkerBackend, Protocol):
+    """What those need who may hand out work."""
+
+    @property
+    def api_keys(self) -> ApiKeyStore: ...
+    @property
+    def queue(self) -> JobQueue: ...
 
 
 class GatewayBackend(Backend, Protocol):

@@ -49,7 +49,7 @@ class SubmitRun:
         answered. If none comes, a sweep ends the run.
         """
         snapshot = pending(job)
-        revision = await self._create(snapshot, is_repeat=is_repeat)
+        revision = await self._create(snapshot)
         if revision is not None:
             self._on_written(revision)
             await self._publish(job, revision, is_repeat=is_repeat)
@@ -61,7 +61,7 @@ class SubmitRun:
         If another one is placing it, or has, the queue drops the second job; if that one died, it takes it.
         """
         snapshot = pending(job)
-        revision = await self._create(snapshot, is_repeat=True)
+        revision = await self._create(snapshot)
         if revision is not None:
             self._on_written(revision)
             await self._queue.publish(job, revision)
@@ -71,14 +71,15 @@ class SubmitRun:
         """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""
         await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
 
-    async def _create(self, snapshot: RunSnapshot, *, is_repeat: bool) -> Revision | None:
-        """The revision that waits for its job; None when an earlier try got further than that."""
+    async def _create(self, snapshot: RunSnapshot) -> Revision | None:
+        """The revision that waits for its job; None when another try got further than that.
+
+        Also the first try may come second: its repeat, at another gateway, may have overtaken it.
+        """
         try:
             return await self._runs.create(snapshot.run_id, snapshot)
         except WrongRevision:
-            if not is_repeat:
-                raise
-        found = await self._runs.get(snapshot.run_id)
+            found = await self._runs.get(snapshot.run_id)
         return found.revision if found and found.value.status is RunStatus.PENDING else None
 
     async def _publish(self, job: Job, revision: Revision, *, is_repeat: bool) -> None:

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from pyoco_server.domain.listing import RunSummary, summary
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.errors import TooManyWatchers
@@ -14,6 +17,8 @@ from pyoco_server.usecases.ports import Change, Versioned
 
 MAX_LINES_WAITING = 1000
 """Printed lines for a watcher that does not read; older ones are dropped here, the log has them."""
+MAX_RUNS_WAITING = 500
+"""Changed runs for a watcher of the list that does not read; above it, it has to read the list again."""
 
 
 class News(Struct, frozen=True):
@@ -45,12 +50,7 @@ class Watcher:
 
     async def next(self, timeout: float) -> News | None:  # noqa: ASYNC109
         """What is new, or None when nothing happened for `timeout` seconds."""
-        if not self._arrived.is_set():
-            waiter = asyncio.ensure_future(self._arrived.wait())
-            try:
-                await asyncio.wait({waiter}, timeout=timeout)
-            finally:
-                waiter.cancel()
+        await _set_within(self._arrived, timeout)
         self._arrived.clear()
         if self._snapshot is None and not self._lines:
             return None
@@ -60,28 +60,113 @@ class Watcher:
         return news
 
 
+class ListNews(Struct, frozen=True):
+    """What is new among all runs since the last look."""
+
+    changed: list[RunSummary]
+    removed: list[str]
+    is_partial: bool
+    """More has changed than was kept: the list has to be read again."""
+
+
+class ListWatcher:
+    """The newest state of every run that changed. A slow reader is told less, never more than fits."""
+
+    def __init__(self, sees: Callable[[Change[RunSnapshot]], bool]) -> None:
+        self._sees = sees
+        self._changed: dict[str, RunSummary | None] = {}
+        self._known: dict[str, RunSummary] = {}
+        self._is_partial = False
+        self._arrived = asyncio.Event()
+        self.is_over = False
+
+    def tell(self, change: Change[RunSnapshot], shown: RunSummary | None) -> None:
+        if not self._sees(change) or not self._is_news(change.key, shown):
+            return
+        if len(self._changed) >= MAX_RUNS_WAITING and change.key not in self._changed:
+            self._is_partial = True
+        else:
+            self._changed[change.key] = shown
+        self._arrived.set()
+
+    def _is_news(self, run_id: str, shown: RunSummary | None) -> bool:
+        """A heartbeat alone is none: lists would be sent again every second."""
+        if shown is None or shown.status.is_terminal:
+            self._known.pop(run_id, None)
+            return True
+        still = replace(shown, heartbeat_at=0.0)
+        is_news = self._known.get(run_id) != still
+        self._known[run_id] = still
+        return is_news
+
+    def end(self) -> None:
+        self.is_over = True
+        self._arrived.set()
+
+    async def next(self, timeout: float) -> ListNews | None:  # noqa: ASYNC109
+        """What is new, or None when nothing happened for `timeout` seconds."""
+        await _set_within(self._arrived, timeout)
+        self._arrived.clear()
+        if not self._changed and not self._is_partial:
+            return None
+        changed = [shown for shown in self._changed.values() if shown is not None]
+        removed = [run_id for run_id, shown in self._changed.items() if shown is None]
+        news = ListNews(changed, removed, self._is_partial)
+        self._changed, self._is_partial = {}, False
+        return news
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    if event.is_set():
+        return
+    waiter = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({waiter}, timeout=seconds)
+    finally:
+        waiter.cancel()
+
+
 class WatchHub:
     def __init__(self, max_watchers: int) -> None:
         self._max_watchers = max_watchers
         self._is_closed = False
         self._watchers: dict[str, set[Watcher]] = defaultdict(set)
+        self._list_watchers: set[ListWatcher] = set()
         self.count = 0
 
     @contextmanager
     def watching(self, run_id: str) -> Iterator[Watcher]:
-        if self.count >= self._max_watchers:
-            raise TooManyWatchers
         watcher = Watcher()
         watcher.is_over = self._is_closed
-        self._watchers[run_id].add(watcher)
+        with self._counted():
+            self._watchers[run_id].add(watcher)
+            try:
+                yield watcher
+            finally:
+                self._watchers[run_id].discard(watcher)
+                if not self._watchers[run_id]:
+                    del self._watchers[run_id]
+
+    @contextmanager
+    def watching_list(self, sees: Callable[[Change[RunSnapshot]], bool]) -> Iterator[ListWatcher]:
+        watcher = ListWatcher(sees)
+        watcher.is_over = self._is_closed
+        with self._counted():
+            self._list_watchers.add(watcher)
+            try:
+                yield watcher
+            finally:
+                self._list_watchers.discard(watcher)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        if self.count >= self._max_watchers:
+            raise TooManyWatchers
         self.count += 1
         try:
-            yield watcher
+            yield
         finally:
             self.count -= 1
-            self._watchers[run_id].discard(watcher)
-            if not self._watchers[run_id]:
-                del self._watchers[run_id]
 
     def close(self) -> None:
         """The gateway is going away, and its watchers' clients should look for another."""
@@ -90,14 +175,22 @@ class WatchHub:
 
     def send_home(self) -> None:
         """End every watch. A client that comes back is told what there is now."""
-        for watchers in self._watchers.values():
-            for watcher in watchers:
-                watcher.end()
+        everybody: Iterable[Watcher | ListWatcher] = chain(self._list_watchers, *self._watchers.values())
+        for watcher in everybody:
+            watcher.end()
 
     def tell(self, changes: Iterable[Change[RunSnapshot]]) -> None:
         for change in changes:
+            if self._list_watchers:
+                self._tell_lists(change)
             for watcher in self._watchers.get(change.key, ()):
                 if change.value is None:
                     watcher.end()
                 else:
                     watcher.tell(Versioned(change.value, change.revision))
+
+    def _tell_lists(self, change: Change[RunSnapshot]) -> None:
+        # The key is what a run is found by, whatever a writer of another make put in the record.
+        shown = None if change.value is None else summary(replace(change.value, run_id=change.key))
+        for watcher in self._list_watchers:
+            watcher.tell(change, shown)

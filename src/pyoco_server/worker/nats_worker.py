@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.wiring import new_thread_executors, open_backend
+from pyoco_server.wiring import new_thread_executors, open_worker_backend
 from pyoco_server.worker.worker import Worker, check_names
 
 
@@ -33,7 +33,7 @@ class PyocoNatsWorker:
             executors = new_thread_executors(flow_resolver, settings.allowed_modules)
             stack.push_async_callback(executors.close)
             backend = await stack.enter_async_context(
-                open_backend(settings, name=f"pyoco-worker {worker_id}")
+                open_worker_backend(settings, name=f"pyoco-worker {worker_id}")
             )
             worker = Worker(settings, backend, executors, worker_id, wanted_tags)
             await worker.open()

@@ -31,7 +31,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.change_run import change_run
-from pyoco_server.usecases.ports import Backend, Clock, Delivery, Versioned, WrongRevision
+from pyoco_server.usecases.ports import Clock, Delivery, Versioned, WorkerBackend, WrongRevision
 from pyoco_server.worker.executors import FlowExecutors
 from pyoco_server.worker.pulse import Pulse
 from pyoco_server.worker.run_session import RunSession
@@ -54,7 +54,7 @@ class Handled(Struct, frozen=True):
 class Pipeline:
     def __init__(
         self,
-        backend: Backend,
+        backend: WorkerBackend,
         executors: FlowExecutors,
         config: NatsBackendConfig,
         clock: Clock,

@@ -13,7 +13,7 @@ from pyoco_server.domain.task_logs import LogEntry, LogLine
 from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.change_run import change_run
-from pyoco_server.usecases.ports import Backend, Clock, Versioned
+from pyoco_server.usecases.ports import Clock, Versioned, WorkerBackend
 from pyoco_server.worker.executors import RunningFlow
 
 log = get_logger(__name__)
@@ -26,7 +26,12 @@ LIVE_AFTER_SEC = 0.005
 
 class RunSession:
     def __init__(
-        self, backend: Backend, clock: Clock, owner: Owner, claimed: Versioned[RunSnapshot], grace: float
+        self,
+        backend: WorkerBackend,
+        clock: Clock,
+        owner: Owner,
+        claimed: Versioned[RunSnapshot],
+        grace: float,
     ) -> None:
         self._backend = backend
         self._clock = clock
@@ -74,7 +79,7 @@ class RunSession:
             self._flow.kill()
 
     def progressed(self, progress: FlowProgress) -> None:
-        self._offer(Report(self._owner, progress.tasks, progress.task_records))
+        self._offer(Report(self._owner, progress.tasks, progress.task_records, progress.task_dependencies))
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         for entry in entries:

@@ -13,7 +13,7 @@ from pyoco_server.domain.wheel_sync import WheelSync
 from pyoco_server.domain.wire import run_id_in
 from pyoco_server.domain.workers import WorkerActivity, WorkerState
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.ports import Backend, Delivery, JobSource
+from pyoco_server.usecases.ports import Delivery, JobSource, WorkerBackend
 from pyoco_server.usecases.register_worker import RegisterWorker
 from pyoco_server.worker.executors import FlowExecutors
 from pyoco_server.worker.flow_rate import FlowRate
@@ -35,7 +35,7 @@ class Worker:
     def __init__(
         self,
         config: NatsBackendConfig,
-        backend: Backend,
+        backend: WorkerBackend,
         executors: FlowExecutors,
         worker_id: str,
         tags: Sequence[str],

@@ -4,9 +4,10 @@ Nothing of this is stored. It follows from the nodes' states and the graph, so t
 comes to the same answer.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any, Final
 
 from msgspec import Struct
@@ -51,8 +52,12 @@ class Branches:
         self.gates: dict[str, Gate] = {}
         """Of the joins that have not passed."""
         self._impossible: set[str] = set()
+        self._decided = {graph.entry}
+        """Nodes with an edge whose fate is known. Nothing is to be said of an IDLE one before that."""
         for node_id in graph.order:
-            self._visit(node_id)
+            node = state.nodes[node_id]
+            if node.status is not NodeStatus.IDLE or node_id in self._decided:
+                self._visit(node_id, node)
 
     def taken_targets(self, node_id: str) -> tuple[str, ...]:
         """Where a node would lead if it succeeded now."""
@@ -62,7 +67,7 @@ class Branches:
     def is_handled(self, node_id: str) -> bool:
         """Whether the failure of a node led along an edge of its own."""
         return any(
-            self._fates[edge] in (Fate.TAKEN, Fate.BROKEN)
+            self._fate_of(edge) in (Fate.TAKEN, Fate.BROKEN)
             for edge in self._graph.outgoing[node_id]
             if edge.on is EdgeOn.FAILURE
         )
@@ -70,30 +75,46 @@ class Branches:
     def is_saved(self, node_id: str) -> bool:
         """Whether a join below can pass, or has passed, without this node."""
         return any(
-            self._graph.nodes[below].type is NodeType.JOIN and below not in self._impossible
+            self._graph.nodes[below].type is NodeType.JOIN and self._can_save(below)
             for below in self._graph.descendants(node_id)
         )
 
+    def _can_save(self, join_id: str) -> bool:
+        ended_otherwise = self._state.nodes[join_id].status in (NodeStatus.FAILED, NodeStatus.CANCELED)
+        return join_id not in self._impossible and not ended_otherwise
+
     # One node after the other, each after all that lead to it.
 
-    def _visit(self, node_id: str) -> None:
-        node = self._state.nodes[node_id]
+    def _visit(self, node_id: str, node: NodeState) -> None:
         fate = self._reach(node_id) if node.status is NodeStatus.IDLE else Fate.OPEN
         edges = self._graph.outgoing[node_id]
         handled = node.status is NodeStatus.FAILED and any(
             self._judge(edge) in (Fate.TAKEN, Fate.BROKEN) for edge in edges if edge.on is EdgeOn.FAILURE
         )
         for edge in edges:
-            self._fates[edge] = self._fate(edge, node, fate, is_handled=handled)
+            if node.status is NodeStatus.FAILED or self._is_idle(edge.target):
+                self._decide(edge, self._fate(edge, node, fate, is_handled=handled))
+
+    def _is_idle(self, node_id: str) -> bool:
+        """An edge to any other node leads to nothing new."""
+        return self._state.nodes[node_id].status is NodeStatus.IDLE
+
+    def _decide(self, edge: Edge, fate: Fate) -> None:
+        if fate is not Fate.OPEN:
+            self._fates[edge] = fate
+            self._decided.add(edge.target)
+
+    def _fate_of(self, edge: Edge) -> Fate:
+        return self._fates.get(edge, Fate.OPEN)
 
     def _fate(self, edge: Edge, node: NodeState, reach: Fate, *, is_handled: bool) -> Fate:
         match node.status:
             case NodeStatus.SUCCEEDED:
                 return self._judge(edge) if edge.on is EdgeOn.SUCCESS else Fate.NOT_TAKEN
             case NodeStatus.FAILED:
-                if edge.on is EdgeOn.FAILURE:
-                    return self._judge(edge)
-                return Fate.NOT_TAKEN if is_handled else Fate.FAILED
+                if not is_handled:
+                    return Fate.FAILED
+                return self._judge(edge) if edge.on is EdgeOn.FAILURE else Fate.NOT_TAKEN
             case NodeStatus.CANCELED:
                 return Fate.CANCELED
         return reach
@@ -109,8 +130,8 @@ class Branches:
         return Fate.TAKEN if holds else Fate.NOT_TAKEN
 
     @cached_property
-    def _known(self) -> dict[str, Any]:
-        return known_nodes(self._state)
+    def _known(self) -> Mapping[str, Mapping[str, Any]]:
+        return KnownNodes(self._state)
 
     def _reach(self, node_id: str) -> Fate:
         """Of a node that is IDLE: still open, or the reason why nothing will come."""
@@ -118,7 +139,7 @@ class Branches:
         if spec.type is NodeType.JOIN:
             return self._reach_join(spec)
         edges = self._graph.incoming[node_id]
-        fates = [self._fates[edge] for edge in edges]
+        fates = [self._fate_of(edge) for edge in edges]
         if not edges or Fate.TAKEN in fates:
             self.arrivals.append(Arrival(node_id))
         elif Fate.BROKEN in fates:
@@ -135,15 +156,32 @@ class Branches:
         if gate.is_passable:
             self.arrivals.append(Arrival(spec.id))
         elif not can_pass(spec, ends):
-            self._impossible.add(spec.id)
-            return _worst(ends.values())
+            if (broken := self._broken_branch(spec.id, ends)) is None:
+                self._impossible.add(spec.id)
+                return _worst(ends.values())
+            self.arrivals.append(Arrival(spec.id, _broken_condition(broken, self._broken[broken])))
         return Fate.OPEN
+
+    def _broken_branch(self, join_id: str, ends: Mapping[str, Fate]) -> Edge | None:
+        """An edge whose condition cannot be judged and which the join could not do without.
+
+        No node failed there, so the join has to: else nobody would ever learn of it.
+        """
+        edges = self._graph.incoming[join_id]
+        return next(
+            (
+                edge
+                for edge in edges
+                if self._fate_of(edge) is Fate.BROKEN and ends[edge.source] is Fate.FAILED
+            ),
+            None,
+        )
 
     def _branch_ends(self, join_id: str) -> dict[str, Fate]:
         """The fate of each branch, by the node it ends with; that node may have more than one edge here."""
         by_source: dict[str, list[Fate]] = {}
         for edge in self._graph.incoming[join_id]:
-            by_source.setdefault(edge.source, []).append(self._fates[edge])
+            by_source.setdefault(edge.source, []).append(self._fate_of(edge))
         return {source: _of_branch(fates) for source, fates in by_source.items()}
 
 
@@ -200,20 +238,51 @@ def can_pass(spec: GraphNode, ends: Mapping[str, Fate]) -> bool:
             return still_open > 0
 
 
-def known_nodes(state: Execution) -> dict[str, Any]:
-    """What conditions and templates may read of the nodes."""
-    return {
-        node_id: {
+class KnownNodes(Mapping[str, Mapping[str, Any]]):
+    """What conditions and templates may read of the nodes: few of them, so each is made when it is read."""
+
+    def __init__(self, state: Execution) -> None:
+        self._nodes = state.nodes
+
+    def __getitem__(self, node_id: str) -> Mapping[str, Any]:
+        node = self._nodes[node_id]
+        error = node.error
+        return {
             "status": node.status.value,
             "output": node.output,
             "error": None
-            if node.error is None
-            else {"code": node.error.code, "message": node.error.message, "details": node.error.details},
+            if error is None
+            else {"code": error.code, "message": error.message, "details": error.details},
         }
-        for node_id, node in state.nodes.items()
-    }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
 
 
-def between(graph: Graph, fork_id: str, join_id: str) -> frozenset[str]:
-    """The nodes of the branches that a fork opened and a join gathers."""
-    return graph.descendants(fork_id) & graph.ancestors(join_id)
+def between(graph: Graph, joins: Iterable[str]) -> frozenset[str]:
+    """The nodes of the branches that a fork opened and one of these joins gathers.
+
+    One bit per join, carried up from it and down from its fork: two walks, however many joins there are.
+    """
+    bits = {join_id: 1 << index for index, join_id in enumerate(joins)}
+    opened: dict[str, int] = {}
+    for join_id, bit in bits.items():
+        opened[graph.forks[join_id]] = opened.get(graph.forks[join_id], 0) | bit
+    above: dict[str, int] = {}
+    for node_id in reversed(graph.order):
+        above[node_id] = _union(
+            above[edge.target] | bits.get(edge.target, 0) for edge in graph.outgoing[node_id]
+        )
+    below: dict[str, int] = {}
+    for node_id in graph.order:
+        below[node_id] = _union(
+            below[edge.source] | opened.get(edge.source, 0) for edge in graph.incoming[node_id]
+        )
+    return frozenset(node_id for node_id in graph.order if above[node_id] & below[node_id])
+
+
+def _union(sets: Iterable[int]) -> int:
+    return reduce(or_, sets, 0)

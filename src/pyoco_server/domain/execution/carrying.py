@@ -6,11 +6,12 @@ from pyoco_server.domain.execution import events as e
 from pyoco_server.domain.execution.graphs import Graph, NodeType
 from pyoco_server.domain.execution.state import Execution, NodeStatus
 
-_NOT_IN_THE_WAY = frozenset({NodeStatus.SUCCEEDED, NodeStatus.IDLE})
+_NOT_IN_THE_WAY = frozenset({NodeStatus.SUCCEEDED, NodeStatus.IDLE, NodeStatus.CANCELED})
+"""What succeeded below a node that was cancelled did not need it: its join had passed by other branches."""
 
 
 def carried_outputs(old: Execution, graph: Graph) -> dict[str, Any]:
-    """Of each node that succeeded, and above which all that was reached did. The rest is done again."""
+    """Of each node that succeeded, and above which nothing failed. The rest is done again."""
     return {
         node_id: old.nodes[node_id].output
         for node_id in graph.order

@@ -30,16 +30,12 @@ _ENVIRONMENT = cel.NewEnv(
         "nodes": cel.Type.Map(cel.Type.STRING, cel.Type.Map(cel.Type.STRING, cel.Type.DYN)),
     }
 )
-_TEXT = r"[rR]?(?:'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\")"
 _TOKEN = re.compile(
-    rf"""
-    (?P<text>    [bB]?[rR]?(?:'''.*?'''|\"\"\".*?\"\"\") | [bB]?{_TEXT} )
-  | (?P<comment> //[^\n]* )
-  | (?P<nodes>   (?<![\w.]) \.?\s* nodes (?!\w)
-                 (?: \s*\.\s*(?P<name>[A-Za-z_]\w*) | \s*\[\s*(?P<quoted>{_TEXT})\s*\] )?
-                 (?: \s*\.\s*(?P<field>[A-Za-z_]\w*) | \s*\[\s*(?P<quoted_field>{_TEXT})\s*\] )? )
-  | (?P<call>    \.\s*(?P<method>[A-Za-z_]\w*)\s*\( )
-  | (?P<plus>    \+ )
+    r"""
+    \s+ | //[^\n]*
+  | (?P<text>  [bBrR]{0,2} (?: \'{3}.*?\'{3} | "{3}.*?"{3} | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" ) )
+  | (?P<name>  [A-Za-z_]\w* | `[^`]*` )
+  | (?P<other> . )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -101,7 +97,7 @@ def _compiled(expr: str) -> _Condition:
     program = _program(expr)
     if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
         raise ConditionError(f"{_shown(expr)} gives {_type_name(program.return_type())}, not true or false")
-    tokens = list(_TOKEN.finditer(expr))
+    tokens = [found.group() for found in _TOKEN.finditer(expr) if found.lastgroup]
     return _Condition(program, frozenset(_node_names(expr, tokens)), _has_loop(expr, tokens))
 
 
@@ -114,17 +110,17 @@ def _program(expr: str) -> Any:
         raise ConditionError(f"{_shown(expr)} is not text that UTF-8 can hold") from error
 
 
-def _node_names(expr: str, tokens: list[re.Match[str]]) -> Iterator[str]:
+def _node_names(expr: str, tokens: list[str]) -> Iterator[str]:
     """All nodes are named in the text, so that a graph knows what an edge reads before anything runs."""
-    for token in tokens:
-        if token["nodes"] is None:
+    for place, word in enumerate(tokens):
+        if word != "nodes" or _is_field(tokens, place):
             continue
-        name = token["name"] or _unquoted(token["quoted"])
+        name, end = _selected(tokens, place + 1)
         if name is None:
             raise ConditionError(
                 f"{_shown(expr)}: nodes must be followed by a name: nodes.x.output or nodes['x'].output"
             )
-        field = token["field"] or _unquoted(token["quoted_field"])
+        field, _ = _selected(tokens, end)
         if field not in NODE_FIELDS:
             wrong = (
                 f"{field!r}{nearest(field, NODE_FIELDS)} is no field of a node" if field else "names no field"
@@ -133,12 +129,28 @@ def _node_names(expr: str, tokens: list[re.Match[str]]) -> Iterator[str]:
         yield name
 
 
-def _unquoted(text: str | None) -> str | None:
-    return None if text is None else text.lstrip("rR")[1:-1]
+def _is_field(tokens: list[str], place: int) -> bool:
+    """`input.nodes` is a field of something; `.nodes` at the start of a term is not."""
+    if place < 2 or tokens[place - 1] != ".":  # noqa: PLR2004 - something and a dot
+        return False
+    last = tokens[place - 2][-1]
+    return last.isalnum() or last in "_`)]}'\""
 
 
-def _has_loop(expr: str, tokens: list[re.Match[str]]) -> bool:
-    calls = [token["method"] for token in tokens if token["call"]]
+def _selected(tokens: list[str], place: int) -> tuple[str | None, int]:
+    """The name that `.name` or `['name']` selects at `place`, and where it ends."""
+    match tokens[place : place + 3]:
+        case [".", name, *_] if name[0].isalpha() or name[0] in "_`":
+            return name.strip("`"), place + 2
+        case ["[", text, "]"] if text[-1] in "'\"":
+            return text.lstrip("rR").strip("'\""), place + 3
+        case _:
+            return None, place
+
+
+def _has_loop(expr: str, tokens: list[str]) -> bool:
+    triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
+    calls = [name for before, name, after in triples if (before, after) == (".", "(")]
     if "map" in calls:
         raise ConditionError(
             f"{_shown(expr)}: map makes lists, which no condition needs; use all, exists or filter"
@@ -146,7 +158,7 @@ def _has_loop(expr: str, tokens: list[re.Match[str]]) -> bool:
     loops = [name for name in calls if name in LOOPS]
     if len(loops) > 1:
         raise ConditionError(f"{_shown(expr)} has {len(loops)} loops ({', '.join(loops)}); one is allowed")
-    if loops and any(token["plus"] for token in tokens):
+    if loops and "+" in tokens:
         raise ConditionError(
             f"{_shown(expr)}: + is not allowed beside {loops[0]}, because it would copy in every round"
         )

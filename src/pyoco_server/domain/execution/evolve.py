@@ -28,9 +28,11 @@ def evolve(state: Execution | None, event: e.Event) -> Execution | None:
     """The state after `event`. Its version moves on in any case: the log has no gaps."""
     if state is None:
         return _created(event)
-    if event.schema_version == e.SCHEMA_VERSION and _has_effect(state.phase, type(event.payload)):
-        state = _apply(state, event)
-    return replace(state, version=event.sequence, updated_at=event.occurred_at)
+    is_known = event.schema_version == e.SCHEMA_VERSION and _has_effect(state.phase, type(event.payload))
+    after = _apply(state, event) if is_known else state
+    if after is state:
+        return replace(state, version=event.sequence)
+    return replace(after, version=event.sequence, updated_at=event.occurred_at)
 
 
 def fold(events: Iterable[e.Event], state: Execution | None = None) -> Execution | None:
@@ -224,10 +226,16 @@ NODE_TRANSITIONS: Final[dict[type[e.Payload], tuple[frozenset[NodeStatus], NodeC
 def _apply(state: Execution, event: e.Event) -> Execution:
     payload, at = event.payload, event.occurred_at
     if isinstance(payload, e.NodeCreated):
-        return _with_node(state, payload.node_id, NodeState(node_type=payload.node_type, updated_at=at))
+        return _create_node(state, payload, at)
     if type(payload) in NODE_TRANSITIONS:
         return _change_node(state, payload, at)
     return _EXECUTION_CHANGES[type(payload)](state, payload, at)
+
+
+def _create_node(state: Execution, payload: e.NodeCreated, at: float) -> Execution:
+    if payload.node_id in state.nodes:
+        return state
+    return _with_node(state, payload.node_id, NodeState(node_type=payload.node_type, updated_at=at))
 
 
 def _change_node(state: Execution, payload: e.Payload, at: float) -> Execution:
@@ -236,10 +244,18 @@ def _change_node(state: Execution, payload: e.Payload, at: float) -> Execution:
     node = state.nodes.get(node_id)
     if node is None or node.status not in allowed:
         return state
+    if _is_late(state, node, payload):
+        return state
     changed = replace(change(node, payload, at), updated_at=at)
     if isinstance(payload, e.NodeCanceled) and state.cancel_requested_at is not None:
         changed = replace(changed, canceled_by_execution=True)
     return _with_node(state, node_id, changed)
+
+
+def _is_late(state: Execution, node: NodeState, payload: e.Payload) -> bool:
+    """After a cancel was accepted, only what really ran may still be said to have failed."""
+    is_cancelling = state.cancel_requested_at is not None
+    return is_cancelling and isinstance(payload, e.NodeFailed) and node.status is not RUNNING
 
 
 def _with_node(state: Execution, node_id: str, node: NodeState) -> Execution:

@@ -14,16 +14,17 @@ from msgspec import Struct
 
 from pyoco_server.domain.execution import events as e
 from pyoco_server.domain.execution import templates
-from pyoco_server.domain.execution.branches import Branches, between, known_nodes
+from pyoco_server.domain.execution.branches import Branches, KnownNodes, between
 from pyoco_server.domain.execution.decide import CANCELED, fail, interrupt, resume
 from pyoco_server.domain.execution.evolve import evolve
 from pyoco_server.domain.execution.graphs import Graph, GraphNode, JoinPolicy, NodeType, OnTimeout
 from pyoco_server.domain.execution.state import Execution, NodeState, NodeStatus, Phase
 from pyoco_server.domain.runs import RunStatus
 
-MAX_WAIT_KEY: Final = 256
 MAX_PROMPT: Final = 4_000
 SIBLING_FAILED: Final = "another node failed"
+MAX_KEY: Final = 256
+"""Of a wait: with a longer key, or an empty one, no command could resume it."""
 NOT_NEEDED: Final = "the join has passed without this branch"
 
 
@@ -156,22 +157,26 @@ class _Reacting:
         return True, self._runs[node.run_id]
 
     def _is_run(self, node_id: str, node: NodeState) -> bool:
-        return node.run_id is not None and node.run_id == run_id_of(
-            self._state.execution_id, node_id, node.attempt
-        )
+        """An outside worker may name any run; only one that a flow of the graph is carried out by is ours."""
+        if node.run_id is None or self._graph.nodes[node_id].flow is None:
+            return False
+        return node.run_id == run_id_of(self._state.execution_id, node_id, node.attempt)
 
     # While nothing stops it
 
     def _go_on(self) -> None:
+        known = len(self._events)
         self._end_nodes()
         self._stop_unneeded()
         self._end_stopped()
         branches = self._branches()
         self._update_gates(branches)
+        if self._fail_if_lost(branches):
+            return
         self._make_ready(branches)
         for node_id, node in self._nodes(NodeStatus.READY, NodeStatus.RUNNING):
             self._carry_on(node_id, node)
-        if not self._fail_if_lost():
+        if len(self._events) == known:
             self._complete_if_over()
 
     def _end_nodes(self) -> None:
@@ -180,23 +185,31 @@ class _Reacting:
                 continue
             spec = self._graph.nodes[node_id]
             _, fact = self._fact(node_id, node)
-            if fact is not None and fact.status.is_terminal:
+            if fact is not None and self._tells_the_end(fact, node):
                 self._end_by_run(node_id, node, spec, fact)
             elif spec.type is NodeType.TASK and self._is_due(_plus(node.started_at, spec.timeout_sec)):
                 self._time_out(node_id, node, spec)
             elif node.status is NodeStatus.WAITING and self._is_due(node.deadline):
                 self._end_wait(node_id, node, spec)
 
+    def _tells_the_end(self, fact: RunFact, node: NodeState) -> bool:
+        """A node that was put to wait is not done with its run: somebody has to resume it first."""
+        is_held_back = node.status is NodeStatus.WAITING and fact.status is RunStatus.COMPLETED
+        return fact.status.is_terminal and not is_held_back
+
     def _time_out(self, node_id: str, node: NodeState, spec: GraphNode) -> None:
         error = e.Failure(f"it had not ended {spec.timeout_sec:g} s after its start", "TIMEOUT")
         self._emit(*fail(node_id, node, spec, error, self._now))
+        self._abandon(node_id, node, error.message)
+
+    def _abandon(self, node_id: str, node: NodeState, reason: str) -> None:
         if node.run_id is not None and self._is_run(node_id, node):
-            self._abandoned[node.run_id] = error.message
+            self._abandoned[node.run_id] = reason
 
     def _end_by_run(self, node_id: str, node: NodeState, spec: GraphNode, fact: RunFact) -> None:
         if fact.status is not RunStatus.COMPLETED:
             self._emit(*fail(node_id, node, spec, _failure(fact), self._now))
-        elif node.status is NodeStatus.RUNNING:
+        else:
             self._emit(e.NodeSucceeded(node_id=node_id, output=fact.result))
 
     def _end_wait(self, node_id: str, node: NodeState, spec: GraphNode) -> None:
@@ -205,16 +218,29 @@ class _Reacting:
             return
         error = e.Failure("nobody resumed it before its deadline", "TIMEOUT")
         self._emit(*fail(node_id, node, spec, error, self._now, is_final=spec.type is NodeType.WAIT))
+        self._abandon(node_id, node, error.message)
 
     def _stop_unneeded(self) -> None:
         """After a join that needed only some of its branches, the others are cancelled."""
-        for join_id, spec in self._graph.nodes.items():
-            if spec.type is not NodeType.JOIN or not spec.cancel_rest:
-                continue
-            has_passed = self._state.nodes[join_id].status is NodeStatus.SUCCEEDED
-            if has_passed and spec.policy in (JoinPolicy.ANY_SUCCESS, JoinPolicy.CUSTOM):
-                for node_id in between(self._graph, self._graph.forks[join_id], join_id):
-                    self._stop(node_id, NOT_NEEDED)
+        passed = [join_id for join_id in self._early_joins() if self._has_passed(join_id)]
+        if not passed:
+            return
+        unneeded = between(self._graph, passed)
+        for node_id, _ in self._nodes(NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING):
+            if node_id in unneeded:
+                self._stop(node_id, NOT_NEEDED)
+
+    def _early_joins(self) -> list[str]:
+        """Joins that may pass before all of their branches have ended, and cancel the rest then."""
+        return [
+            join_id
+            for join_id in self._graph.forks
+            if (spec := self._graph.nodes[join_id]).cancel_rest
+            and spec.policy in (JoinPolicy.ANY_SUCCESS, JoinPolicy.CUSTOM)
+        ]
+
+    def _has_passed(self, join_id: str) -> bool:
+        return self._state.nodes[join_id].status is NodeStatus.SUCCEEDED
 
     def _stop(self, node_id: str, reason: str) -> None:
         node = self._state.nodes[node_id]
@@ -225,14 +251,16 @@ class _Reacting:
             self._emit(interrupt(node_id, node, reason))
         else:
             self._emit(e.NodeCanceled(node_id=node_id, reason=reason))
+            self._abandon(node_id, node, reason)
 
     def _end_stopped(self) -> None:
-        """What was told to stop is cancelled when its run has ended, or when it has had its time."""
+        """What was told to stop is cancelled when its run has ended or never was, or when its time is up."""
         for node_id, node in self._nodes(NodeStatus.RUNNING):
             if node.stop_requested_at is not None:
                 is_known, fact = self._fact(node_id, node)
                 has_ended = is_known and (fact is None or fact.status.is_terminal)
-                if has_ended or self._is_due(node.stop_requested_at + self._grace_sec):
+                never_was = node.run_id in self._started
+                if has_ended or never_was or self._is_due(node.stop_requested_at + self._grace_sec):
                     self._emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or NOT_NEEDED))
 
     def _update_gates(self, branches: Branches) -> None:
@@ -272,7 +300,9 @@ class _Reacting:
         spec = self._graph.nodes[node_id]
         is_ready = node.status is NodeStatus.READY
         if spec.type is NodeType.TASK:
-            if is_ready and not spec.external and (node.retry_at is None or self._is_due(node.retry_at)):
+            if not is_ready:
+                self._check_params(node_id, node, spec)
+            elif not spec.external and (node.retry_at is None or self._is_due(node.retry_at)):
                 self._begin_run(node_id, node, spec)
         elif node.stop_requested_at is None:
             if is_ready:
@@ -297,9 +327,9 @@ class _Reacting:
         except templates.TemplateFailed as error:
             self._fail_begun(node_id, e.Failure(str(error), "TEMPLATE_FAILED"))
             return
-        if key is not None and len(str(key)) > MAX_WAIT_KEY:
-            text = f"wait_key: {len(str(key))} characters; at most {MAX_WAIT_KEY} are allowed"
-            self._fail_begun(node_id, e.Failure(text, "TEMPLATE_FAILED"))
+        if key is not None and not 1 <= len(str(key)) <= MAX_KEY:
+            problem = f"wait_key has {len(str(key)):,} characters; 1 to {MAX_KEY} are allowed"
+            self._fail_begun(node_id, e.Failure(problem, "TEMPLATE_FAILED"))
             return
         self._emit(
             e.NodeWaiting(
@@ -321,11 +351,20 @@ class _Reacting:
         self._started.add(run_id)
         self._emit(e.NodeStarted(node_id=node_id, attempt=attempt, run_id=run_id))
 
-    def _render(self, value: Any) -> Any:
-        return templates.render(value, input=self._state.input, nodes=known_nodes(self._state))
+    def _check_params(self, node_id: str, node: NodeState, spec: GraphNode) -> None:
+        """Of a run that is still to be dispatched: what its params read of others may be gone by now."""
+        is_known, fact = self._fact(node_id, node)
+        if not is_known or fact is not None or node.stop_requested_at is not None:
+            return
+        try:
+            self._render(spec.params)
+        except templates.TemplateFailed as error:
+            self._fail_begun(node_id, e.Failure(str(error), "TEMPLATE_FAILED"))
 
-    def _fail_if_lost(self) -> bool:
-        branches = self._branches()
+    def _render(self, value: Any) -> Any:
+        return templates.render(value, input=self._state.input, nodes=KnownNodes(self._state))
+
+    def _fail_if_lost(self, branches: Branches) -> bool:
         lost = [
             (node_id, node)
             for node_id, node in self._nodes(NodeStatus.FAILED)
@@ -368,6 +407,9 @@ class _Reacting:
         of_nodes = e.shortened(reason or CANCELED, e.MAX_REASON)
         for node_id, node in self._nodes(NodeStatus.IDLE, NodeStatus.READY, NodeStatus.WAITING):
             self._emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or of_nodes))
+        for node_id, node in self._nodes(NodeStatus.RUNNING):
+            if node.stop_requested_at is None:
+                self._emit(interrupt(node_id, node, of_nodes))
         self._end_stopped()
         if not self._nodes(NodeStatus.RUNNING):
             self._emit(e.ExecutionCanceled(reason=reason))

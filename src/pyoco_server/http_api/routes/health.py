@@ -5,12 +5,14 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from pyoco_server.http_api import shapes
+from pyoco_server.http_api.error_docs import answers_like
 from pyoco_server.http_api.gateway import gateway_of
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/health", summary="The process is alive")
+@router.get("/health", summary="The process is alive", responses=answers_like(shapes.of(shapes.Health)))
 async def health(request: Request) -> JSONResponse:
     """Always 200: restarting the gateway does not bring NATS back, so a missing NATS is only told."""
     return JSONResponse({"status": "ok", "nats": "ok" if gateway_of(request).is_connected else "unavailable"})

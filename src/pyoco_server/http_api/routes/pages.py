@@ -1,26 +1,22 @@
-"""The page at `/`, and what it is made of."""
+"""The dashboard at `/`, and what it is made of."""
 
+import os
+from http import HTTPStatus
 from pathlib import Path
 
-from fastapi import APIRouter
-from fastapi.responses import FileResponse
-from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from starlette.routing import BaseRoute, Mount, Route
 
-router = APIRouter(include_in_schema=False)
-
-STATIC = Path(__file__).parent.parent / "static"
-_HEADERS = {
-    # Nothing but our own files, and nothing inline: what flows print cannot become a script.
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
-
-static_files = Mount("/static", StaticFiles(directory=STATIC), name="static")
+from pyoco_server.http_api.dashboard import BUILT, NOT_BUILT, PAGE_HEADERS, DashboardFiles, page, settings_of
+from pyoco_server.http_api.gateway import gateway_of
 
 
-@router.get("/")
-async def index() -> FileResponse:
-    return FileResponse(STATIC / "index.html", headers=_HEADERS)
+def routes(built: Path = BUILT) -> list[BaseRoute]:
+    async def index(request: Request) -> HTMLResponse:
+        found = page(built, settings_of(gateway_of(request).config, os.environ))
+        if found is None:
+            return HTMLResponse(NOT_BUILT, HTTPStatus.NOT_FOUND, PAGE_HEADERS)
+        return HTMLResponse(found, headers=PAGE_HEADERS)
+
+    return [Route("/", index), Mount("/static", DashboardFiles(built), name="static")]

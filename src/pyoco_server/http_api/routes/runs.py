@@ -5,7 +5,7 @@ import time
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, Field, ValidationError
 from starlette.routing import Match, Route
 from starlette.types import Scope
@@ -22,14 +22,15 @@ from pyoco_server.errors import (
     RunNotFound,
     WorkflowTooLarge,
 )
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.error_table import error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, gateway_of
 from pyoco_server.http_api.refusals import places, refusing_with
-from pyoco_server.http_api.sse import EventStream, run_events
+from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
     json_array,
     json_response,
@@ -59,6 +60,7 @@ Include = Annotated[
     list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
 ]
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+RunId = Annotated[str, Path(description="what submitting it answered")]
 IDEMPOTENCY_KEY_DOCS = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -70,10 +72,10 @@ UnixSeconds = Annotated[float | None, Query(allow_inf_nan=False, description="un
 
 
 class RunSubmitRequest(BaseModel):
-    flow_name: str = Field(min_length=1, max_length=200)
-    params: dict[str, Any] = Field(default_factory=dict)
-    tag: Tag | None = None
-    tags: list[Tag] | None = Field(None, max_length=32)
+    flow_name: str = Field(min_length=1, max_length=200, description="the flow to run")
+    params: dict[str, Any] = Field(default_factory=dict, description="for its tasks, up to 256 KiB")
+    tag: Tag | None = Field(None, description="run it on a worker with this tag")
+    tags: list[Tag] | None = Field(None, max_length=32, description="to find it by")
 
 
 class RunBatchRequest(BaseModel):
@@ -83,13 +85,13 @@ class RunBatchRequest(BaseModel):
 
 
 class CancelRequest(BaseModel):
-    reason: str | None = Field(None, max_length=2000)
+    reason: str | None = Field(None, max_length=2000, description="kept with the run")
 
 
 @router.post(
     "/runs",
     summary="Submit a run",
-    responses=answers_with(RequestTooLarge),
+    responses={**answers_like(shapes.of(shapes.Submitted)), **answers_with(RequestTooLarge)},
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_run(request: Request) -> Response:
@@ -136,7 +138,7 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
 @router.post(
     "/runs/batch",
     summary="Submit many runs",
-    responses=answers_with(RequestTooLarge),
+    responses={**answers_like(shapes.of(shapes.BatchResult)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(RunBatchRequest),
 )
 async def submit_batch(request: Request) -> Response:
@@ -177,7 +179,7 @@ def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submis
 @router.post(
     "/runs/yaml",
     summary="Submit a flow.yaml",
-    responses=answers_with(WorkflowTooLarge),
+    responses={**answers_like(shapes.of(shapes.Submitted)), **answers_with(WorkflowTooLarge)},
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_yaml(request: Request) -> Response:
@@ -215,18 +217,20 @@ def _check_params(params: dict[str, Any], body_size: int) -> None:
         raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
 
 
-@lists.get("/runs", summary="Runs, newest first")
+@lists.get("/runs", summary="Runs, newest first", responses=answers_like(shapes.RUN_LIST))
 async def list_runs(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
-    status: RunStatus | None = None,
-    flow: str | None = None,
-    tag: str | None = None,
+    status: Annotated[RunStatus | None, Query(description="only runs in this state")] = None,
+    flow: Annotated[str | None, Query(description="only runs of this flow")] = None,
+    tag: Annotated[str | None, Query(description="only runs with this tag")] = None,
     updated_after: UnixSeconds = None,
-    cursor: str | None = None,
-    workflow_yaml_sha256: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
-    include: Annotated[list[Literal["full", "all"]], Query()] = [],  # noqa: B006 - FastAPI's form of a default
+    cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
+    workflow_yaml_sha256: Annotated[str | None, Query(description="only runs of this flow.yaml")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="runs on a page")] = DEFAULT_LIMIT,
+    include: Annotated[
+        list[Literal["full", "all"]], Query(description="either: everything that is known of each run")
+    ] = [],  # noqa: B006 - FastAPI's form of a default
 ) -> Response:
     """An array; with `updated_after`, `cursor` or `workflow_yaml_sha256` an object with `next_cursor`."""
     wanted = RunFilter(
@@ -243,8 +247,27 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     return page_view(page)
 
 
-@router.get("/runs/{run_id}", summary="The latest state of a run", responses=answers_with(RunNotFound))
-async def get_run(request: Request, run_id: str, include: Include = []) -> Response:  # noqa: B006
+@lists.get(
+    "/runs/watch",
+    summary="Follow the list of runs (server-sent events)",
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def watch_runs(request: Request) -> Response:
+    """`runs` events: `items` that changed, run ids `removed`, `counts` by status; without news every 1.5 s.
+
+    The first has the counts alone: a list that is read after it and then kept up with `items` is complete.
+    `is_partial` says that more has changed than the event tells, and the list has to be read again.
+    """
+    watching = gateway_of(request).read_model.watch_runs.watching(caller_of(request))
+    return EventStream(list_events(watching))
+
+
+@router.get(
+    "/runs/{run_id}",
+    summary="The latest state of a run",
+    responses={**answers_like(shapes.of(shapes.Run)), **answers_with(RunNotFound)},
+)
+async def get_run(request: Request, run_id: RunId, include: Include = []) -> Response:  # noqa: B006
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(run_view(view, include))
 
@@ -252,17 +275,21 @@ async def get_run(request: Request, run_id: str, include: Include = []) -> Respo
 @router.get(
     "/runs/{run_id}/tasks",
     summary="The tasks of a run and their records",
-    responses=answers_with(RunNotFound),
+    responses={**answers_like(shapes.of(shapes.RunTasks)), **answers_with(RunNotFound)},
 )
-async def get_tasks(request: Request, run_id: str) -> Response:
+async def get_tasks(request: Request, run_id: RunId) -> Response:
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
     return json_response(tasks_view(view.snapshot))
 
 
-@router.get("/runs/{run_id}/logs", summary="What a run's flow printed", responses=answers_with(RunNotFound))
+@router.get(
+    "/runs/{run_id}/logs",
+    summary="What a run's flow printed",
+    responses={**answers_like(shapes.of(shapes.RunLogs)), **answers_with(RunNotFound)},
+)
 async def get_logs(
     request: Request,
-    run_id: str,
+    run_id: RunId,
     *,
     task: Annotated[str | None, Query(description="of this task only")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="the last so many lines")] = 1000,
@@ -279,12 +306,12 @@ async def get_logs(
 )
 async def watch_run(
     request: Request,
-    run_id: str,
+    run_id: RunId,
     *,
     include: Include = [],  # noqa: B006
     since: UnixSeconds = None,
-    timeout_sec: Annotated[float | None, Query(ge=1, le=600)] = None,
-    last_event_id: Annotated[str | None, Header()] = None,
+    timeout_sec: Annotated[float | None, Query(ge=1, le=600, description="end the stream then")] = None,
+    last_event_id: Annotated[str | None, Header(description="resume behind this event")] = None,
 ) -> Response:
     """`snapshot` events (id: the revision), `log` events, `heartbeat` in between; ends with the run."""
     watch = gateway_of(request).use_cases.watch_run
@@ -307,10 +334,10 @@ def _revision(text: str) -> Revision | None:
 @router.post(
     "/runs/{run_id}/cancel",
     summary="Cancel a run",
-    responses=answers_with(RunNotFound, RequestTooLarge),
+    responses={**answers_like(shapes.of(shapes.Run)), **answers_with(RunNotFound, RequestTooLarge)},
     openapi_extra=json_body_docs(CancelRequest, required=False),
 )
-async def cancel_run(request: Request, run_id: str) -> Response:
+async def cancel_run(request: Request, run_id: RunId) -> Response:
     """Answers CANCELLING, and then the run ends CANCELLED; a run that has ended is answered as it is."""
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = parse_json(body, CancelRequest) if body.strip() else CancelRequest()

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from pyoco_server.domain.wheels import Actor, Source, Wheel, WheelAction, read_tags
+from pyoco_server.domain.wheels import Actor, Source, Wheel, WheelAction, WheelEvent, read_tags
 from pyoco_server.errors import RequestTooLarge, WheelNotFound, WheelVersionConflict
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.forms import WHEEL_DOCS, open_wheel_form
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.views import iso_time, json_response
@@ -16,8 +17,10 @@ from pyoco_server.usecases.manage_wheels import Upload
 
 router = APIRouter(tags=["wheels"], responses=EVERYWHERE)
 
+WheelName = Annotated[str, Path(description="its file name")]
 
-@router.get("/wheels", summary="Registered wheels")
+
+@router.get("/wheels", summary="Registered wheels", responses=answers_like(shapes.list_of(shapes.WheelFile)))
 async def list_wheels(request: Request) -> Response:
     wheels = await gateway_of(request).use_cases.wheels.list_wheels()
     return json_response([wheel_view(wheel) for wheel in wheels])
@@ -26,7 +29,10 @@ async def list_wheels(request: Request) -> Response:
 @router.post(
     "/wheels",
     summary="Register a wheel",
-    responses=answers_with(WheelVersionConflict, RequestTooLarge),
+    responses={
+        **answers_like(shapes.of(shapes.WheelFile)),
+        **answers_with(WheelVersionConflict, RequestTooLarge),
+    },
     openapi_extra=WHEEL_DOCS,
 )
 async def upload_wheel(request: Request) -> Response:
@@ -47,13 +53,19 @@ async def upload_wheel(request: Request) -> Response:
     return json_response(wheel_view(wheel))
 
 
-@router.get("/wheels/history", summary="Who registered and removed what")
+@router.get(
+    "/wheels/history",
+    summary="Who registered and removed what",
+    responses=answers_like(shapes.list_of(WheelEvent)),
+)
 async def wheel_history(
     request: Request,
     *,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    wheel_name: Annotated[str | None, Query(pattern=r"\.whl$", max_length=255)] = None,
-    action: WheelAction | None = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="the last so many")] = 100,
+    wheel_name: Annotated[
+        str | None, Query(pattern=r"\.whl$", max_length=255, description="only of this file name")
+    ] = None,
+    action: Annotated[WheelAction | None, Query(description="only this")] = None,
 ) -> Response:
     events = await gateway_of(request).use_cases.wheels.history(wheel_name, action, limit)
     return json_response(events)
@@ -64,7 +76,7 @@ async def wheel_history(
     summary="Download a wheel",
     responses={200: {"content": {"application/octet-stream": {}}}, **answers_with(WheelNotFound)},
 )
-async def download_wheel(request: Request, wheel_name: str) -> Response:
+async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
     wheels = gateway_of(request).use_cases.wheels
     wheel = await wheels.find(wheel_name)
     return StreamingResponse(
@@ -77,8 +89,12 @@ async def download_wheel(request: Request, wheel_name: str) -> Response:
     )
 
 
-@router.delete("/wheels/{wheel_name}", summary="Remove a wheel", responses=answers_with(WheelNotFound))
-async def delete_wheel(request: Request, wheel_name: str) -> Response:
+@router.delete(
+    "/wheels/{wheel_name}",
+    summary="Remove a wheel",
+    responses={**answers_like(shapes.of(shapes.WheelDeleted)), **answers_with(WheelNotFound)},
+)
+async def delete_wheel(request: Request, wheel_name: WheelName) -> Response:
     wheel = await gateway_of(request).use_cases.wheels.delete(wheel_name, _actor(request), _source(request))
     return json_response({"name": wheel.name, "deleted": True})
 

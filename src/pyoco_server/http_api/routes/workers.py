@@ -2,14 +2,15 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, StrictBool
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field, StrictBool
 
-from pyoco_server.domain.workers import WorkerState
+from pyoco_server.domain.workers import WorkerRecord, WorkerState
 from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.refusals import refusing_with
 from pyoco_server.http_api.views import json_response
@@ -25,17 +26,19 @@ MAX_BODY_BYTES = 4096
 
 
 class PatchWorkerRequest(BaseModel):
-    hidden: StrictBool
+    hidden: StrictBool = Field(description="whether lists leave it out")
 
 
-@router.get("/workers", summary="The fleet")
+@router.get("/workers", summary="The fleet", responses=answers_like(shapes.list_of(WorkerRecord)))
 async def list_workers(
     request: Request,
     *,
-    scope: Literal["active", "all"] = "active",
-    state: WorkerState | None = None,
-    include_hidden: bool = False,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    scope: Annotated[
+        Literal["active", "all"], Query(description="those that are alive, or those that were, too")
+    ] = "active",
+    state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
+    include_hidden: Annotated[bool, Query(description="hidden ones, too")] = False,
+    limit: Annotated[int, Query(ge=1, le=500, description="at most so many")] = 100,
 ) -> Response:
     wanted = WorkerFilter(
         active_only=scope == "active", state=state, include_hidden=include_hidden, limit=limit
@@ -46,10 +49,15 @@ async def list_workers(
 @router.patch(
     "/workers/{worker_id}",
     summary="Hide or show a worker",
-    responses=answers_with(WorkerNotFound, RequestTooLarge),
+    responses={
+        **answers_like(shapes.of(shapes.WorkerPatched)),
+        **answers_with(WorkerNotFound, RequestTooLarge),
+    },
     openapi_extra=json_body_docs(PatchWorkerRequest),
 )
-async def patch_worker(request: Request, worker_id: str) -> Response:
+async def patch_worker(
+    request: Request, worker_id: Annotated[str, Path(description="its --worker-id")]
+) -> Response:
     wanted = parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
     record = await gateway_of(request).use_cases.hide_worker(worker_id, hidden=wanted.hidden)
     return json_response(

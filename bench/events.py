@@ -1,0 +1,102 @@
+"""Events a second at one gateway, with keys, receipts and records; and how soon a month is added up."""
+
+import argparse
+import asyncio
+import time
+from itertools import count
+
+import httpx2
+
+from gateways import HOST, gateway_process, milliseconds, nats_for_a_while, verdict
+from load import hammer_each, post
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.events.audit import AuditActor, AuditDetails, AuditRecord, StoredEvent
+from pyoco_server.wiring import new_run_id, open_events
+
+RATE_GOAL = 300
+SUMMARY_GOAL_MS = 200
+YM = "2026-02"
+
+
+def define(http: httpx2.Client) -> None:
+    step = {"id": "one", "action": "close", "trigger_kind": "external_event"}
+    template = {"name": "Close", "year": 2026, "month": 2, "steps": [step]}
+    http.put("/api/workflow-actions/close", json={"flow_name": "f"}).raise_for_status()
+    http.put("/api/workflow-templates/close", json=template).raise_for_status()
+
+
+async def measure_rate(port: int, connections: int, total: int) -> tuple[float, list[float]]:
+    numbers = count()
+
+    def request() -> bytes:
+        body = f'{{"event_name": "close", "idempotency_key": "k{next(numbers)}", "data": {{"x": 1}}}}'
+        return post("/api/workflow-events", body.encode())
+
+    await hammer_each(HOST, port, request, connections=connections, total=300)
+    began = time.perf_counter()
+    taken = await hammer_each(HOST, port, request, connections=connections, total=total)
+    return total / (time.perf_counter() - began), taken
+
+
+async def write_records(config: NatsBackendConfig, total: int) -> None:
+    async with open_events(config, "bench") as events:
+        for start in range(0, total, 500):
+            await asyncio.gather(*(events.audit.append(a_record(start + n)) for n in range(500)))
+
+
+def a_record(number: int) -> StoredEvent:
+    record = AuditRecord(
+        at=f"2026-02-01T00:{number // 60 % 60:02d}:{number % 60:02d}.000Z",
+        event_id=new_run_id(),
+        ym=YM,
+        event_type="workflow_event",
+        action="close",
+        status="success",
+        run_id=new_run_id(),
+        actor=AuditActor(ip="127.0.0.1"),
+        details=AuditDetails(template_id="close", template_name="Close", idempotency_key=f"k{number}"),
+    )
+    return StoredEvent(record=record)
+
+
+def measure_summary(http: httpx2.Client, records: int) -> tuple[float, list[float]]:
+    """Seconds until a new gateway has read them all, and then of each request."""
+    began = time.perf_counter()
+    while (answer := http.get("/api/workflow-events/summary", params={"ym": YM})).status_code == 503:
+        time.sleep(0.05)
+    until_read = time.perf_counter() - began
+    assert answer.json()["total"] >= records, answer.text[:300]
+    taken = []
+    for _ in range(50):
+        started = time.perf_counter()
+        http.get("/api/workflow-events/summary", params={"ym": YM, "recent_limit": 200}).raise_for_status()
+        taken.append(time.perf_counter() - started)
+    return until_read, taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--events", type=int, default=4000)
+    parser.add_argument("--records", type=int, default=100_000)
+    chosen = parser.parse_args()
+    with nats_for_a_while() as server:
+        config = NatsBackendConfig(nats_url=server.url)
+        with gateway_process(config) as port, httpx2.Client(base_url=f"http://{HOST}:{port}") as http:
+            define(http)
+            rate, taken = asyncio.run(measure_rate(port, chosen.connections, chosen.events))
+        asyncio.run(write_records(config, chosen.records))
+        with gateway_process(config) as port, httpx2.Client(base_url=f"http://{HOST}:{port}") as http:
+            until_read, asked = measure_summary(http, chosen.records)
+    print(f"{chosen.events:,} events with keys, receipts and records over {chosen.connections} connections")
+    print(f"  {rate:,.0f} a second   goal >= {RATE_GOAL}   {verdict(holds=rate >= RATE_GOAL)}")
+    print(f"  p50 {milliseconds(taken):.1f} ms   p99 {milliseconds(taken, 0.99):.1f} ms")
+    worst = milliseconds(asked, 0.99)
+    print(f"summary of a month with {chosen.records:,} records")
+    print(f"  p50 {milliseconds(asked):.1f} ms   p99 {worst:.1f} ms   goal < {SUMMARY_GOAL_MS} ms   ", end="")
+    print(verdict(holds=worst < SUMMARY_GOAL_MS))
+    print(f"  a new gateway needed {until_read:.1f} s to read the records")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Real processes that are killed, frozen and started again: nats-servers, gateways, workers."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+
+from pyoco_server.cli.ports import free_port
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.processes import start_child
+from support import process_flows
+from support.lab import environment
+
+HOST = "127.0.0.1"
+START_SEC = 60.0
+LOOK_SEC = 0.02
+
+
+class NotReady(Exception):
+    """A process did not come up."""
+
+
+@dataclass
+class Member:
+    """One process of the installation. It is started again under the same name, port and directory."""
+
+    kind: str
+    name: str
+    command: Sequence[str]
+    directory: Path
+    environ: dict[str, str] = field(default_factory=dict)
+    is_frozen: bool = False
+    child: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def pid(self) -> int:
+        assert self.child is not None
+        return self.child.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.child is not None and self.child.poll() is None
+
+    async def start(self) -> None:
+        with (self.directory / f"{self.name}.log").open("ab") as log:
+            self.child = start_child(self.command, env={**os.environ, **self.environ}, stdout=log)
+        deadline = time.monotonic() + START_SEC
+        while not await asyncio.to_thread(self.is_ready):
+            if not self.is_running or time.monotonic() > deadline:
+                raise NotReady(f"{self.name}: see {self.directory / self.name}.log")
+            await asyncio.sleep(LOOK_SEC)
+
+    def is_ready(self) -> bool:
+        return True
+
+    async def kill(self) -> None:
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> float:
+        """Asked politely; how many seconds it took."""
+        began = time.monotonic()
+        await self._end(signal.SIGTERM)
+        return time.monotonic() - began
+
+    async def _end(self, how: signal.Signals) -> None:
+        if self.is_running:
+            self.thaw()
+            os.kill(self.pid, how)
+            assert self.child is not None
+            await asyncio.to_thread(self.child.wait)
+
+    def freeze(self) -> None:
+        self.is_frozen = True
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self.is_frozen and self.is_running:
+            os.kill(self.pid, signal.SIGCONT)
+        self.is_frozen = False
+
+
+class NatsNode(Member):
+    port: int = 0
+
+    def is_ready(self) -> bool:
+        try:
+            with socket.create_connection((HOST, self.port), timeout=1) as connection:
+                return connection.recv(4).startswith(b"INFO")
+        except OSError:
+            return False
+
+
+class GatewayMember(Member):
+    port: int = 0
+
+    def is_ready(self) -> bool:
+        """Up, not caught up: NATS may be away while it starts."""
+        try:
+            return httpx2.get(f"http://{HOST}:{self.port}/health", timeout=2).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+
+class WorkerMember(Member):
+    """Ready as soon as it runs: it waits for NATS by itself."""
+
+
+def nats_nodes(directory: Path, count: int, max_file: str | None = None) -> list[NatsNode]:
+    """A single server, or a cluster whose nodes know each other's routes."""
+    ports = [free_port(HOST) for _ in range(2 * count)]
+    routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports[count:])
+    return [
+        _node(directory, n, ports[n], ports[count + n], routes if count > 1 else None, max_file)
+        for n in range(count)
+    ]
+
+
+def _node(
+    directory: Path, number: int, port: int, cluster_port: int, routes: str | None, max_file: str | None
+) -> NatsNode:
+    name = f"nats-{number}"
+    limit = f"max_file_store: {max_file}" if max_file else ""
+    cluster = (
+        f'cluster {{ name: chaos, listen: "{HOST}:{cluster_port}", routes: [{routes}] }}' if routes else ""
+    )
+    config = directory / f"{name}.conf"
+    config.write_text(
+        f'server_name: {name}\nlisten: "{HOST}:{port}"\n'
+        f'jetstream {{ store_dir: "{directory / name}", {limit} }}\n{cluster}\n'
+    )
+    binary = Path(sys.executable).with_name("nats-server")
+    node = NatsNode("nats", name, (str(binary), "-c", str(config)), directory)
+    node.port = port
+    return node
+
+
+def gateway_member(directory: Path, name: str, config: NatsBackendConfig) -> GatewayMember:
+    port = free_port(HOST)
+    command = (sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", str(port))
+    member = GatewayMember("gateway", name, command, directory, environment(config))
+    member.port = port
+    return member
+
+
+def worker_member(directory: Path, name: str, config: NatsBackendConfig, *options: str) -> WorkerMember:
+    flows = f"{process_flows.__file__}:resolve"
+    command = (sys.executable, "-m", "pyoco_server.cli.worker", "--flow-resolver", flows, "--worker-id", name)
+    return WorkerMember(
+        "worker", name, (*command, "--concurrency", "2", *options), directory, environment(config)
+    )

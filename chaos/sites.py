@@ -1,0 +1,157 @@
+"""An installation to be hurt: nats-servers, gateways and workers in real processes, and its clients."""
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import nats
+from nats.js.api import StreamConfig, StreamSource
+
+from members import (
+    HOST,
+    GatewayMember,
+    Member,
+    NatsNode,
+    WorkerMember,
+    gateway_member,
+    nats_nodes,
+    worker_member,
+)
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.wiring import ensure_resources
+
+ACK_WAIT_SEC = 3.0
+GRACE_SEC = 1.0
+AUDIT = "AUDIT"
+"""A mirror of the runs' bucket that forgets nothing: every write that was accepted, in order."""
+CLIENT_PATIENCE_SEC = 120.0
+
+
+class GaveUp(Exception):
+    """A client that repeats its request was not heard for too long."""
+
+
+@dataclass
+class Site:
+    directory: Path
+    config: NatsBackendConfig
+    nats: list[NatsNode]
+    gateways: list[GatewayMember]
+    workers: list[WorkerMember]
+    http: httpx2.AsyncClient
+    answers: dict[int, int]
+    """How often clients heard which status; 0: nothing."""
+
+    @property
+    def members(self) -> list[Member]:
+        return [*self.nats, *self.gateways, *self.workers]
+
+    def of(self, *kinds: str) -> list[Member]:
+        return [member for member in self.members if member.kind in kinds]
+
+    async def once(
+        self, method: str, path: str, chance: random.Random, **options: Any
+    ) -> httpx2.Response | None:
+        """One try, at any gateway; None when nobody answered."""
+        port = chance.choice(self.gateways).port
+        try:
+            answer = await self.http.request(method, f"http://{HOST}:{port}{path}", **options)
+        except httpx2.HTTPError:
+            self.answers[0] = self.answers.get(0, 0) + 1
+            return None
+        self.answers[answer.status_code] = self.answers.get(answer.status_code, 0) + 1
+        return answer
+
+    async def ask(self, method: str, path: str, chance: random.Random, **options: Any) -> httpx2.Response:
+        """As a client that repeats what was not answered, or with 503."""
+        deadline = time.monotonic() + CLIENT_PATIENCE_SEC
+        while time.monotonic() < deadline:
+            answer = await self.once(method, path, chance, **options)
+            if answer is not None and answer.status_code != 503:
+                return answer
+            await asyncio.sleep(chance.uniform(0.05, 0.3))
+        raise GaveUp(f"{method} {path}")
+
+    @asynccontextmanager
+    async def jetstream(self) -> AsyncIterator[Any]:
+        client = await nats.connect(self.config.nats_url.split(","))
+        try:
+            yield client.jetstream(timeout=10)
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def installation(
+    *, nats_count: int = 1, gateways: int = 2, workers: int = 2, max_file: str | None = None, **settings: Any
+) -> AsyncIterator[Site]:
+    with tempfile.TemporaryDirectory(prefix="pyoco-chaos-") as name:
+        directory = Path(name)
+        nodes = nats_nodes(directory, nats_count, max_file)
+        config = NatsBackendConfig(
+            **{
+                "nats_url": ",".join(f"nats://{HOST}:{node.port}" for node in nodes),
+                "jetstream_replicas": nats_count,
+                "consumer_ack_wait_sec": ACK_WAIT_SEC,
+                "ack_progress_interval_sec": ACK_WAIT_SEC / 4,
+                "consumer_max_deliver": 1000,
+                "run_heartbeat_interval_sec": 0.5,
+                "worker_heartbeat_interval_sec": 0.5,
+                "cancel_grace_period_sec": GRACE_SEC,
+                **settings,
+            }
+        )
+        async with httpx2.AsyncClient(timeout=10) as http:
+            site = Site(
+                directory,
+                config,
+                nodes,
+                [gateway_member(directory, f"gateway-{n}", config) for n in range(gateways)],
+                [worker_member(directory, f"worker-{n}", config) for n in range(workers)],
+                http,
+                {},
+            )
+            try:
+                await asyncio.gather(*(node.start() for node in nodes))
+                await _prepare(site)
+                await asyncio.gather(*(member.start() for member in [*site.gateways, *site.workers]))
+                await _ready(site)
+                yield site
+            finally:
+                await asyncio.gather(*(member.kill() for member in reversed(site.members)))
+
+
+async def _prepare(site: Site) -> None:
+    """Streams, and the audit beside them. A young cluster may still be choosing its leaders."""
+    deadline = time.monotonic() + CLIENT_PATIENCE_SEC
+    while True:
+        try:
+            await ensure_resources(site.config)
+            async with site.jetstream() as js:
+                bucket = f"KV_{site.config.runs_kv_bucket}"
+                await js.add_stream(StreamConfig(name=AUDIT, mirror=StreamSource(name=bucket)))
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.3)
+        else:
+            return
+
+
+async def _ready(site: Site) -> None:
+    chance = random.Random(0)  # noqa: S311
+    for gateway in site.gateways:
+        while True:
+            answer = await site.http.get(f"http://{HOST}:{gateway.port}/ready")
+            if answer.status_code == 200:
+                break
+            await asyncio.sleep(0.1)
+    while len((await site.ask("GET", "/workers", chance)).json()) < len(site.workers):  # noqa: ASYNC110
+        await asyncio.sleep(0.1)

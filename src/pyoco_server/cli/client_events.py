@@ -1,0 +1,314 @@
+"""The commands about workflow events."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import cyclopts
+
+from pyoco_server.cli.client_output import Client, note, print_json
+from pyoco_server.cli.client_params import read_params
+from pyoco_server.cli.options import Flag, Output
+from pyoco_server.cli.tables import print_table
+from pyoco_server.errors import InvalidCliInput
+
+events = cyclopts.App(name="events", help="Send workflow events, and look at what became of them.")
+templates = cyclopts.App(name="templates", help="What events start.")
+actions = cyclopts.App(name="actions", help="What templates may do.")
+
+
+@events.command
+def send(  # noqa: PLR0913 - the fields of an event
+    *,
+    template_id: str | None = None,
+    event_name: str | None = None,
+    key: str | None = None,
+    year: int | None = None,
+    month: int | None = None,
+    source: str | None = None,
+    notes: str | None = None,
+    data: str | None = None,
+    data_file: Path | None = None,
+    token: str | None = None,
+    client: Client,
+) -> None:
+    """Send an event, and print what it started.
+
+    Parameters
+    ----------
+    template_id
+        The template to start.
+    event_name
+        Or the action that the template begins with.
+    key
+        Idempotency key: the same key again starts nothing.
+    year
+        The year that the run is about.
+    month
+        The month that the run is about.
+    source
+        Who sends it.
+    notes
+        For people.
+    data
+        A JSON object for the flow, which finds it as params["event"].
+    data_file
+        The same from a file, JSON or YAML.
+    token
+        The token that the server wants, if it wants one (also: AX_WORKFLOW_EVENT_TOKEN).
+    """
+    given = data is not None or data_file is not None
+    print_json(
+        client.events.send(
+            token=token or os.environ.get("AX_WORKFLOW_EVENT_TOKEN"),
+            template_id=template_id,
+            event_name=event_name,
+            idempotency_key=key,
+            year=year,
+            month=month,
+            source=source,
+            notes=notes,
+            data=read_params(data_file, data, ()) if given else None,
+        )
+    )
+
+
+@events.command
+def summary(ym: str, *, recent_limit: int | None = None, client: Client) -> None:
+    """Print what the events of a month came to.
+
+    Parameters
+    ----------
+    ym
+        The month: YYYY-MM.
+    recent_limit
+        So many of the latest (up to 200).
+    """
+    print_json(client.events.summary(ym, recent_limit))
+
+
+@events.command(name="retry-jobs")
+def retry_jobs(*, limit: int | None = None, output: Output = "json", client: Client) -> None:
+    """Print the events that are tried again.
+
+    Parameters
+    ----------
+    limit
+        At most so many (up to 200).
+    output
+        json for programs, table for people.
+    """
+    found = client.events.retry_jobs(limit)
+    if output == "json":
+        print_json(found)
+    elif found["jobs"]:
+        print_table(
+            found["jobs"], ("id", "status", "template_id", "attempts", "last_reason_code", "last_error")
+        )
+    else:
+        note("no retry jobs")
+
+
+@events.command
+def drain(*, limit: int | None = None, force: Flag = False, client: Client) -> None:
+    """Try the queued events again now.
+
+    Parameters
+    ----------
+    limit
+        At most so many (up to 50).
+    force
+        Also those whose time has not come.
+    """
+    print_json(client.events.drain(limit, force=force))
+
+
+@events.command
+def retry(job_id: str, *, client: Client) -> None:
+    """Give a retry job all its attempts again, from now on.
+
+    Parameters
+    ----------
+    job_id
+        The job.
+    """
+    print_json(client.events.retry_job(job_id))
+
+
+@events.command
+def discard(job_id: str, *, client: Client) -> None:
+    """Give a retry job up.
+
+    Parameters
+    ----------
+    job_id
+        The job.
+    """
+    print_json(client.events.discard_job(job_id))
+
+
+@events.command
+def replay(event_id: str, *, client: Client) -> None:
+    """Send an event again.
+
+    Parameters
+    ----------
+    event_id
+        The event, as its answer and the summary name it.
+    """
+    print_json(client.events.replay(event_id))
+
+
+@templates.default
+@templates.command(name="list")
+def list_templates(*, output: Output = "json", client: Client) -> None:
+    """Print all templates.
+
+    Parameters
+    ----------
+    output
+        json for programs, table for people.
+    """
+    _print_list(client.events.list_templates(), ("id", "name", "year", "month"), output)
+
+
+@templates.command(name="get")
+def get_template(template_id: str, *, client: Client) -> None:
+    """Print a template.
+
+    Parameters
+    ----------
+    template_id
+        The template.
+    """
+    print_json(client.events.get_template(template_id))
+
+
+@templates.command(name="put")
+def put_template(template_id: str, *, file: Path, if_match: str | None = None, client: Client) -> None:
+    """Make or change a template.
+
+    Parameters
+    ----------
+    template_id
+        The template.
+    file
+        Its definition, JSON or YAML.
+    if_match
+        Only over the template with this updated_at.
+    """
+    print_json(client.events.put_template(template_id, read_params(file, None, ()), if_match))
+
+
+@templates.command(name="delete")
+def delete_template(template_id: str, *, client: Client) -> None:
+    """Remove a template.
+
+    Parameters
+    ----------
+    template_id
+        The template.
+    """
+    print_json(client.events.delete_template(template_id))
+
+
+@templates.command(name="start")
+def start_template(
+    template_id: str,
+    *,
+    key: str | None = None,
+    year: int | None = None,
+    month: int | None = None,
+    data: str | None = None,
+    client: Client,
+) -> None:
+    """Start a template by hand.
+
+    Parameters
+    ----------
+    template_id
+        The template.
+    key
+        Idempotency key: the same key again starts nothing.
+    year
+        The year that the run is about.
+    month
+        The month that the run is about.
+    data
+        A JSON object for the flow, which finds it as params["event"].
+    """
+    fields: dict[str, Any] = {"idempotency_key": key, "year": year, "month": month}
+    if data is not None:
+        fields["data"] = read_params(None, data, ())
+    print_json(client.events.start_template(template_id, **fields))
+
+
+@actions.default
+@actions.command(name="list")
+def list_actions(*, output: Output = "json", client: Client) -> None:
+    """Print all actions.
+
+    Parameters
+    ----------
+    output
+        json for programs, table for people.
+    """
+    _print_list(client.events.list_actions(), ("key", "flow_name", "tag", "graph_id", "concurrency"), output)
+
+
+@actions.command(name="put")
+def put_action(
+    key: str,
+    *,
+    flow_name: str | None = None,
+    graph_id: str | None = None,
+    tag: str | None = None,
+    params: str | None = None,
+    one_at_a_time: Flag = False,
+    client: Client,
+) -> None:
+    """Allow an action: a flow, or a registered graph.
+
+    Parameters
+    ----------
+    key
+        The action, as the steps of templates name it.
+    flow_name
+        The flow it runs.
+    graph_id
+        Or the graph.
+    tag
+        The workers that run it.
+    params
+        A JSON object that every run of it gets.
+    one_at_a_time
+        While a run of it is active, the next event waits.
+    """
+    if (flow_name is None) == (graph_id is None):
+        raise InvalidCliInput("exactly one of --flow-name and --graph-id is needed")
+    wanted: dict[str, Any] = {"flow_name": flow_name, "graph_id": graph_id, "tag": tag}
+    wanted["params"] = {} if params is None else read_params(None, params, ())
+    wanted["concurrency"] = "one" if one_at_a_time else "allow"
+    print_json(client.events.put_action(key, wanted))
+
+
+@actions.command(name="delete")
+def delete_action(key: str, *, client: Client) -> None:
+    """Forbid an action.
+
+    Parameters
+    ----------
+    key
+        The action.
+    """
+    print_json(client.events.delete_action(key))
+
+
+def _print_list(found: list[dict[str, Any]], columns: tuple[str, ...], output: Output) -> None:
+    if output == "json":
+        print_json(found)
+    else:
+        print_table(found, columns)
+
+
+APPS = (events, templates, actions)

@@ -1,0 +1,1 @@
+"""Workflow events: what arrives from outside, and what it may start."""

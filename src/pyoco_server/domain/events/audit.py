@@ -1,0 +1,142 @@
+"""One record for every request, and what a month's records add up to."""
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from pyoco_server.domain.events.reasons import EventStatus, Reason
+from pyoco_server.domain.events.requests import EventRequest
+
+WORKFLOW_EVENT = "workflow_event"
+NOTIFICATION = "workflow_event_notification"
+RETRY = "workflow_event_retry"
+START = "workflow_template_start"
+
+MAX_RECENT = 200
+MAX_USER_AGENT = 300
+MAX_REASON = 500
+
+
+class AuditActor(Struct, frozen=True, kw_only=True):
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+    ip: str | None = None
+    user_agent: str | None = None
+
+
+class AuditDetails(Struct, frozen=True, kw_only=True):
+    template_id: str | None = None
+    template_name: str | None = None
+    event_name: str | None = None
+    source: str | None = None
+    idempotency_key: str | None = None
+    reason: str | None = None
+    reason_class: str | None = None
+    reason_code: str | None = None
+    retry_advice: str | None = None
+    duplicate: bool | None = None
+    replay_of: str | None = None
+
+
+class AuditRecord(Struct, frozen=True, kw_only=True):
+    at: str
+    event_id: str
+    ym: str
+    event_type: str
+    action: str | None
+    status: str
+    run_id: str | None = None
+    execution_id: str | None = None
+    actor: AuditActor = field(default_factory=AuditActor)
+    details: AuditDetails = field(default_factory=AuditDetails)
+
+
+class StoredEvent(Struct, frozen=True, kw_only=True):
+    """A record as it is kept, with what is needed to replay its event."""
+
+    record: AuditRecord
+    request: EventRequest | None = None
+
+
+def iso(unix_seconds: float) -> str:
+    text = datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def clock_ym(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m")
+
+
+def reason_fields(text: str | None, reason: Reason | None) -> dict[str, Any]:
+    if reason is None:
+        return {}
+    return {
+        "reason": None if text is None else text[:MAX_REASON],
+        "reason_class": reason.reason_class,
+        "reason_code": reason.reason_code,
+        "retry_advice": reason.retry_advice,
+    }
+
+
+class Summary:
+    """A month's events: how many of what, and the latest. It does not grow with their number."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._by_status: Counter[str] = Counter()
+        self._by_reason_class: Counter[str] = Counter()
+        self._by_reason_code: Counter[str] = Counter()
+        self._by_retry_advice: Counter[str] = Counter()
+        self._duplicate: Counter[str] = Counter()
+        self._recent: list[tuple[str, int, dict[str, Any]]] = []
+
+    def add(self, record: AuditRecord) -> None:
+        self.total += 1
+        details = record.details
+        self._by_status[record.status if record.status in _STATUSES else "unknown"] += 1
+        _count(self._by_reason_class, details.reason_class)
+        _count(self._by_reason_code, details.reason_code)
+        _count(self._by_retry_advice, details.retry_advice)
+        self._duplicate["unknown" if details.duplicate is None else str(details.duplicate).lower()] += 1
+        insort(self._recent, (record.at, self.total, _shown(record)))
+        del self._recent[:-MAX_RECENT]
+
+    def shown(self, ym: str, recent_limit: int) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "ym": ym,
+            "event_type": WORKFLOW_EVENT,
+            "total": self.total,
+            "by_status": {name: self._by_status[name] for name in (*_STATUSES, "unknown")},
+            "by_reason_class": dict(self._by_reason_class.most_common()),
+            "by_reason_code": dict(self._by_reason_code.most_common()),
+            "by_retry_advice": dict(self._by_retry_advice.most_common()),
+            "duplicate": {name: self._duplicate[name] for name in ("true", "false", "unknown")},
+            "recent": [shown for _, _, shown in reversed(self._recent[-recent_limit:])],
+        }
+
+
+_STATUSES = tuple(map(str, EventStatus))
+_RECENT_DETAILS = tuple(name for name in AuditDetails.__struct_fields__ if name != "replay_of")
+
+
+def _count(counter: Counter[str], name: str | None) -> None:
+    if name is not None:
+        counter[name] += 1
+
+
+def _shown(record: AuditRecord) -> dict[str, Any]:
+    details: Mapping[str, Any] = msgspec.structs.asdict(record.details)
+    return {
+        "at": record.at,
+        "event_id": record.event_id,
+        "status": record.status,
+        "action": record.action,
+        "run_id": record.run_id,
+        **{name: details[name] for name in _RECENT_DETAILS},
+    }

@@ -1,0 +1,238 @@
+"""What an event says: from the many ways of writing it to one."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from pyoco_server.domain.events.templates import MAX_TEXT, Period, Template, period
+from pyoco_server.errors import InvalidRequest, InvalidYearMonth
+
+_KEY = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+MAX_LABEL = 200
+"""Characters of an event's name or source: longer ones are somebody's mistake."""
+
+KEY_FIELDS = ("idempotency_key", "idempotencyKey", "event_id", "eventId")
+KEY_HEADERS = ("x-idempotency-key", "idempotency-key", "webhook-id")
+STRUCTURED = "application/cloudevents+json"
+
+
+class EventRequest(Struct, frozen=True, kw_only=True):
+    """An event, whichever way it was written."""
+
+    template_id: str | None = None
+    event_name: str | None = None
+    source: str | None = None
+    key: str | None = None
+    year: int | None = None
+    month: int | None = None
+    mfcloud_url: str | None = None
+    notes: str | None = None
+    data: Any = None
+    is_key_ignored: bool = False
+    """A key was given that cannot be used."""
+
+
+class ChosenKey(Struct, frozen=True):
+    key: str | None
+    is_ignored: bool
+
+
+def read_request(body: bytes, headers: Mapping[str, str]) -> EventRequest:
+    """`headers` by lower-case name. Raises InvalidRequest, with the field that is wrong."""
+    fields = _cloud_event(body, headers)
+    if fields is None:
+        fields = json_object(body)
+    return from_fields(fields, headers)
+
+
+def from_fields(fields: Mapping[str, Any], headers: Mapping[str, str]) -> EventRequest:
+    chosen = choose_key(
+        [
+            *(fields.get(name) for name in KEY_FIELDS),
+            *(headers.get(name) for name in KEY_HEADERS),
+            fields.get(_CLOUD_KEY),
+        ]
+    )
+    return EventRequest(
+        template_id=_template_id(fields),
+        event_name=_label(fields, "event_name", "eventName"),
+        source=_label(fields, "source", "event_source"),
+        key=chosen.key,
+        year=_number(fields.get("year")),
+        month=_number(fields.get("month")),
+        mfcloud_url=_text(fields, "mfcloud_url"),
+        notes=_text(fields, "notes"),
+        data=fields.get("data"),
+        is_key_ignored=chosen.is_ignored,
+    )
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """An empty body is an empty object."""
+    value = parsed_json(body) if body.strip() else {}
+    if not isinstance(value, dict):
+        raise InvalidRequest("body: must be a JSON object")
+    return value
+
+
+def parsed_json(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"body: is not JSON: {error}") from error
+
+
+def choose_key(candidates: Iterable[Any]) -> ChosenKey:
+    """The first that can be used as a key; a number is a key, too. Nothing is cut to fit."""
+    is_ignored = False
+    for candidate in candidates:
+        text = _as_text(candidate)
+        if not text:
+            continue
+        if _KEY.fullmatch(text) is not None:
+            return ChosenKey(text, is_ignored)
+        is_ignored = True
+    return ChosenKey(None, is_ignored)
+
+
+def _as_text(candidate: Any) -> str:
+    if candidate is None:
+        return ""
+    is_number = isinstance(candidate, int) and not isinstance(candidate, bool)
+    if isinstance(candidate, str) or is_number:
+        return str(candidate)
+    return "\0"  # present, and never a key
+
+
+def _template_id(fields: Mapping[str, Any]) -> str | None:
+    """Whatever is there names a template; what cannot be a name names none that exists."""
+    found = first_given(fields, "template_id", "templateId")
+    return found if found is None or isinstance(found, str) else str(found)
+
+
+def first_given(fields: Mapping[str, Any], *names: str) -> Any:
+    for name in names:
+        value = fields.get(name)
+        if value is not None and value != "":
+            return value
+    return None
+
+
+def _label(fields: Mapping[str, Any], *names: str) -> str | None:
+    return _checked_text(first_given(fields, *names), names[0], MAX_LABEL)
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
+    return _checked_text(first_given(fields, name), name, MAX_TEXT)
+
+
+def _checked_text(value: Any, name: str, limit: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name}: must be a text")
+    if len(value) > limit:
+        raise InvalidRequest(f"{name}: has more than {limit} characters")
+    return value
+
+
+def _number(value: Any) -> int | None:
+    """`2026` and `"2026"`; anything else is no number, and so no month."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 4  # noqa: PLR2004
+    return int(value) if is_digits else None
+
+
+# CloudEvents 1.0
+
+_CLOUD_KEY = "\0cloud key"
+
+
+def _cloud_event(body: bytes, headers: Mapping[str, str]) -> dict[str, Any] | None:
+    """The fields of a CloudEvent, in binary or in structured mode; None when it is not one."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() == STRUCTURED:
+        event = json_object(body)
+        return _cloud_fields(event, event.get("data"))
+    if "ce-specversion" not in headers:
+        return None
+    attributes = {name.removeprefix("ce-"): text for name, text in headers.items() if name.startswith("ce-")}
+    return _cloud_fields(attributes, parsed_json(body) if body.strip() else None)
+
+
+def _cloud_fields(event: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    if str(event.get("specversion", "")) != "1.0":
+        raise InvalidRequest(f"specversion: CloudEvents 1.0 is understood, not {event.get('specversion')!r}")
+    for name in ("type", "source", "id"):
+        if not isinstance(event.get(name), str) or not event[name]:
+            raise InvalidRequest(f"{name}: a CloudEvent must have it")
+    own = data if isinstance(data, dict) else {}
+    return {
+        # What a template needs beyond the event may stand in its data.
+        **{
+            name: own.get(name)
+            for name in ("template_id", "templateId", "year", "month", "mfcloud_url", "notes")
+        },
+        "event_name": event["type"],
+        "source": event["source"],
+        "data": data,
+        _CLOUD_KEY: cloud_key(event["source"], event["id"]),
+    }
+
+
+def cloud_key(source: str, event_id: str) -> str:
+    """Source and id are unique together. A source is a URI, which has characters that no key has."""
+    plain = f"{source}:{event_id}"
+    if _KEY.fullmatch(plain) is not None:
+        return plain
+    return "ce-" + hashlib.sha256(f"{source}\0{event_id}".encode()).hexdigest()[:40]
+
+
+# What it means together with its template
+
+
+def decide_period(request: EventRequest, template: Template) -> Period:
+    """A pair: the request's if it is a month, else the template's."""
+    found = event_period(request, template)
+    if found is None:
+        raise InvalidYearMonth
+    return found
+
+
+def event_period(request: EventRequest, template: Template | None) -> Period | None:
+    said = period(request.year, request.month)
+    if said is not None or template is None:
+        return said
+    return period(template.year, template.month)
+
+
+def run_params(
+    action_params: Mapping[str, Any], request: EventRequest, template: Template, about: Period
+) -> dict[str, Any]:
+    params = {
+        **action_params,
+        "year": about.year,
+        "month": about.month,
+        "ym": about.ym,
+        "mfcloud_url": request.mfcloud_url or template.mfcloud_url,
+        "notes": request.notes or template.notes,
+        "trigger": {
+            "template_id": template.id,
+            "event_name": request.event_name,
+            "source": request.source,
+            "idempotency_key": request.key,
+        },
+    }
+    return params if request.data is None else {**params, "event": request.data}
+
+
+def content_digest(request: EventRequest) -> str:
+    """Equal for events that say the same, however their JSON was written."""
+    content = msgspec.structs.replace(request, key=None, is_key_ignored=False)
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()

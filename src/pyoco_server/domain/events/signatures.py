@@ -1,0 +1,186 @@
+"""Sources that sign what they send: Standard Webhooks, GitHub, Stripe and plain HMAC."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+from standardwebhooks import Webhook
+
+from pyoco_server.domain.events.requests import (
+    EventRequest,
+    choose_key,
+    from_fields,
+    json_object,
+    read_request,
+)
+from pyoco_server.domain.events.templates import is_id
+from pyoco_server.errors import InvalidEventToken, InvalidRequest
+
+WINDOW_SEC = 300.0
+MAX_SECRETS = 2
+MIN_SECRET = 16
+MAX_SECRET = 500
+SIGNATURE_TEXT = "Invalid workflow event signature."
+
+SourceKind = Literal["standard", "github", "stripe", "hmac"]
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """Somebody who sends signed events. Two secrets may live at once, so that they can be changed."""
+
+    id: str
+    kind: SourceKind
+    secrets: tuple[str, ...]
+    updated_at: str
+    template_id: str | None = None
+    """What its events start; otherwise the event's name decides."""
+    signature_header: str = "x-signature"
+    timestamp_header: str | None = None
+    """Of kind hmac: where the time stands that is signed in front of the body, as `<time>.<body>`."""
+    tenant_id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Source({self.id})"
+
+
+def check_source(source: Source) -> Source:
+    """Raises InvalidRequest, which never repeats a secret."""
+    if not is_id(source.id):
+        raise InvalidRequest("id: must match [A-Za-z0-9_-]{1,64}")
+    if not 1 <= len(source.secrets) <= MAX_SECRETS:
+        raise InvalidRequest(f"secrets: must be 1 to {MAX_SECRETS}")
+    for number, secret in enumerate(source.secrets, 1):
+        _check_secret(number, secret, source.kind)
+    if source.template_id is not None and not is_id(source.template_id):
+        raise InvalidRequest("template_id: must match [A-Za-z0-9_-]{1,64}")
+    return source
+
+
+def _check_secret(number: int, secret: str, kind: SourceKind) -> None:
+    if not MIN_SECRET <= len(secret) <= MAX_SECRET or not secret.isascii() or not secret.isprintable():
+        raise InvalidRequest(f"secrets: number {number} must have {MIN_SECRET} to {MAX_SECRET} characters")
+    if kind == "standard":
+        try:
+            base64.b64decode(secret.removeprefix("whsec_") + "==", validate=True)
+        except ValueError:
+            raise InvalidRequest(f"secrets: number {number} is not whsec_ and base64") from None
+
+
+def verify(source: Source, body: bytes, headers: Mapping[str, str], now: float) -> None:
+    """Raises InvalidEventToken. `headers` by lower-case name."""
+    is_signed = {
+        "standard": _is_standard,
+        "github": _is_github,
+        "stripe": _is_stripe,
+        "hmac": _is_hmac,
+    }[source.kind]
+    if not is_signed(source, body, headers, now):
+        raise InvalidEventToken(SIGNATURE_TEXT)
+
+
+def read_signed(source: Source, body: bytes, headers: Mapping[str, str]) -> EventRequest:
+    """The event in a body that this kind of source sends."""
+    request = _READERS[source.kind](body, headers)
+    changes: dict[str, Any] = {"source": request.source or source.id}
+    if source.template_id is not None:
+        changes["template_id"] = source.template_id
+    return _with(request, **changes)
+
+
+def _with(request: EventRequest, **changes: Any) -> EventRequest:
+    values = {name: getattr(request, name) for name in request.__struct_fields__}
+    return EventRequest(**{**values, **changes})
+
+
+def _read_github(body: bytes, headers: Mapping[str, str]) -> EventRequest:
+    fields = {"event_name": headers.get("x-github-event"), "data": json_object(body)}
+    return _keyed(from_fields(fields, {}), headers.get("x-github-delivery"))
+
+
+def _read_stripe(body: bytes, _headers: Mapping[str, str]) -> EventRequest:
+    event = json_object(body)
+    return _keyed(from_fields({"event_name": event.get("type"), "data": event}, {}), event.get("id"))
+
+
+def _read_standard(body: bytes, headers: Mapping[str, str]) -> EventRequest:
+    """`{"type": …, "data": …}` by the recommendation; our own fields are read beside it."""
+    event = json_object(body)
+    fields = {"event_name": event.get("type"), "data": event, **event}
+    return _keyed(from_fields(fields, headers), headers.get("webhook-id"))
+
+
+def _keyed(request: EventRequest, delivery: Any) -> EventRequest:
+    """The sender's id of the delivery is signed or its own: it comes before what else looks like a key."""
+    chosen = choose_key([delivery])
+    return _with(request, key=chosen.key or request.key, is_key_ignored=chosen.is_ignored)
+
+
+_READERS = {
+    "standard": _read_standard,
+    "github": _read_github,
+    "stripe": _read_stripe,
+    "hmac": read_request,
+}
+
+
+def _is_standard(source: Source, body: bytes, headers: Mapping[str, str], now: float) -> bool:
+    message_id, signatures = headers.get("webhook-id", ""), headers.get("webhook-signature", "")
+    at = _timestamp(headers.get("webhook-timestamp", ""), now)
+    if at is None or not message_id:
+        return False
+    try:
+        data = body.decode()
+    except UnicodeDecodeError:
+        return False
+    when = datetime.fromtimestamp(at, UTC)
+    expected = [Webhook(secret).sign(message_id, when, data) for secret in source.secrets]
+    return _matches(expected, signatures.split(" "))
+
+
+def _is_github(source: Source, body: bytes, headers: Mapping[str, str], _now: float) -> bool:
+    """GitHub signs no time: a repeat is found out by its delivery id, which is the key."""
+    expected = [f"sha256={_hex(secret, body)}" for secret in source.secrets]
+    return _matches(expected, [headers.get("x-hub-signature-256", "")])
+
+
+def _is_stripe(source: Source, body: bytes, headers: Mapping[str, str], now: float) -> bool:
+    parts = [part.partition("=") for part in headers.get("stripe-signature", "").split(",")]
+    times = [value for name, _, value in parts if name.strip() == "t"]
+    at = _timestamp(times[0], now) if len(times) == 1 else None
+    if at is None:
+        return False
+    expected = [_hex(secret, f"{at}.".encode() + body) for secret in source.secrets]
+    return _matches(expected, [value for name, _, value in parts if name.strip() == "v1"])
+
+
+def _is_hmac(source: Source, body: bytes, headers: Mapping[str, str], now: float) -> bool:
+    signed = body
+    if source.timestamp_header is not None:
+        at = _timestamp(headers.get(source.timestamp_header.lower(), ""), now)
+        if at is None:
+            return False
+        signed = f"{at}.".encode() + body
+    given = headers.get(source.signature_header.lower(), "").removeprefix("sha256=")
+    return _matches([_hex(secret, signed) for secret in source.secrets], [given.lower()])
+
+
+def _timestamp(text: str, now: float) -> int | None:
+    """None: not a time, or not of the last or next minutes."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):  # noqa: PLR2004
+        return None
+    at = int(text)
+    return at if abs(now - at) <= WINDOW_SEC else None
+
+
+def _hex(secret: str, data: bytes) -> str:
+    return hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()
+
+
+def _matches(expected: Sequence[str], given: Sequence[str]) -> bool:
+    """All pairs are compared, each in constant time."""
+    pairs = [(one, other) for one in expected for other in given[:8]]
+    return any([hmac.compare_digest(one.encode(), other.encode()) for one, other in pairs])  # noqa: C419

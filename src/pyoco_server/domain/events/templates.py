@@ -1,0 +1,189 @@
+"""Templates and actions: which event starts what."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from pyoco_server.domain.names import MAX_FLOW_NAME, is_tag
+from pyoco_server.errors import InvalidRequest, WorkflowConflict, WorkflowNotFound
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ACTION_KEY = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+MAX_ACTION_KEY = 128
+MAX_NAME = 80
+MAX_STEPS = 30
+MAX_TEXT = 2000
+MIN_YEAR = 2000
+MAX_YEAR = 9999
+
+
+class TriggerKind(StrEnum):
+    MANUAL_START = "manual_start"
+    SCHEDULED = "scheduled"
+    EXTERNAL_EVENT = "external_event"
+    AFTER_PREVIOUS = "after_previous"
+
+
+FIRST = frozenset({TriggerKind.MANUAL_START, TriggerKind.SCHEDULED, TriggerKind.EXTERNAL_EVENT})
+LATER = frozenset({TriggerKind.AFTER_PREVIOUS, TriggerKind.MANUAL_START})
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    id: str
+    action: str
+    trigger_kind: TriggerKind
+    title: str | None = None
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    steps: tuple[Step, ...]
+    updated_at: str
+    year: int = 0
+    """0: not said."""
+    month: int = 0
+    mfcloud_url: str | None = None
+    notes: str | None = None
+    tenant_id: str | None = None
+
+    @property
+    def first(self) -> Step:
+        return self.steps[0]
+
+    @property
+    def is_started_by_events(self) -> bool:
+        return self.first.trigger_kind is TriggerKind.EXTERNAL_EVENT
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """What a step may do: a flow, or a graph that is registered."""
+
+    key: str
+    updated_at: str
+    flow_name: str | None = None
+    tag: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    graph_id: str | None = None
+    concurrency: Literal["allow", "one"] = "allow"
+    tenant_id: str | None = None
+
+
+class Period(Struct, frozen=True):
+    """The month that a run is about."""
+
+    year: int
+    month: int
+
+    @property
+    def ym(self) -> str:
+        return f"{self.year:04d}-{self.month:02d}"
+
+
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def is_action_key(text: str) -> bool:
+    return len(text) <= MAX_ACTION_KEY and _ACTION_KEY.fullmatch(text) is not None
+
+
+def period(year: int | None, month: int | None) -> Period | None:
+    """None when the two are not a month."""
+    if year is None or month is None or not MIN_YEAR <= year <= MAX_YEAR or not 1 <= month <= 12:  # noqa: PLR2004
+        return None
+    return Period(year, month)
+
+
+def later_than(previous: str | None, now: float) -> str:
+    """The time as text, in an order of its own with every other: a microsecond later at least."""
+    at = datetime.fromtimestamp(now, UTC)
+    if previous is not None:
+        at = max(at, datetime.fromisoformat(previous) + timedelta(microseconds=1))
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def check_template(template: Template) -> Template:
+    """Raises InvalidRequest, with the step that is wrong."""
+    _require(is_id(template.id), "id: must match [A-Za-z0-9_-]{1,64}")
+    _require(1 <= len(template.name) <= MAX_NAME, f"name: must have 1 to {MAX_NAME} characters")
+    is_period = template.year == template.month == 0 or period(template.year, template.month) is not None
+    _require(is_period, "year, month: both 0, or a year from 2000 on and a month from 1 to 12")
+    for name in ("mfcloud_url", "notes"):
+        text = getattr(template, name) or ""
+        _require(len(text) <= MAX_TEXT, f"{name}: at most {MAX_TEXT} characters")
+    _require(1 <= len(template.steps) <= MAX_STEPS, f"steps: must be 1 to {MAX_STEPS}")
+    for number, step in enumerate(template.steps, 1):
+        _check_step(number, step)
+    ids = [step.id for step in template.steps]
+    _require(len(set(ids)) == len(ids), "steps: two of them have the same id")
+    return template
+
+
+def _check_step(number: int, step: Step) -> None:
+    place = f"step {number} ({step.id!r})"
+    _require(is_id(step.id), f"{place}: id must match [A-Za-z0-9_-]{{1,64}}")
+    _require(len(step.title or "") <= MAX_NAME, f"{place}: title has more than {MAX_NAME} characters")
+    _require(is_action_key(step.action), f"{place}: action {step.action!r} is not an action key")
+    allowed = FIRST if number == 1 else LATER
+    _require(
+        step.trigger_kind in allowed,
+        f"{place}: trigger_kind {step.trigger_kind} is not one of {', '.join(sorted(allowed))}",
+    )
+
+
+def check_action(action: Action) -> Action:
+    """Raises InvalidRequest."""
+    _require(
+        is_action_key(action.key), f"key: {action.key!r} must be letters, digits, _ and -, with dots between"
+    )
+    _require(
+        (action.flow_name is None) != (action.graph_id is None),
+        "flow_name, graph_id: exactly one of them is needed",
+    )
+    if action.flow_name is not None:
+        _require(
+            1 <= len(action.flow_name) <= MAX_FLOW_NAME,
+            f"flow_name: must have 1 to {MAX_FLOW_NAME} characters",
+        )
+    _require(action.graph_id is None or is_id(action.graph_id), "graph_id: must match [A-Za-z0-9_-]{1,64}")
+    _require(action.tag is None or is_tag(action.tag), "tag: must match [A-Za-z0-9_-]{1,64}")
+    return action
+
+
+def _require(is_so: bool, problem: str) -> None:  # noqa: FBT001
+    if not is_so:
+        raise InvalidRequest(problem)
+
+
+def require_started_by_events(template: Template) -> Template:
+    if not template.is_started_by_events:
+        raise WorkflowConflict("Template step 1 must use trigger_kind=external_event.")
+    return template
+
+
+def the_one_for(event_name: str | None, templates: list[Template]) -> Template:
+    """Of all templates of a tenant, the one that an event without a template_id means."""
+    started_by_events = [template for template in templates if template.is_started_by_events]
+    if event_name is None:
+        return _only(
+            started_by_events,
+            none="No external_event workflow template was found.",
+            several="Multiple external_event templates found. Specify template_id.",
+        )
+    return _only(
+        [template for template in started_by_events if template.first.action == event_name],
+        none="No external_event workflow template matched event_name.",
+        several="Multiple templates matched event_name. Specify template_id.",
+    )
+
+
+def _only(found: list[Template], *, none: str, several: str) -> Template:
+    if not found:
+        raise WorkflowNotFound(none)
+    if len(found) > 1:
+        raise WorkflowConflict(several)
+    return found[0]

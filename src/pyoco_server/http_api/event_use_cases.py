@@ -1,0 +1,143 @@
+"""The use cases of workflow events, put together."""
+
+import time
+from collections.abc import Awaitable, Callable
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.events.notifications import FORM, is_webhook_url
+from pyoco_server.domain.events.retry_jobs import RetryPolicy
+from pyoco_server.errors import ConfigError
+from pyoco_server.usecases.events.audit import Audit
+from pyoco_server.usecases.events.drain_retry_jobs import DrainRetryJobs
+from pyoco_server.usecases.events.manage_actions import ManageActions
+from pyoco_server.usecases.events.manage_notification_settings import ManageNotificationSettings
+from pyoco_server.usecases.events.manage_sources import ManageSources
+from pyoco_server.usecases.events.manage_templates import ManageTemplates
+from pyoco_server.usecases.events.notify import NotifyEscalations
+from pyoco_server.usecases.events.ports import Executions
+from pyoco_server.usecases.events.queue_retry import RetryQueue
+from pyoco_server.usecases.events.receive_event import ReceiveEvent
+from pyoco_server.usecases.events.start_template import StartTemplate
+from pyoco_server.usecases.events.summarise import Summarise
+from pyoco_server.usecases.ports import Clock
+from pyoco_server.usecases.server_backend import ServerBackend
+from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.wiring import new_audit_log, new_notifier, new_run_id
+
+
+class EventsFront:
+    """What has to answer, and to keep its records, before NATS is there."""
+
+    def __init__(
+        self,
+        config: NatsBackendConfig,
+        use_cases: "Callable[[], EventUseCases]",
+        clock: Clock = time.time,
+    ) -> None:
+        self.clock = clock
+        self.audit = Audit(new_audit_log(config))
+        self.receive_event = ReceiveEvent(
+            parts=use_cases,
+            audit=self.audit,
+            clock=clock,
+            new_id=new_run_id,
+            token=config.workflow_event_token,
+            token_tenant=None if config.http_auth_mode == "none" else config.workflow_event_tenant,
+        )
+
+
+def check_settings(config: NatsBackendConfig) -> None:
+    """Raises ConfigError."""
+    if config.google_chat_webhook_url and not is_webhook_url(config.google_chat_webhook_url):
+        raise ConfigError([f"AX_GOOGLE_CHAT_WEBHOOK_URL=***: must have the form {FORM}"])
+
+
+class EventUseCases:
+    def __init__(
+        self,
+        backend: ServerBackend,
+        config: NatsBackendConfig,
+        front: EventsFront,
+        submit_run: SubmitRun,
+        executions: Executions,
+    ) -> None:
+        clock, events = front.clock, backend.events
+        front.audit.attach(events.audit)
+        self._is_worker = config.workflow_event_retry_worker_enabled
+        self.audit = front.audit
+        self.audit_stream = events.audit
+        self.templates = ManageTemplates(events.templates, clock)
+        self.actions = ManageActions(events.actions, clock)
+        self.sources = ManageSources(events.sources, clock)
+        self.retry_queue = RetryQueue(events.retry_jobs, _policy(config), clock)
+        self.start_template = StartTemplate(
+            receipts=events.receipts,
+            slots=events.slots,
+            runs=backend.runs,
+            actions=self.actions,
+            submit_run=submit_run,
+            executions=executions,
+            clock=clock,
+            new_run_id=new_run_id,
+            receipt_ttl_days=config.workflow_event_receipt_ttl_days,
+            strict_keys=config.workflow_event_strict_keys,
+            default_tag=config.default_tag,
+        )
+        notifier = new_notifier(config)
+        self.notification_settings = ManageNotificationSettings(
+            events.notification_settings,
+            notifier,
+            front.audit,
+            clock,
+            new_run_id,
+            config.google_chat_webhook_url,
+        )
+        self.notify_escalations = NotifyEscalations(
+            jobs=events.retry_jobs,
+            leases=events.leases,
+            settings=self.notification_settings,
+            notifier=notifier,
+            clock=clock,
+            holder=new_run_id(),
+            poll_seconds=config.workflow_event_retry_worker_poll_seconds,
+        )
+        self.drain_retry_jobs = DrainRetryJobs(
+            jobs=events.retry_jobs,
+            leases=events.leases,
+            queue=self.retry_queue,
+            templates=self.templates,
+            start_template=self.start_template,
+            audit=front.audit,
+            clock=clock,
+            new_id=new_run_id,
+            poll_seconds=config.workflow_event_retry_worker_poll_seconds,
+            on_escalated=self.notify_escalations.wake,
+        )
+        self.summarise = Summarise(
+            events.audit_feed,
+            front.audit,
+            self.retry_queue,
+            {
+                "ttl_days": config.workflow_event_receipt_ttl_days,
+                "max_receipts": config.workflow_event_max_receipts,
+            },
+        )
+
+    def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        work: dict[str, Callable[[], Awaitable[None]]] = {
+            "write-audit": self.audit.run,
+            "follow-audit": self.summarise.run,
+            "notify-escalations": self.notify_escalations.run,
+        }
+        if self._is_worker:
+            work["drain-retry-jobs"] = self.drain_retry_jobs.run
+        return work
+
+
+def _policy(config: NatsBackendConfig) -> RetryPolicy:
+    return RetryPolicy(
+        max_attempts=config.workflow_event_retry_max_attempts,
+        base_delay_seconds=config.workflow_event_retry_base_delay_seconds,
+        terminal_ttl_days=config.workflow_event_retry_terminal_ttl_days,
+        max_jobs=config.workflow_event_retry_max_jobs,
+    )

@@ -1,0 +1,81 @@
+"""How workflow events are answered."""
+
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+
+from pyoco_server.domain.events.audit import iso
+from pyoco_server.domain.events.retry_jobs import RetryJob
+from pyoco_server.domain.events.signatures import Source
+from pyoco_server.errors import NatsUnavailable, StillStarting
+from pyoco_server.http_api.error_table import RETRY_AFTER_SEC, error_body
+from pyoco_server.usecases.events.receive_event import Answer
+
+_TIMES = ("next_retry_at", "created_at", "updated_at")
+_HIDDEN = ("tenant_id", "api_key_id", "is_told", "told_tries")
+
+
+def answer_view(request: Request, answer: Answer) -> Response:
+    body = _refusal(request, answer) if answer.error else _acceptance(answer)
+    if answer.request is not None and answer.request.is_key_ignored:
+        body["idempotency_key_ignored"] = True
+    status = int(answer.error.status) if answer.error else 200
+    come_again = isinstance(answer.error, (NatsUnavailable, StillStarting))
+    return Response(
+        msgspec.json.encode(body),
+        status_code=status,
+        media_type="application/json",
+        headers={"Retry-After": RETRY_AFTER_SEC} if come_again else None,
+    )
+
+
+def _refusal(request: Request, answer: Answer) -> dict[str, Any]:
+    assert answer.error is not None and answer.reason is not None  # noqa: S101, PT018 - what makes it a refusal
+    return {
+        **error_body(request, answer.error.entry, answer.error.detail),
+        "event_id": answer.event_id,
+        "reason_class": answer.reason.reason_class,
+        "reason_code": answer.reason.reason_code,
+        "retry_advice": answer.reason.retry_advice,
+        "queued": answer.job is not None,
+        **({} if answer.job is None else {"next_retry_at": iso(answer.job.next_retry_at)}),
+    }
+
+
+def _acceptance(answer: Answer) -> dict[str, Any]:
+    started, template = answer.started, answer.template
+    assert started is not None and template is not None  # noqa: S101, PT018 - what makes it an acceptance
+    body: dict[str, Any] = {
+        "status": "ok",
+        "duplicate": started.is_duplicate,
+        "triggered": not started.is_duplicate,
+        "event_id": answer.event_id,
+        "template_id": template.id,
+        "template_name": template.name,
+        "action_key": template.first.action,
+        "run_id": started.run_id,
+    }
+    if answer.request is not None and answer.request.key is not None:
+        body["idempotency_key"] = answer.request.key
+    if started.execution_id is not None:
+        body["execution_id"] = started.execution_id
+    if started.is_mismatch:
+        body["payload_mismatch"] = True
+    return body
+
+
+def job_view(job: RetryJob) -> dict[str, Any]:
+    fields = {name: value for name, value in msgspec.structs.asdict(job).items() if name not in _HIDDEN}
+    return {**fields, **{name: iso(fields[name]) for name in _TIMES}}
+
+
+def queue_view(queue: dict[str, Any]) -> dict[str, Any]:
+    return {**queue, "jobs": [job_view(job) for job in queue["jobs"]]}
+
+
+def source_view(source: Source) -> dict[str, Any]:
+    """How many secrets there are, never which."""
+    fields = msgspec.structs.asdict(source)
+    del fields["secrets"], fields["tenant_id"]
+    return {**fields, "secrets": len(source.secrets)}

@@ -1,0 +1,196 @@
+"""What workflow events need of JetStream: listed buckets, receipts that make room, and the audit stream."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from pyoco_server.domain import wire
+from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.domain.events.retry_jobs import RetryJob
+from pyoco_server.jetstream.bucket_feed import StreamFeed
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.kv_store import KvStore, is_removal
+from pyoco_server.jetstream.scan import scan
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.events.keys import of_tenant
+from pyoco_server.usecases.ports import Revision, WrongRevision
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+CACHE_SEC = 3600.0
+"""Much less than the mark of a removed value is kept: without the mark a removal leaves no trace."""
+_GONE = frozenset({10037, 10057})
+LATE_SEC = 300.0
+"""A record is written so long after its id was made, at the latest, unless NATS was away."""
+
+
+class _Listed(Struct, frozen=True):
+    newest: int
+    values: list[Any]
+    at: float
+
+
+class ListedKvStore(KvStore[T]):
+    """A part of a bucket, whose values can be listed.
+
+    With `is_cached`, a list is read again only when something under its prefix has changed: finding that out
+    is one request, whatever the length of the list.
+    """
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        bucket: str,
+        stream_config: dict[str, Any],
+        decode: Callable[[bytes], T],
+        *,
+        part: str = "",
+        ttl_of: Callable[[T], float | None] = lambda _: None,
+        is_cached: bool = False,
+    ) -> None:
+        super().__init__(connection, bucket, stream_config, wire.encode, decode, ttl_of)  # type: ignore[arg-type]
+        self._prefix += part
+        self._is_cached = is_cached
+        self._lists: dict[str, _Listed] = {}
+        self._reading = asyncio.Lock()
+
+    async def list_values(self, prefix: str = "") -> list[T]:
+        if not self._is_cached:
+            return await self._read(prefix)
+        newest = await self._last(f"{prefix}>")
+        revision = 0 if newest is None else newest.revision
+        async with self._reading:  # a burst of events reads the list once
+            known = self._lists.get(prefix)
+            if known is None or known.newest != revision or time.monotonic() - known.at > CACHE_SEC:
+                known = _Listed(revision, await self._read(prefix), time.monotonic())
+                self._lists[prefix] = known
+            return known.values
+
+    async def _read(self, prefix: str) -> list[T]:
+        messages = scan(self._connection, self._stream, f"{self._prefix}{prefix}>")
+        found = [self._value(message) async for message in messages]
+        return [value for value in found if value is not None]
+
+    def _value(self, message: Msg) -> T | None:
+        if is_removal(message.headers or {}):
+            return None
+        try:
+            return self._decode(message.data)
+        except wire.Unreadable as error:
+            log.warning(
+                "unreadable data in a bucket is left out",
+                action="events.unreadable",
+                subject=message.subject,
+                exc_info=error,
+            )
+            return None
+
+
+class MarklessKvStore(ListedKvStore[T]):
+    """What is removed leaves no mark: its stream has as many messages as there are values."""
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        revision = expected
+        if revision is None:
+            entry = await self._last(key)
+            if entry is None:
+                return
+            revision = entry.revision
+        try:
+            await self._connection.api(
+                f"STREAM.MSG.DELETE.{self._stream}", {"seq": revision, "no_erase": True}
+            )
+        except ApiError as error:
+            if error.err_code not in _GONE:
+                raise
+            raise WrongRevision(key) from error
+
+
+class ReceiptBucket(MarklessKvStore[Receipt]):
+    """Its stream holds no more than its limit, and drops the oldest."""
+
+
+class RetryJobBucket(MarklessKvStore[RetryJob]):
+    async def count(self) -> int:
+        info = await self._connection.api(f"STREAM.INFO.{self._stream}")
+        count: int = info["state"]["messages"]
+        return count
+
+
+class AuditRecords:
+    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._prefix = subject_prefix
+
+    async def append(self, event: StoredEvent) -> Revision:
+        try:
+            return await self._publish(event)
+        except PayloadTooLarge:
+            return await self._publish(StoredEvent(record=event.record))
+
+    async def _publish(self, event: StoredEvent) -> Revision:
+        record = event.record
+        subject = f"{self._prefix}.{of_tenant(record.actor.tenant_id)}{record.ym}"
+        ack = await self._connection.publish_acked(
+            subject, wire.encode(event), {"Nats-Msg-Id": record.event_id}
+        )
+        return Revision(ack.seq)
+
+    async def find(self, event_id: str) -> StoredEvent | None:
+        """Ids have their time in them: only what was written around it is looked at."""
+        made_at = _time_of(event_id)
+        if made_at is None:
+            return None
+        wanted = msgspec.json.encode(event_id)
+        messages = scan(self._connection, self._stream, f"{self._prefix}.>", since=_rfc3339(made_at))
+        async for message in messages:
+            if wanted in message.data:
+                found = wire.decode_stored_event(message.data)
+                if found.record.event_id == event_id:
+                    return found
+            if _written_at(message) > made_at + LATE_SEC:
+                return None
+        return None
+
+
+class AuditFeed(StreamFeed[StoredEvent]):
+    """Every record, from the first on."""
+
+    deliver_policy = "all"
+
+    def __init__(
+        self, connection: NatsConnection, stream: str, subject_prefix: str, restore: Callable[[], Any]
+    ) -> None:
+        super().__init__(connection, stream, subject_prefix, wire.decode_stored_event, restore)
+
+
+def _time_of(event_id: str) -> float | None:
+    """Of a UUIDv7, in unix seconds."""
+    try:
+        parsed = UUID(event_id)
+    except ValueError:
+        return None
+    return (parsed.int >> 80) / 1000 if parsed.version == 7 else None  # noqa: PLR2004
+
+
+def _rfc3339(unix_seconds: float) -> str:
+    # A second earlier: the clocks of a gateway and of NATS differ.
+    return datetime.fromtimestamp(unix_seconds - 1, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _written_at(message: Msg) -> float:
+    text = (message.headers or {}).get("Nats-Time-Stamp", "")
+    try:
+        return datetime.fromisoformat(text[:19] + "+00:00").timestamp()
+    except ValueError:
+        return 0.0

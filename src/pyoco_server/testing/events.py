@@ -1,0 +1,102 @@
+"""The ports of workflow events in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import wire
+from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.leases import Lease, Slot
+from pyoco_server.domain.events.notifications import NotificationSettings
+from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.domain.events.retry_jobs import RetryJob
+from pyoco_server.domain.events.signatures import Source
+from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
+
+T = TypeVar("T")
+
+
+class MemoryListedStore(MemoryStore[T]):
+    def __init__(self, decode: Callable[[bytes], T], max_values: int | None = None) -> None:
+        super().__init__(wire.encode, decode)  # type: ignore[arg-type]
+        self._max_values = max_values
+
+    async def list_values(self, prefix: str = "") -> list[T]:
+        found = [(at, data) for key, (data, at) in self._values.items() if key.startswith(prefix)]
+        return [self._decode(data) for _, data in sorted(found)]
+
+    async def count(self) -> int:
+        return len(self._values)
+
+    def _put(self, key: str, value: T) -> Revision:
+        revision = super()._put(key, value)
+        if self._max_values is not None and len(self._values) > self._max_values:
+            oldest = min(self._values, key=lambda one: self._values[one][1])
+            del self._values[oldest]
+        return revision
+
+
+class MemoryAudit:
+    """The stream and its feed."""
+
+    def __init__(self) -> None:
+        self.events: list[StoredEvent] = []
+        self._ids: set[str] = set()
+        self._written = asyncio.Event()
+
+    async def append(self, event: StoredEvent) -> Revision:
+        if event.record.event_id not in self._ids:
+            self._ids.add(event.record.event_id)
+            self.events.append(wire.decode_stored_event(wire.encode(event)))
+            self._written.set()
+        return Revision(len(self.events))
+
+    async def find(self, event_id: str) -> StoredEvent | None:
+        return next((event for event in self.events if event.record.event_id == event_id), None)
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredEvent]]:
+        seen: int = 0 if position is None else position.last_revision
+        yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self.events)
+        while True:
+            news = self.events[seen:]
+            if not news:  # nothing is awaited in between, so that no other follower clears what is news here
+                self._written.clear()
+                await self._written.wait()
+                continue
+            changes = [
+                Change(event.record.event_id, Revision(seen + number), event, None)
+                for number, event in enumerate(news, 1)
+            ]
+            seen += len(news)
+            yield FeedBatch(changes, FeedPosition("memory", Revision(seen)), False, True)
+
+
+@dataclass(frozen=True)
+class MemoryEvents:
+    receipts: MemoryListedStore[Receipt]
+    templates: MemoryListedStore[Template] = field(
+        default_factory=lambda: MemoryListedStore(wire.decode_template)
+    )
+    actions: MemoryListedStore[Action] = field(default_factory=lambda: MemoryListedStore(wire.decode_action))
+    sources: MemoryListedStore[Source] = field(default_factory=lambda: MemoryListedStore(wire.decode_source))
+    notification_settings: MemoryListedStore[NotificationSettings] = field(
+        default_factory=lambda: MemoryListedStore(wire.decode_notification_settings)
+    )
+    slots: MemoryListedStore[Slot] = field(default_factory=lambda: MemoryListedStore(wire.decode_slot))
+    leases: MemoryListedStore[Lease] = field(default_factory=lambda: MemoryListedStore(wire.decode_lease))
+    retry_jobs: MemoryListedStore[RetryJob] = field(
+        default_factory=lambda: MemoryListedStore(wire.decode_retry_job)
+    )
+    audit: MemoryAudit = field(default_factory=MemoryAudit)
+
+    @classmethod
+    def new(cls, config: NatsBackendConfig) -> Self:
+        return cls(receipts=MemoryListedStore(wire.decode_receipt, config.workflow_event_max_receipts))
+
+    @property
+    def audit_feed(self) -> MemoryAudit:
+        return self.audit

@@ -1,0 +1,14 @@
+"""Under which keys things of a tenant are stored."""
+
+NO_TENANT = "="
+"""Who has no tenant because auth is off. No tenant can have this name."""
+DRAIN_LEASE = "drain"
+
+
+def of_tenant(tenant_id: str | None) -> str:
+    """The prefix of all keys of a tenant."""
+    return f"{tenant_id or NO_TENANT}."
+
+
+def place(tenant_id: str | None, name: str) -> str:
+    return of_tenant(tenant_id) + name

@@ -1,0 +1,197 @@
+"""Workflow events with real processes: the commands, the how-to page, and a gateway that is killed."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.http_client import PyocoHttpClient
+from support import hanging_gateway
+from support.lab import environment
+from support.nats_server import free_port
+from support.programs import PATIENCE_SEC, SCRIPTS, Programs
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "events.md"
+TOKEN = "choose-a-long-one"  # noqa: S105 - as the page has it
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def url(programs: Programs) -> Iterator[str]:
+    (flows,) = blocks("python")
+    (programs.directory / "flows.py").write_text(flows)
+    port = free_port()
+    with programs.started(
+        *("pyoco-server", "up", "--port", str(port), "--durability", "fast"),
+        *("--with-worker", "--flow-resolver", "flows.py:resolve"),
+        AX_WORKFLOW_EVENT_TOKEN=TOKEN,
+    ) as up:
+        up.says("worker ready")
+        yield f"http://127.0.0.1:{port}"
+    shown = up.output
+    assert TOKEN not in shown
+
+
+def shell(programs: Programs, url: str, script: str) -> str:
+    """As a person types it, but for the port."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script.replace("http://127.0.0.1:8000", url)],
+        cwd=programs.directory,
+        env={**programs.environ, "PYOCO_SERVER_URL": url, "PATH": f"{SCRIPTS}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SEC,
+        check=False,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def ended(client: PyocoHttpClient, run_id: str) -> Any:
+    for event in client.watch_run(run_id, timeout_sec=PATIENCE_SEC):
+        if event.get("snapshot", {}).get("status") == "COMPLETED":
+            return event["snapshot"]["result"]["close"]
+    raise AssertionError("the run did not complete")
+
+
+def test_every_command_of_the_how_to_page_does_what_it_says(programs: Programs, url: str) -> None:
+    define, curl, client_send, cron, github, push, stripe, paid, look, drain = blocks("sh")
+    assert "close-month" in shell(programs, url, define)
+    first = json.loads(shell(programs, url, curl))
+    assert (first["triggered"], first["idempotency_key"]) == (True, "erp-2026-02")
+    again = json.loads(shell(programs, url, curl))
+    assert (again["duplicate"], again["run_id"]) == (True, first["run_id"])
+    assert json.loads(shell(programs, url, client_send))["run_id"] == first["run_id"]
+    nightly = json.loads(shell(programs, url, cron))
+    assert (nightly["triggered"], nightly["idempotency_key"][:8]) == (True, "nightly-")
+    shell(programs, url, github)
+    pushed = json.loads(shell(programs, url, push))
+    assert (pushed["template_id"], pushed["triggered"]) == ("on-push", True)
+    assert json.loads(shell(programs, url, push))["duplicate"] is True
+    shell(programs, url, stripe)
+    booked = json.loads(shell(programs, url, paid))
+    assert (booked["template_id"], booked["idempotency_key"]) == ("on-payment", "evt_1")
+    assert '"success": 4' in shell(programs, url, look)
+    assert json.loads(shell(programs, url, drain))["processed"] == 0
+    with PyocoHttpClient(url) as client:
+        assert ended(client, first["run_id"]) == "closed 2026-02 with {'rows': 12}"
+        assert ended(client, pushed["run_id"]) == "closed 2026-02 with {'ref': 'refs/heads/main'}"
+        assert "amount_paid" in ended(client, booked["run_id"])
+
+
+def test_the_other_commands(programs: Programs, url: str) -> None:
+    def client(*arguments: str, code: int = 0) -> Any:
+        done = programs.run("pyoco-client", *arguments, PYOCO_SERVER_URL=url, AX_WORKFLOW_EVENT_TOKEN=TOKEN)
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout) if code == 0 else done.stderr
+
+    shell(programs, url, blocks("sh")[0])
+    lost = client("events", "send", "--template-id", "later", "--key", "k", code=1)
+    assert "HTTP 404 ERR-PYOCO-0042 Workflow template not found." in lost
+    refused = programs.run("pyoco-client", "events", "send", "--token", "wrong", PYOCO_SERVER_URL=url)
+    assert "HTTP 401 ERR-PYOCO-0041 Invalid workflow event token." in refused.stderr
+    month = time.strftime("%Y-%m", time.gmtime())
+    found = client("events", "summary", month, "--recent-limit", "200")
+    event_id = next(event["event_id"] for event in found["recent"] if event["template_id"] == "later")
+    client("templates", "put", "later", "--file", "template.json")
+    replayed = client("events", "replay", event_id)
+    assert (replayed["triggered"], replayed["idempotency_key"]) == (True, "k")
+    assert client("events", "send", "--template-id", "later", "--key", "k")["run_id"] == replayed["run_id"]
+    assert client("templates", "start", "later", "--data", '{"by": "hand"}')["triggered"] is True
+    assert [template["id"] for template in client("templates", "list")] == ["close-month", "later"]
+    assert client("templates", "get", "later")["steps"][0]["action"] == "month.closed"
+    assert client("templates", "delete", "later") == {"id": "later", "deleted": True}
+    assert client("actions", "put", "one", "--flow-name", "close", "--one-at-a-time")["concurrency"] == "one"
+    assert "exactly one of --flow-name and --graph-id" in client("actions", "put", "none", code=1)
+    assert [action["key"] for action in client("actions", "list")] == ["month.closed", "one"]
+    assert client("actions", "delete", "one") == {"key": "one", "deleted": True}
+    assert "ERR-PYOCO-0042" in client("events", "retry", "nope", code=1)
+    assert "ERR-PYOCO-0042" in client("events", "discard", "nope", code=1)
+
+
+def test_receipts_jobs_and_settings_are_exported(programs: Programs, config: NatsBackendConfig) -> None:
+    port, settings = free_port(), environment(config)
+    with programs.started("pyoco-server", "up", "--port", str(port), **settings) as up:
+        up.says("Ctrl-C stops it")
+        url = f"http://127.0.0.1:{port}"
+        shell(programs, url, blocks("sh")[0])
+        with PyocoHttpClient(url) as client:
+            started = client.events.send(event_name="month.closed", idempotency_key="k")
+            client.events.save_notification_settings(
+                "https://chat.googleapis.com/v1/spaces/AAAAsecret/messages?key=KEYKEY&token=TOKTOK"
+            )
+            assert client.events.notification_settings()["source"] == "file"
+        done = programs.run("pyoco-server-admin", "events", "export", "--dir", "out/export", **settings)
+        assert done.returncode == 0, done.stderr
+    files = {path.name: path.read_text() for path in (programs.directory / "out/export").iterdir()}
+    assert set(files) == {"receipts.json", "retry_jobs.json", "notification_settings.json"}
+    assert [receipt["run_id"] for receipt in json.loads(files["receipts.json"])] == [started["run_id"]]
+    assert json.loads(files["retry_jobs.json"]) == []
+    assert "AAAA***" in files["notification_settings.json"]
+    assert not any("TOKTOK" in text or "KEYKEY" in text for text in files.values())
+
+
+def test_a_gateway_killed_between_the_claim_and_the_start_starts_nothing_twice(
+    programs: Programs, config: NatsBackendConfig
+) -> None:
+    """kill -9, and the repeat at another gateway starts the run that the dead one had claimed."""
+    settings = {**environment(config), "PYOCO_LOG_FORMAT": "text"}
+    port = free_port()
+    with programs.started("pyoco-server", "up", "--port", str(port), **settings) as living:
+        living.says("Ctrl-C stops it")
+        url = f"http://127.0.0.1:{port}"
+        shell(programs, url, blocks("sh")[0])
+        claimed_run = _claim_and_kill(programs, settings)
+        body = {"event_name": "month.closed", "idempotency_key": "k"}
+        with httpx2.Client(base_url=url, timeout=10) as http:
+            answer = _when_it_is_over(http, body)
+            assert (answer["triggered"], answer["run_id"]) == (True, claimed_run)
+            again = http.post("/api/workflow-events", json=body).json()
+            assert (again["duplicate"], again["run_id"]) == (True, claimed_run)
+            assert [run["run_id"] for run in http.get("/runs").json()] == [claimed_run]
+
+
+def _claim_and_kill(programs: Programs, settings: dict[str, str]) -> str:
+    """The run id that a gateway had written down when it was killed."""
+    port, mark = free_port(), programs.directory / "claimed"
+    process = subprocess.Popen(
+        [sys.executable, hanging_gateway.__file__, str(port), str(mark)],
+        env={**programs.environ, **settings},
+        cwd=programs.directory,
+    )
+    try:
+        http = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=1)
+        body = {"event_name": "month.closed", "idempotency_key": "k"}
+        deadline = time.monotonic() + PATIENCE_SEC
+        while not mark.exists():
+            assert time.monotonic() < deadline, "it never came to the start"
+            try:
+                http.post("/api/workflow-events", json=body)
+            except httpx2.TransportError:
+                time.sleep(0.02)
+        http.close()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(PATIENCE_SEC)
+    return mark.read_text()
+
+
+def _when_it_is_over(http: httpx2.Client, body: dict[str, Any]) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while (answer := http.post("/api/workflow-events", json=body)).status_code == 409:
+        assert time.monotonic() < deadline, answer.text
+        assert (answer.headers["retry-after"], answer.json()["reason_class"]) == ("1", "duplicate")
+    found: dict[str, Any] = answer.json()
+    return found

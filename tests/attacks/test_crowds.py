@@ -1,0 +1,168 @@
+"""A10: watchers by the thousand, watchers that never read, and that come back at once, on a real gateway."""
+
+import asyncio
+import json
+import resource
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.wiring import JetStreamBackend, new_run_id, open_backend
+from support.gateway_process import GatewayProcess, gateway_process
+from support.nats_server import raw_nats, streams_of
+from support.programs import Programs
+from support.things import OWNER, a_job, a_snapshot
+from support.waiting import until
+
+CROWD = 5_000
+ALLOWED = 1_000
+AT_ONCE = 250
+KB_PER_WATCHER = 60.0
+"""A connection, a request, a task and an event: what an idle watcher may cost."""
+
+
+@pytest.fixture
+def gateway(programs: Programs, config: NatsBackendConfig) -> Iterator[GatewayProcess]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < CROWD + 500:
+        if hard < CROWD + 500:
+            pytest.skip(f"needs {CROWD + 500} open files, and {hard} are allowed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (CROWD + 500, hard))
+    with gateway_process(programs, config) as process:
+        yield process
+
+
+@asynccontextmanager
+async def a_run(config: NatsBackendConfig) -> AsyncIterator[tuple[JetStreamBackend, str]]:
+    async with open_backend(config, "test") as backend:
+        run_id = new_run_id()
+        revision = await backend.runs.create(run_id, running(run_id))
+        await backend.queue.publish(a_job(run_id=run_id), revision)  # without a job, a sweep would end it
+        yield backend, run_id
+
+
+def running(run_id: str, **changes: object) -> RunSnapshot:
+    return a_snapshot(RunStatus.RUNNING, OWNER, run_id=run_id, **changes)
+
+
+class Crowd:
+    """Connections that watch a run and read no more than the first line of the answer."""
+
+    def __init__(self, port: int, run_id: str) -> None:
+        self._port = port
+        self._request = f"GET /runs/{run_id}/watch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._writers: list[asyncio.StreamWriter] = []
+        self.answers: Counter[int] = Counter()
+
+    async def come(self, count: int) -> None:
+        await asyncio.gather(*(self._one() for _ in range(count)))
+
+    async def _one(self) -> None:
+        async with self._gate:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=4096)
+            self._writers.append(writer)
+            writer.write(self._request)
+            line = await reader.readline()
+            self.answers[int(line.split()[1])] += 1
+
+    def leave(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+
+async def watchers_of(gateway: GatewayProcess) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    return int(float(text.split("\npyoco_watchers ")[1].split("\n")[0]))
+
+
+async def consumers(config: NatsBackendConfig) -> int:
+    async with raw_nats(config.nats_url) as client:
+        infos = [await client.jetstream().stream_info(name) for name in streams_of(config)]
+        return sum(info.state.consumer_count for info in infos)
+
+
+async def test_a10_five_thousand_watchers_are_a_thousand_and_a_polite_refusal(
+    gateway: GatewayProcess, config: NatsBackendConfig
+) -> None:
+    async with a_run(config) as (_, run_id):
+        crowd = Crowd(gateway.port, run_id)
+        await crowd.come(1)
+        before, following = gateway.rss_mb(), await consumers(config)
+        await crowd.come(CROWD - 1)
+        grown = gateway.rss_mb() - before
+        assert crowd.answers == {200: ALLOWED, 503: CROWD - ALLOWED}
+        assert await consumers(config) == following
+        assert grown * 1000 / CROWD < KB_PER_WATCHER, f"{grown:.0f} MB for {CROWD}"
+        crowd.leave()
+        await until(lambda: watchers_of(gateway), lambda count: count == 0)
+
+
+async def test_a10_a_storm_of_reconnects_leaves_nothing_behind(
+    gateway: GatewayProcess, config: NatsBackendConfig
+) -> None:
+    async with a_run(config) as (_, run_id):
+        crowd = Crowd(gateway.port, run_id)
+        await crowd.come(ALLOWED)
+        crowd.leave()
+        await until(lambda: watchers_of(gateway), lambda count: count == 0)
+        before, files, following = gateway.rss_mb(), gateway.open_files(), await consumers(config)
+        for _ in range(5):
+            await crowd.come(ALLOWED)
+            crowd.leave()
+        await until(lambda: watchers_of(gateway), lambda count: count == 0)
+
+        async def open_files() -> int:
+            return gateway.open_files()
+
+        await until(open_files, lambda count: count <= files + 2)
+        assert await consumers(config) == following
+        assert gateway.rss_mb() - before < 20.0
+        assert set(crowd.answers) <= {200, 503}
+
+
+async def test_a10_a_watcher_that_never_reads_holds_no_queue(
+    gateway: GatewayProcess, config: NatsBackendConfig
+) -> None:
+    """A hundred megabytes of changes and lines pass by; who reads gets the last of them."""
+    filler = "x" * 50_000
+    async with a_run(config) as (backend, run_id):
+        deaf = Crowd(gateway.port, run_id)
+        await deaf.come(50)
+        stored = await backend.runs.get(run_id)
+        assert stored is not None
+        before, revision = gateway.rss_mb(), stored.revision
+        for n in range(1000):
+            revision = await backend.runs.update(
+                run_id, running(run_id, params={"n": n, "x": filler}), revision
+            )
+            await backend.task_logs.append(
+                run_id, [LogLine(attempt=1, n=n, task="t", stream="stdout", text=filler, ts=0.0)]
+            )
+        ended = a_snapshot(RunStatus.COMPLETED, OWNER, run_id=run_id)
+        await backend.runs.update(run_id, ended, revision)
+        assert await last_status(gateway, run_id) == "COMPLETED"
+        grown = gateway.rss_mb() - before
+        assert grown < 120.0, f"{grown:.0f} MB"
+        deaf.leave()
+
+
+async def last_status(gateway: GatewayProcess, run_id: str) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=2**20)
+    writer.write(
+        f"GET /runs/{run_id}/watch HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+    )
+    lines = (await reader.read()).decode().splitlines()
+    writer.close()
+    data = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    status: str = data[-1]["snapshot"]["status"]
+    return status

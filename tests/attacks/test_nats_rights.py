@@ -1,0 +1,232 @@
+"""A7: the rights of deploy/nats are enough for the product, and too few for a hostile worker."""
+
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nats
+import nats.errors
+import pytest
+from nats.js.errors import NotFoundError
+
+from pyoco_server.http_client import PyocoHttpClient
+from support import process_flows
+from support.lab import TERMINAL
+from support.nats_accounts import NatsWithAccounts, nats_with_accounts
+from support.nats_server import free_port
+from support.programs import Programs
+from support.waiting import until
+from support.wheels import a_wheel_file, wheel_name
+
+YAML = 'flow: {graph: "which"}\ntasks: {which: {callable: "my_flows.tasks:which"}}\n'
+CODE = "def which():\n    print('from the wheel')\n    return 42\n"
+QUICKLY = {
+    "PYOCO_CONSUMER_ACK_WAIT_SEC": "2",
+    "PYOCO_ACK_PROGRESS_INTERVAL_SEC": "0.5",
+    "PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC": "0.2",
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """An installation whose parts have the rights of deploy/nats."""
+
+    nats: NatsWithAccounts
+    programs: Programs
+    client: PyocoHttpClient
+    key_id: str
+
+
+@pytest.fixture
+def site(programs: Programs) -> Iterator[Site]:
+    port = free_port()
+    programs.environ |= QUICKLY
+    with nats_with_accounts(programs.directory / "jetstream") as server:
+        # The administrator comes first: it, too, may make what is missing.
+        made = programs.run(
+            "pyoco-server-admin", "--nats-url", server.url("admin"), "api-key", "create", "--tenant", "acme"
+        )
+        assert made.returncode == 0, made.stderr
+        key = json.loads(made.stdout)
+        rights = {
+            "PYOCO_NATS_URL": server.url("gateway"),
+            "PYOCO_QUEUE_TAGS": "default",
+            "PYOCO_HTTP_AUTH_MODE": "api_key",
+        }
+        with programs.started("pyoco-server", "up", "--port", str(port), **rights) as gateway:
+            gateway.says("gateway ready")
+            with PyocoHttpClient(f"http://127.0.0.1:{port}", api_key=key["api_key"]) as client:
+                yield Site(server, programs, client, key["key_id"])
+
+
+def worker_of(site: Site, *options: str, user: str = "worker") -> Any:
+    flows = ("--flow-resolver", f"{process_flows.__file__}:resolve", "--worker-id", "w1")
+    return site.programs.started(
+        "pyoco-worker",
+        *flows,
+        *options,
+        PYOCO_NATS_URL=site.nats.url(user),
+        PYOCO_JETSTREAM_API_PREFIX="pyoco.js",
+    )
+
+
+async def ended(client: PyocoHttpClient, run_id: str) -> dict[str, Any]:
+    async def look() -> Any:
+        return client.get_run(run_id)
+
+    found: dict[str, Any] = await until(look, lambda run: run["status"] in TERMINAL)
+    return found
+
+
+async def test_with_these_rights_the_whole_product_works(site: Site, tmp_path: Path) -> None:
+    site.client.upload_wheel(a_wheel_file(tmp_path, tasks=CODE))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    with worker_of(site, "--wheel-sync") as worker:
+        worker.says("worker ready")
+        assert [w["worker_id"] for w in site.client.get_workers()] == ["w1"]
+
+        from_wheel = await ended(site.client, site.client.submit_run_yaml(YAML, "y")["run_id"])
+        assert (from_wheel["status"], from_wheel["result"]) == ("COMPLETED", {"which": 42})
+        assert from_wheel["wheels"][0]["name"] == wheel_name()
+        assert [line["text"] for line in site.client.get_logs(from_wheel["run_id"])] == ["from the wheel\n"]
+
+        watching = site.client.submit_run("watchful", {"marks": str(marks)})["run_id"]
+
+        async def is_in_it() -> bool:
+            return (marks / "in-watch").exists()
+
+        await until(is_in_it)
+        assert site.client.cancel_run(watching)["status"] == "CANCELLING"
+        assert (await ended(site.client, watching))["status"] == "CANCELLED"
+
+        failing = await ended(site.client, site.client.submit_run("no such flow")["run_id"])
+        assert failing["status"] == "FAILED"
+        assert "pyoco_dlq_messages_total 1.0" in site.client.get_metrics()
+        site.client.delete_wheel(wheel_name())
+        assert "Permissions Violation" not in worker.output
+    async with connected(site, "gateway") as gateway:
+        written = (await gateway.jetstream().stream_info("KV_pyoco_runs")).state.last_seq
+    assert written < 40  # a worker that hears its own writes as those of others would never stop
+
+
+async def test_a_worker_that_may_not_make_its_consumer_says_so_and_waits(site: Site) -> None:
+    with worker_of(site, "--tags", "elsewhere") as worker:
+        worker.says("allowed to this user")
+
+
+# What a hostile worker tries, with the worker's own credentials.
+
+
+@asynccontextmanager
+async def connected(site: Site, user: str) -> AsyncIterator[Any]:
+    async def quietly(_error: Exception) -> None:
+        pass
+
+    client = await nats.connect(site.nats.url(user), error_cb=quietly)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def is_refused(client: Any, subject: str, payload: bytes = b"") -> bool:
+    """Nobody answers, or only that there is no JetStream here."""
+    try:
+        answer = await client.request(subject, payload, timeout=0.3)
+    except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
+        return True
+    return NO_JETSTREAM in answer.data
+
+
+NO_JETSTREAM = b'"err_code":10039'
+FORBIDDEN = {
+    "read API keys": ("$JS.API.DIRECT.GET.KV_pyoco_auth", {"last_by_subj": "$KV.pyoco_auth.>"}),
+    "read API keys from the leader": ("$JS.API.STREAM.MSG.GET.KV_pyoco_auth", {"seq": 1}),
+    "write API keys": ("$KV.pyoco_auth.api_keys.mine", {}),
+    "read idempotency keys": ("$JS.API.STREAM.MSG.GET.KV_pyoco_idempotency", {"seq": 1}),
+    "register a wheel": ("$O.pyoco_wheels.M.x", {}),
+    "write a chunk of a wheel": ("$O.pyoco_wheels.C.x", {}),
+    "publish a job": ("pyoco.work.default", {}),
+    "read another tag's jobs": ("$JS.API.STREAM.MSG.GET.PYOCO_WORK", {"seq": 1}),
+    "take another tag's jobs": ("$JS.API.CONSUMER.MSG.NEXT.PYOCO_WORK.pyoco_workers_gpu", {"batch": 1}),
+    "make a consumer": (
+        "$JS.API.CONSUMER.CREATE.KV_pyoco_runs",
+        {"stream_name": "KV_pyoco_runs", "config": {"deliver_subject": "$KV.pyoco_auth.api_keys.mine"}},
+    ),
+    "delete a consumer": ("$JS.API.CONSUMER.DELETE.PYOCO_WORK.pyoco_workers_default", {}),
+    "purge the runs": ("$JS.API.STREAM.PURGE.KV_pyoco_runs", {}),
+    "purge the queue": ("$JS.API.STREAM.PURGE.PYOCO_WORK", {}),
+    "delete a bucket": ("$JS.API.STREAM.DELETE.KV_pyoco_auth", {}),
+    "delete a message": ("$JS.API.STREAM.MSG.DELETE.KV_pyoco_runs", {"seq": 1}),
+    "change a stream": ("$JS.API.STREAM.UPDATE.PYOCO_DLQ", {"name": "PYOCO_DLQ", "subjects": ["x"]}),
+    "make a stream": ("$JS.API.STREAM.CREATE.MINE", {"name": "MINE", "subjects": ["$KV.pyoco_auth.>"]}),
+    "list streams": ("$JS.API.STREAM.NAMES", {}),
+}
+
+
+@pytest.mark.parametrize("prefix", ["$JS.API.", "pyoco.js."])
+async def test_a_worker_cannot_do_what_is_not_its_work(site: Site, prefix: str) -> None:
+    async with connected(site, "worker") as hostile:
+        allowed = [
+            what
+            for what, (subject, body) in FORBIDDEN.items()
+            if not await is_refused(hostile, subject.replace("$JS.API.", prefix), json.dumps(body).encode())
+        ]
+        assert allowed == []
+        # The same question, where it is allowed: it is the rights that refuse, not the way of asking.
+        assert not await is_refused(hostile, "pyoco.js.STREAM.INFO.PYOCO_WORK")
+    assert site.client.list_runs() == []
+
+
+async def test_the_gateway_cannot_write_api_keys_nor_the_admin_wheels(site: Site) -> None:
+    async with connected(site, "gateway") as gateway, connected(site, "admin") as admin:
+        assert await is_refused(gateway, "$KV.pyoco_auth.api_keys.mine", b"{}")
+        assert await is_refused(gateway, "$JS.API.STREAM.DELETE.KV_pyoco_auth")
+        assert await is_refused(admin, "$O.pyoco_wheels.M.x", b"{}")
+        assert await is_refused(admin, "pyoco.work.default", b"{}")
+
+
+async def stored(site: Site, bucket: str, key: str) -> bytes | None:
+    async with connected(site, "admin") as admin:
+        try:
+            message = await admin.jetstream().get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.{key}")
+        except NotFoundError:
+            return None
+        data: bytes = message.data
+        return data
+
+
+async def test_an_answer_of_nats_cannot_be_sent_where_the_asker_may_not_write(site: Site) -> None:
+    """In one account it can: the server writes an answer with its own rights, to whatever subject is named.
+
+    So a worker would forge an API key by storing it as a run and asking for that run, to be answered there.
+    """
+    key = f"api_keys.{site.key_id}"
+    before = await stored(site, "pyoco_auth", key)
+    assert before is not None
+    async with connected(site, "worker") as hostile:
+        await hostile.request("$KV.pyoco_runs.forged", b'{"forged": true}')
+        for ask in (
+            "pyoco.js.DIRECT.GET.KV_pyoco_runs.$KV.pyoco_runs.forged",
+            "$KV.pyoco_runs.forged",
+            "pyoco.js.STREAM.INFO.PYOCO_WORK",
+        ):
+            await hostile.publish(ask, b"", reply=f"$KV.pyoco_auth.{key}")
+        # Answered in the same order, so that the forgeries would have arrived before this.
+        await hostile.request("pyoco.js.STREAM.INFO.PYOCO_WORK")
+    assert await stored(site, "pyoco_auth", key) == before
+    assert site.client.list_runs() == []
+
+
+@pytest.mark.parametrize("who", [{}, {"user": "worker", "pass": "guess"}, {"user": "root", "pass": ""}])
+def test_nobody_comes_in_without_a_password(site: Site, who: dict[str, str]) -> None:
+    with socket.create_connection(("127.0.0.1", site.nats.port), timeout=10) as connection:
+        lines = connection.makefile("rb")
+        assert b'"auth_required":true' in lines.readline()
+        connection.sendall(f"CONNECT {json.dumps(who)}\r\nPING\r\n".encode())
+        assert b"Authorization Violation" in lines.readline()

@@ -1,0 +1,92 @@
+"""An executor's two channels: what is asked of a run reaches that run, whichever arrives first."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyoco_server.engine.executor import Executor
+from pyoco_server.engine.executor_messages import (
+    HEADER,
+    CancelFlow,
+    Ended,
+    ExecutorSpec,
+    FromExecutor,
+    GoLive,
+    Progressed,
+    Ready,
+    RunFlow,
+    decode_from_executor,
+    frame,
+)
+from support import process_flows
+from support.things import a_job
+
+PATIENCE_SEC = 20.0
+
+
+class _Told(Executor):
+    """Hears what the test tells it; the end of its control channel would be the end of its process."""
+
+    def _listen(self) -> None:
+        pass
+
+
+class Worker:
+    """The other end of the channels."""
+
+    def __init__(self, executor: Executor, work: socket.socket) -> None:
+        self.executor = executor
+        self._work = work
+
+    def run(self, flow: str) -> list[FromExecutor]:
+        """What it tells until the flow has ended."""
+        self._work.sendall(frame(RunFlow(a_job(flow_name=flow))))
+        told = [self.receive()]
+        while not isinstance(told[-1], Ended):
+            told.append(self.receive())
+        return told
+
+    def receive(self) -> FromExecutor:
+        (size,) = HEADER.unpack(self._work.recv(HEADER.size, socket.MSG_WAITALL))
+        return decode_from_executor(self._work.recv(size, socket.MSG_WAITALL))
+
+
+@contextmanager
+def serving() -> Iterator[Worker]:
+    (work, their_work), (control, their_control) = socket.socketpair(), socket.socketpair()
+    work.settimeout(PATIENCE_SEC)
+    executor = _Told(their_work, their_control)
+    spec = ExecutorSpec(flow_resolver=f"{process_flows.__file__}:resolve")
+    thread = threading.Thread(target=executor.serve, args=(spec,), daemon=True)
+    with work, their_work, control, their_control:
+        thread.start()
+        worker = Worker(executor, work)
+        assert isinstance(worker.receive(), Ready)
+        yield worker
+        work.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE_SEC)
+
+
+def test_a_run_tells_its_steps_also_when_it_was_asked_before_its_job_was_read() -> None:
+    with serving() as worker:
+        worker.executor._hear(GoLive(1))
+        assert any(isinstance(told, Progressed) for told in worker.run("tiny"))
+
+
+def test_what_was_asked_of_one_run_does_not_reach_the_next() -> None:
+    with serving() as worker:
+        worker.executor._hear(GoLive(1))
+        worker.run("tiny")
+        worker.executor._hear(CancelFlow(1))
+        (ended,) = worker.run("tiny")
+        assert isinstance(ended, Ended)
+        assert ended.outcome.ending == "completed"
+
+
+def test_a_cancel_that_comes_before_the_job_is_not_lost() -> None:
+    with serving() as worker:
+        worker.executor._hear(CancelFlow(1))
+        (ended,) = worker.run("tiny")
+        assert isinstance(ended, Ended)
+        assert ended.outcome.ending == "cancelled"

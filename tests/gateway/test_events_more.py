@@ -1,0 +1,377 @@
+"""Templates, actions, sources, summaries, retry jobs and replays over HTTP; and whose they are."""
+
+import hashlib
+import hmac
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from pyoco_server.usecases.events.start_template import StartTemplate
+from support.events import ACTION, URL, a_template, define, events_gateway, put, records, run_ids, run_params
+from support.gateway import RunningGateway, memory_app, new_key
+
+TEMPLATES, ACTIONS, SOURCES = "/api/workflow-templates", "/api/workflow-actions", "/api/workflow-sources"
+SECRET = "a-secret-that-is-long-enough"  # noqa: S105
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[RunningGateway]:
+    async with events_gateway() as found:
+        yield found
+
+
+async def failing(self: StartTemplate, *_: Any) -> None:
+    raise ZeroDivisionError
+
+
+# Templates
+
+
+async def test_a_template_is_made_read_changed_and_removed(gateway: RunningGateway) -> None:
+    http = gateway.client
+    made = await put(http, f"{TEMPLATES}/new", a_template(notes="x"))
+    assert (made["id"], made["notes"], made["updated_at"][-1]) == ("new", "x", "Z")
+    assert (await http.get(f"{TEMPLATES}/new")).json() == made
+    assert [one["id"] for one in (await http.get(TEMPLATES)).json()["items"]] == ["close", "new"]
+    assert (await http.delete(f"{TEMPLATES}/new")).json() == {"id": "new", "deleted": True}
+    for method in ("GET", "DELETE"):
+        answer = await http.request(method, f"{TEMPLATES}/new")
+        assert (answer.status_code, answer.json()["err_id"]) == (404, "ERR-PYOCO-0042")
+
+
+async def test_a_change_that_would_undo_somebodys_is_a_conflict(gateway: RunningGateway) -> None:
+    http, where = gateway.client, f"{TEMPLATES}/close"
+    read = (await http.get(where)).json()["updated_at"]
+    newer = await put(http, where, a_template(name="mine"), **{"If-Match": f'"{read}"'})
+    assert newer["updated_at"] != read
+    lost = await http.put(where, json=a_template(name="yours"), headers={"If-Match": read})
+    assert (lost.status_code, lost.json()["err_id"]) == (409, "ERR-PYOCO-0043")
+    assert (await http.delete(where, headers={"If-Match": read})).status_code == 409
+    assert (await http.get(where)).json()["name"] == "mine"
+    absent = await http.put(f"{TEMPLATES}/absent", json=a_template(), headers={"If-Match": read})
+    assert absent.status_code == 409
+
+
+async def test_two_changes_within_a_millisecond_are_told_apart(gateway: RunningGateway) -> None:
+    seen = [(await put(gateway.client, f"{TEMPLATES}/close", a_template()))["updated_at"] for _ in range(20)]
+    assert len(set(seen)) == 20
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"steps": [{"id": "a", "action": "x", "trigger_kind": "after_previous"}]}, "step 1 ('a')"),
+        ({"steps": []}, "steps"),
+        ({"steps": [{"id": "a", "action": "x", "trigger_kind": "nonsense"}]}, "trigger_kind"),
+        ({"year": 2026, "month": 0}, "year, month"),
+        ({"surplus": 1}, "surplus"),
+        ({"name": None}, "name"),
+    ],
+)
+async def test_a_bad_template_is_refused_with_its_place(
+    gateway: RunningGateway, changes: dict[str, Any], problem: str
+) -> None:
+    answer = await gateway.client.put(f"{TEMPLATES}/bad", json=a_template(**changes))
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+    assert problem in answer.text
+
+
+async def test_a_template_is_started_by_hand_whatever_starts_it_otherwise(gateway: RunningGateway) -> None:
+    await define(gateway.client, "manual", trigger="manual_start")
+    for template_id in ("manual", "close"):
+        answer = await gateway.client.post(f"{TEMPLATES}/{template_id}/start", json={"data": {"x": 1}})
+        assert answer.status_code == 200, answer.text
+        params = await run_params(gateway, answer.json()["run_id"])
+        assert (params["event"], params["trigger"]["source"]) == ({"x": 1}, "manual")
+    assert [record.status for record in records(gateway, "workflow_template_start")] == ["success"] * 2
+    assert records(gateway) == [], "it is no event"
+    missing = await gateway.client.post(f"{TEMPLATES}/nope/start")
+    assert (missing.status_code, missing.json()["reason_class"]) == (404, "template_not_found")
+
+
+async def test_a_start_by_hand_with_a_key_happens_once(gateway: RunningGateway) -> None:
+    answers = [
+        (await gateway.client.post(f"{TEMPLATES}/close/start", json={"idempotency_key": "k"})).json()
+        for _ in range(2)
+    ]
+    assert [answer["duplicate"] for answer in answers] == [False, True]
+    assert len(run_ids(gateway)) == 1
+
+
+# Actions
+
+
+async def test_an_action_is_made_read_and_removed(gateway: RunningGateway) -> None:
+    http = gateway.client
+    made = await put(http, f"{ACTIONS}/a.b", {"flow_name": "f", "tag": "cpu", "concurrency": "one"})
+    assert (made["key"], made["tag"], made["concurrency"], made["params"]) == ("a.b", "cpu", "one", {})
+    assert (await http.get(f"{ACTIONS}/a.b")).json() == made
+    assert [one["key"] for one in (await http.get(ACTIONS)).json()["items"]] == ["a.b", ACTION]
+    assert (await http.delete(f"{ACTIONS}/a.b")).status_code == 200
+    assert (await http.get(f"{ACTIONS}/a.b")).json()["detail"] == "Workflow action not found."
+    assert (await http.delete(f"{ACTIONS}/a.b")).status_code == 404
+
+
+@pytest.mark.parametrize("body", [{}, {"flow_name": "f", "graph_id": "g"}, {"flow_name": "f", "x": 1}, []])
+async def test_a_bad_action_is_refused(gateway: RunningGateway, body: Any) -> None:
+    assert (await gateway.client.put(f"{ACTIONS}/bad", json=body)).status_code == 422
+
+
+# Signed events
+
+
+def signed(body: bytes, **headers: str) -> dict[str, Any]:
+    digest = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+    return {"content": body, "headers": {"x-hub-signature-256": f"sha256={digest}", **headers}}
+
+
+async def test_a_signed_event_needs_no_token_and_no_key() -> None:
+    async with memory_app(http_auth_mode="api_key", workflow_event_token="x" * 20) as gateway:
+        acme = await new_key(gateway.backend.api_keys, "acme", "key-a")
+        gateway.client.headers.update(acme)
+        await define(gateway.client, action="push")
+        made = await put(gateway.client, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
+        assert SECRET not in str(made)
+        assert made["secrets"] == 1
+        shown = (await gateway.client.get(SOURCES)).json()["items"]
+        assert (shown, (await gateway.client.get(f"{SOURCES}/gh")).json()) == ([made], made)
+        del gateway.client.headers["X-API-Key"]
+        event = signed(b'{"ref": "main"}', **{"x-github-event": "push", "x-github-delivery": "d1"})
+        answers = [await gateway.client.post(f"{URL}?source=gh", **event) for _ in range(2)]
+        assert [answer.json()["duplicate"] for answer in answers] == [False, True]
+        run = await gateway.backend.runs.get(answers[0].json()["run_id"])
+        assert run is not None
+        assert (run.value.tenant_id, run.value.params["event"]) == ("acme", {"ref": "main"})
+
+
+async def test_a_forged_event_is_refused_even_with_a_token() -> None:
+    async with events_gateway(workflow_event_token="the-token") as gateway:  # noqa: S106
+        await put(gateway.client, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
+        token = {"x-workflow-event-token": "the-token"}
+        forged = [
+            {"params": {"source": "gh"}, "headers": token},
+            {"params": {"source": "nobody"}, "headers": token},
+            {"params": {"source": "a.b"}, "headers": token},
+        ]
+        for options in forged:
+            answer = await gateway.client.post(URL, json={}, **options)  # type: ignore[arg-type]
+            assert (answer.status_code, answer.json()["detail"]) == (401, "Invalid workflow event signature.")
+        assert [record.details.reason_class for record in records(gateway)] == ["auth"] * 3
+        assert run_ids(gateway) == set()
+
+
+async def test_a_source_can_be_removed_and_must_be_well_formed(gateway: RunningGateway) -> None:
+    await put(gateway.client, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
+    assert (await gateway.client.delete(f"{SOURCES}/gh")).status_code == 200
+    assert (await gateway.client.get(f"{SOURCES}/gh")).status_code == 404
+    for body in ({"kind": "other", "secrets": [SECRET]}, {"kind": "hmac", "secrets": []}, {"kind": "hmac"}):
+        assert (await gateway.client.put(f"{SOURCES}/gh", json=body)).status_code == 422
+
+
+async def test_a_cloud_event_is_understood_on_the_same_post(gateway: RunningGateway) -> None:
+    headers = {"ce-specversion": "1.0", "ce-type": ACTION, "ce-source": "/erp", "ce-id": "1"}
+    answers = [(await gateway.client.post(URL, json={"x": 1}, headers=headers)).json() for _ in range(2)]
+    assert [answer["duplicate"] for answer in answers] == [False, True]
+    params = await run_params(gateway, answers[0]["run_id"])
+    assert (params["event"], params["trigger"]["source"]) == ({"x": 1}, "/erp")
+
+
+# The summary
+
+
+async def test_a_month_without_events_adds_up_to_nothing(gateway: RunningGateway) -> None:
+    found = (await gateway.client.get(f"{URL}/summary?ym=2026-01")).json()
+    assert (found["total"], found["recent"], found["by_reason_class"]) == (0, [], {})
+    assert found["receipt_retention"] == {"ttl_days": 90, "max_receipts": 1000}
+    assert found["retry_queue"] == {
+        "total": 0,
+        "due": 0,
+        "by_status": {"pending": 0, "retrying": 0, "succeeded": 0, "discarded": 0, "escalated": 0},
+    }
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "ym=2026",
+        "ym=2026-13",
+        "ym=2026-1",
+        "ym=x",
+        "ym=٢٠٢٦-٠١",
+        "ym=2026-01&recent_limit=0",
+        "ym=2026-01&recent_limit=201",
+    ],
+)
+async def test_a_bad_query_of_the_summary_is_refused(gateway: RunningGateway, query: str) -> None:
+    assert (await gateway.client.get(f"{URL}/summary?{query}")).status_code == 422
+
+
+async def test_twenty_recent_events_are_shown_unless_more_are_wanted(gateway: RunningGateway) -> None:
+    for _ in range(25):
+        await gateway.client.post(URL)
+    for query, expected in (("", 20), ("&recent_limit=1", 1), ("&recent_limit=200", 25)):
+        found = (await gateway.client.get(f"{URL}/summary?ym=2026-02{query}")).json()
+        assert (len(found["recent"]), found["total"]) == (expected, 25)
+
+
+async def test_notifications_and_retries_are_not_counted_as_events(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await gateway.client.post(f"{URL}/notification-settings/test")
+    with monkeypatch.context() as patch:
+        patch.setattr(StartTemplate, "_place_run", failing)
+        await gateway.client.post(URL, json={"idempotency_key": "k"})
+        await gateway.client.post(f"{URL}/retry-jobs/drain", json={"force": True})
+    found = (await gateway.client.get(f"{URL}/summary?ym=2026-02")).json()
+    assert (found["total"], found["by_status"]["failed"]) == (1, 1)
+    assert found["retry_queue"]["by_status"]["retrying"] == 1
+
+
+# Retry jobs
+
+
+async def test_a_queued_event_is_listed_drained_and_succeeds(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(StartTemplate, "_place_run", failing)
+        refused = (await gateway.client.post(URL, json={"idempotency_key": "k", "notes": "n"})).json()
+    assert refused["queued"] is True
+    listed = (await gateway.client.get(f"{URL}/retry-jobs")).json()
+    assert (listed["status"], listed["total"], listed["due"]) == ("ok", 1, 0)
+    (job,) = listed["jobs"]
+    assert (job["template_id"], job["status"], job["attempts"], job["notes"]) == ("close", "pending", 0, "n")
+    assert job["next_retry_at"] == refused["next_retry_at"]
+    assert "tenant_id" not in job
+    assert listed["policy"] == {
+        "max_attempts": 3,
+        "base_delay_seconds": 30,
+        "terminal_ttl_days": 30,
+        "max_jobs": 2000,
+    }
+    done = (await gateway.client.post(f"{URL}/retry-jobs/drain", json={"force": True})).json()
+    assert (done["status"], done["processed"], done["succeeded"]) == ("ok", 1, 1)
+    assert (done["retrying"], done["escalated"], done["discarded"], done["remaining_due"]) == (0, 0, 0, 0)
+    assert done["queue"]["by_status"]["succeeded"] == 1
+    assert run_ids(gateway) == {done["queue"]["jobs"][0]["last_run_id"]}
+
+
+async def test_the_run_of_a_retried_event_is_the_one_that_was_claimed(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(StartTemplate, "_place_run", failing)
+        await gateway.client.post(URL, json={"idempotency_key": "k"})
+    (receipt,) = await gateway.backend.events.receipts.list_values()
+    await gateway.client.post(f"{URL}/retry-jobs/drain", json={"force": True})
+    assert run_ids(gateway) == {receipt.run_id}
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 1, 200, 1000])
+async def test_a_limit_out_of_range_is_clamped(gateway: RunningGateway, limit: int) -> None:
+    assert (await gateway.client.get(f"{URL}/retry-jobs?limit={limit}")).status_code == 200
+    answer = await gateway.client.post(f"{URL}/retry-jobs/drain", json={"limit": limit})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("body", [{"force": "yes"}, {"force": 1}, {"limit": "x"}, {"limit": 1.5}, []])
+async def test_a_bad_drain_is_refused(gateway: RunningGateway, body: Any) -> None:
+    answer = await gateway.client.post(f"{URL}/retry-jobs/drain", json=body)
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+
+
+async def test_a_job_can_be_tried_again_or_given_up_by_hand(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(StartTemplate, "_place_run", failing)
+        await gateway.client.post(URL, json={"idempotency_key": "k"})
+    job_id = (await gateway.client.get(f"{URL}/retry-jobs")).json()["jobs"][0]["id"]
+    given_up = await gateway.client.post(f"{URL}/retry-jobs/{job_id}/discard")
+    assert given_up.json()["job"]["status"] == "discarded"
+    again = await gateway.client.post(f"{URL}/retry-jobs/{job_id}/retry")
+    assert again.json()["job"]["status"] == "pending"
+    assert (await gateway.client.post(f"{URL}/retry-jobs/drain")).json()["succeeded"] == 1
+    assert (await gateway.client.post(f"{URL}/retry-jobs/{job_id}/retry")).status_code == 409
+    assert (await gateway.client.post(f"{URL}/retry-jobs/nope/retry")).status_code == 404
+
+
+# Replay
+
+
+async def test_an_event_that_started_something_is_started_again(gateway: RunningGateway) -> None:
+    body = {"idempotency_key": "k", "data": {"x": 1}, "year": 2027, "month": 3}
+    first = (await gateway.client.post(URL, json=body)).json()
+    again = (await gateway.client.post(f"{URL}/{first['event_id']}/replay")).json()
+    assert (again["triggered"], again["run_id"] != first["run_id"]) == (True, True)
+    params = [await run_params(gateway, answer["run_id"]) for answer in (first, again)]
+    assert [found["event"] for found in params] == [{"x": 1}] * 2
+    assert [found["ym"] for found in params] == ["2027-03"] * 2
+    assert records(gateway)[-1].details.replay_of == first["event_id"]
+
+
+async def test_an_event_that_was_refused_has_its_key_tried_again(gateway: RunningGateway) -> None:
+    refused = (await gateway.client.post(URL, json={"template_id": "later", "event_id": "k"})).json()
+    await define(gateway.client, "later")
+    replayed = (await gateway.client.post(f"{URL}/{refused['event_id']}/replay")).json()
+    assert (replayed["triggered"], replayed["idempotency_key"]) == (True, "k")
+    repeated = (await gateway.client.post(URL, json={"template_id": "later", "event_id": "k"})).json()
+    assert (repeated["duplicate"], repeated["run_id"]) == (True, replayed["run_id"])
+
+
+async def test_what_is_not_there_or_was_never_read_cannot_be_replayed(gateway: RunningGateway) -> None:
+    for missing in ("nonsense", "0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001"):
+        assert (await gateway.client.post(f"{URL}/{missing}/replay")).status_code == 404
+    unread = (await gateway.client.post(URL, content=b"{")).json()["event_id"]
+    assert (await gateway.client.post(f"{URL}/{unread}/replay")).status_code == 409
+
+
+# Tenants
+
+
+async def test_everything_of_events_is_its_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REQ-0017"""
+    async with memory_app(http_auth_mode="api_key") as gateway:
+        http = gateway.client
+        ours = await new_key(gateway.backend.api_keys, "acme", "key-a")
+        theirs = await new_key(gateway.backend.api_keys, "other", "key-b")
+        http.headers.update(ours)
+        await define(http)
+        await put(http, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
+        await http.post(
+            f"{URL}/notification-settings",
+            json={"webhook_url": "https://chat.googleapis.com/v1/spaces/A/messages?key=k&token=t"},
+        )
+        started = (await http.post(URL, json={"idempotency_key": "k"})).json()
+        run = await gateway.backend.runs.get(started["run_id"])
+        assert run is not None
+        assert (run.value.tenant_id, run.value.api_key_id) == ("acme", "key-a")
+        assert records(gateway)[0].actor.api_key_id == "key-a"
+        with monkeypatch.context() as patch:
+            patch.setattr(StartTemplate, "_place_run", failing)
+            await http.post(URL, json={"idempotency_key": "queued"})
+        job_id = (await http.get(f"{URL}/retry-jobs")).json()["jobs"][0]["id"]
+        http.headers.update(theirs)
+        for path in (TEMPLATES, ACTIONS, SOURCES):
+            assert (await http.get(path)).json()["items"] == []
+        for path in (f"{TEMPLATES}/close", f"{ACTIONS}/{ACTION}", f"{SOURCES}/gh"):
+            for method in ("GET", "DELETE"):
+                assert (await http.request(method, path)).status_code == 404
+        assert (await http.post(URL, json={"template_id": "close"})).status_code == 404
+        assert (await http.post(URL, json={"event_name": ACTION})).status_code == 404
+        assert (await http.post(f"{TEMPLATES}/close/start")).status_code == 404
+        assert (await http.post(f"{URL}/{started['event_id']}/replay")).status_code == 404
+        assert (await http.post(f"{URL}/retry-jobs/{job_id}/discard")).status_code == 404
+        taken = await http.put(f"{SOURCES}/gh", json={"kind": "github", "secrets": [SECRET]})
+        assert taken.status_code == 409
+        assert (await http.get(f"{URL}/summary?ym=2026-02")).json()["total"] == 0
+        assert (await http.get(f"{URL}/retry-jobs")).json()["total"] == 0
+        assert (await http.get(f"{URL}/notification-settings")).json()["configured"] is False
+        drained = await http.post(f"{URL}/retry-jobs/drain", json={"force": True})
+        assert drained.json()["processed"] == 0
+        await define(http)
+        other = (await http.post(URL, json={"idempotency_key": "k"})).json()
+        assert (other["duplicate"], other["run_id"] != started["run_id"]) == (False, True)

@@ -1,0 +1,144 @@
+"""F1: all interleavings of up to 6 commands on a fork and its join, with looks and ends of runs at any place.
+
+A search over all states: what leads to a state that was seen before is not followed again. From each of them
+the execution must come to an end once everything that it waits for has come.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from pyoco_server.domain.execution import commands as c
+from pyoco_server.domain.execution.graphs import Graph
+from pyoco_server.domain.execution.state import Execution, NodeState
+from pyoco_server.domain.runs import RunStatus
+from support.executions import ANN, EXTERNAL, FORK, GRACE_SEC, Life, graph_of, join, task
+from support.storms import Checked, Storm
+
+COMMANDS = 6
+NODES = ("split", "a", "b", "gather")
+
+
+def fork_and_join(policy: str) -> Graph:
+    more = {"min_success": 1} if policy == "CUSTOM" else {}
+    return graph_of(
+        {"split": FORK, "a": task(), "b": EXTERNAL, "gather": join(policy, **more)},
+        "split > a",
+        "split > b",
+        "a > gather",
+        "b > gather",
+    )
+
+
+def every_command() -> Iterator[c.Command]:
+    yield c.CreateExecution(actor=ANN, graph_version=1)
+    yield c.StartExecution(actor=ANN)
+    yield c.CancelExecution(actor=ANN)
+    yield c.ArchiveExecution(actor=ANN)
+    for node_id in NODES:
+        yield c.MarkNodeReady(actor=ANN, node_id=node_id)
+        yield c.StartNode(actor=ANN, node_id=node_id)
+        yield c.ReportNodeProgress(actor=ANN, node_id=node_id)
+        yield c.PutNodeWaiting(actor=ANN, node_id=node_id)
+        yield c.RequestResumeNode(actor=ANN, node_id=node_id)
+        yield c.ResumeNode(actor=ANN, node_id=node_id)
+        yield c.SucceedNode(actor=ANN, node_id=node_id)
+        yield c.FailNode(actor=ANN, node_id=node_id)
+
+
+ALL = tuple(every_command())
+
+
+def seen_as(life: Checked) -> object:
+    """The state without what has no influence on what can happen next: times, texts and versions."""
+    state = life.state
+    runs = frozenset((run_id, run.status) for run_id, run in life.runs.items())
+    return _execution(state), tuple(_node(node, life.now) for node in state.nodes.values()), runs
+
+
+def _execution(state: Execution) -> object:
+    return state.phase, state.archived_at is not None, state.fail_requested_at is not None
+
+
+def _node(node: NodeState, now: float) -> object:
+    stop_at = node.stop_requested_at
+    stopping = None if stop_at is None else stop_at + GRACE_SEC <= now
+    return node.status, node.attempt, node.run_id, node.gate, stopping
+
+
+def moves(life: Checked) -> Iterator[Checked]:
+    """What happens of itself: a look, a look that crashes, the end of a run, the end of a grace period."""
+    looked = life.copy()
+    looked.react()
+    assert looked.look().events == ()
+    yield looked
+    reaction = life.look()
+    if reaction.events:
+        crashed = life.copy()
+        crashed.append(reaction.events)
+        yield crashed
+    for run_id, run in life.runs.items():
+        if not run.status.is_terminal:
+            yield from _ends_of(life, run_id)
+    if any(node.stop_requested_at is not None for node in life.state.nodes.values()):
+        later = life.copy()
+        later.now += GRACE_SEC
+        yield later
+
+
+def _ends_of(life: Checked, run_id: str) -> Iterator[Checked]:
+    is_cancelling = life.runs[run_id].status is RunStatus.CANCELLING
+    ends = (RunStatus.CANCELLED,) if is_cancelling else (RunStatus.COMPLETED, RunStatus.FAILED)
+    for status in ends:
+        ended = life.copy()
+        ended.runs[run_id] = type(life.runs[run_id])(status)
+        yield ended
+
+
+def asked(life: Checked) -> Iterator[Checked]:
+    for command in ALL:
+        other = life.copy()
+        other.do(command)
+        if other.state is not life.state:
+            yield other
+
+
+def all_lives(graph: Graph, commands: int) -> Iterator[Checked]:
+    """Every state once, those with the fewest commands first."""
+    first = Checked(graph, start=False)
+    waiting = deque([(first, 0)])
+    fewest = {seen_as(first): 0}
+    while waiting:
+        life, count = waiting.popleft()
+        if fewest[seen_as(life)] < count:
+            continue
+        yield life
+        found = [(other, count) for other in moves(life)]
+        if count < commands:
+            found += [(other, count + 1) for other in asked(life)]
+        for other, cost in found:
+            if cost < fewest.get(key := seen_as(other), commands + 1):
+                fewest[key] = cost
+                (waiting.appendleft if cost == count else waiting.append)((other, cost))
+
+
+@pytest.mark.parametrize("policy", ["ALL_SUCCESS", "ANY_SUCCESS", "ALL_DONE", "CUSTOM"])
+def test_all_interleavings(policy: str) -> None:
+    ends = set()
+    for life in all_lives(fork_and_join(policy), COMMANDS):
+        last = life.copy()
+        Storm(last, Random(0)).bring_to_an_end()  # noqa: S311 - it is to be repeatable
+        ends.add(last.status)
+    assert ends == {"COMPLETED", "FAILED", "CANCELED"}
+
+
+def test_a_cancelled_execution_is_not_revived_by_any_command() -> None:
+    """Known fault elsewhere: creating an id again revives a cancelled execution."""
+    life = Life(fork_and_join("ALL_SUCCESS"))
+    life.cancel()
+    for command in ALL:
+        life.do(command)
+        assert life.status == "CANCELED"
+    assert life.types.count("EXECUTION_CREATED") == 1

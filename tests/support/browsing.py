@@ -1,0 +1,140 @@
+"""A whole installation with its dashboard, looked at with a real browser."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request
+
+from pyoco_server.cli.ports import free_port
+from pyoco_server.http_client import PyocoHttpClient
+from support import dashboard_flows
+from support.programs import Programs
+
+ROOT = Path(__file__).parents[2]
+SCREENSHOTS = ROOT / "artifacts" / "dashboard"
+FLOWS = f"{dashboard_flows.__file__}:resolve"
+TESTS = Path(__file__).parents[1]
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+# Counts what the page's own policy stopped, in a place where no script of the page looks.
+_WATCH_POLICY = """
+window.__violations = [];
+document.addEventListener("securitypolicyviolation", (event) =>
+  window.__violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+"""
+
+
+@dataclass
+class Site:
+    """Server and worker as processes of their own."""
+
+    url: str
+    marks: Path
+    programs: Programs
+    api: PyocoHttpClient
+    keys: dict[str, str] = field(default_factory=dict)
+
+    def submit(self, flow: str, params: dict[str, Any] | None = None, **options: Any) -> str:
+        return self.api.submit_run(flow, params or {}, **options)["run_id"]
+
+    def finished(self, flow: str, **params: Any) -> str:
+        """A run that has ended."""
+        run_id = self.submit(flow, params)
+        list(self.api.watch_run(run_id, timeout_sec=60))
+        return run_id
+
+    def gated(self) -> str:
+        """A run that is in its second task, and stays there."""
+        (self.marks / "begun").unlink(missing_ok=True)
+        return self.submit("gated", {"marks": str(self.marks), "gate": "never"})
+
+
+@contextmanager
+def running_site(directory: Path, *, with_worker: bool = True, **environ: str) -> Iterator[Site]:
+    programs = Programs(directory, PYTHONPATH=str(TESTS), **environ)
+    marks = directory / "marks"
+    marks.mkdir()
+    port = free_port("127.0.0.1")
+    url = f"http://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        up = stack.enter_context(
+            programs.started("pyoco-server", "up", "--port", str(port), "--durability", "fast")
+        )
+        programs.environ["PYOCO_NATS_URL"] = up.says(r"(nats://\S+?),").group(1)
+        up.says("Ctrl-C stops it")
+        up.says("gateway ready")
+        if with_worker:
+            command = (
+                "pyoco-worker",
+                "--flow-resolver",
+                FLOWS,
+                "--worker-id",
+                "worker-1",
+                "--concurrency",
+                "2",
+            )
+            stack.enter_context(programs.started(*command)).says("worker ready")
+        api = stack.enter_context(PyocoHttpClient(url))
+        yield Site(url, marks, programs, api)
+    assert programs.are_gone(), f"left behind: {programs.pids()}"
+
+
+@contextmanager
+def chromium_browser(playwright: Playwright, executable: str) -> Iterator[Browser]:
+    browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+    yield browser
+    browser.close()
+
+
+@contextmanager
+def page_of(
+    browser: Browser,
+    site: Site,
+    place: str = "",
+    *,
+    language: str | None = None,
+    theme: Literal["light", "dark"] = "light",
+    width: int = 1280,
+    is_quiet: bool = True,
+) -> Iterator[Page]:
+    """A page that must not complain, break its own policy, or ask any other host for anything."""
+    context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    context.add_init_script(_WATCH_POLICY)
+    if language is not None:
+        context.add_init_script(f"localStorage.setItem('pyoco.lang', '{language}')")
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            problems.append(f"{message.type}: {message.text}")
+
+    def on_request(request: Request) -> None:
+        if not request.url.startswith((site.url, "blob:")):
+            problems.append(f"asked another host: {request.url}")
+
+    page.on("console", on_console)
+    page.on("request", on_request)
+    page.goto(f"{site.url}/{place}")
+    yield page
+    violations = page.evaluate("window.__violations")
+    context.close()
+    assert violations == []
+    if is_quiet:
+        assert problems == []
+
+
+def keep(page: Page, name: str) -> None:
+    """A screenshot for people, in a folder that git ignores."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")

@@ -1,0 +1,108 @@
+"""Flows to be looked at: branches, failures, many tasks, and texts that want to be more than text."""
+
+import time
+from typing import Any
+
+from pyoco import Flow, task
+
+from support.process_flows import LOOK_SEC, mark, wait_for
+
+HOSTILE = "</script><img src=x onerror=document.title='owned'>\x1b[31m\u202eevil"
+
+
+def _task(name: str, work: Any) -> Any:
+    work.__name__ = name
+    return task(work)
+
+
+def report() -> Flow:
+    """Two branches; it prints, and returns something."""
+
+    @task
+    def fetch(rows: int = 3) -> list[int]:
+        print(f"fetched {rows} rows")  # noqa: T201
+        return list(range(rows))
+
+    @task
+    def double(fetch: list[int]) -> list[int]:
+        return [2 * number for number in fetch]
+
+    @task
+    def square(fetch: list[int]) -> list[int]:
+        return [number * number for number in fetch]
+
+    @task
+    def total(double: list[int], square: list[int]) -> dict[str, int]:
+        return {"double": sum(double), "square": sum(square)}
+
+    return Flow(name="report") >> fetch >> [double, square] >> total
+
+
+def gated() -> Flow:
+    """Stops in its second task until the test lets it go on, or it is cancelled."""
+
+    @task
+    def begin(marks: str) -> str:
+        print("begun")  # noqa: T201
+        mark(marks, "begun")
+        return "begun"
+
+    @task
+    def wait(ctx: Any, marks: str, gate: str = "go") -> str:
+        while not ctx.is_cancelled:
+            try:
+                wait_for(marks, gate, patience=LOOK_SEC)
+            except TimeoutError:
+                continue
+            print("the gate is open")  # noqa: T201
+            return "passed"
+        return "cancelled"
+
+    @task
+    def end() -> str:
+        return "ended"
+
+    return Flow(name="gated") >> begin >> wait >> end
+
+
+def failing() -> Flow:
+    @task
+    def load() -> int:
+        return 1
+
+    @task
+    def divide(load: int) -> float:
+        return load / 0
+
+    return Flow(name="failing") >> load >> divide
+
+
+def hostile() -> Flow:
+    def work() -> None:
+        print(HOSTILE)  # noqa: T201
+        raise RuntimeError(HOSTILE)
+
+    return Flow(name="hostile") >> _task(f"task {HOSTILE}", work)
+
+
+def many() -> Flow:
+    """200 tasks in layers."""
+
+    def made(name: str) -> Any:
+        def work() -> float:
+            time.sleep(0.001)
+            return 1.0
+
+        return _task(name, work)
+
+    flow = Flow(name="many") >> made("plan")
+    for layer in range(9):
+        flow = flow >> [made(f"part_{layer}_{number}") for number in range(22)]
+    return flow >> made("collect")
+
+
+_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many)} | {f"hostile {HOSTILE}": hostile}
+
+
+def resolve(name: str) -> Flow:
+    return _FLOWS[name]()

@@ -1,0 +1,41 @@
+"""A gateway in a process of its own, and what it takes of memory."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyoco_server.config import NatsBackendConfig
+from support.lab import environment
+from support.nats_server import free_port
+from support.programs import Program, Programs
+
+
+@dataclass(frozen=True)
+class GatewayProcess:
+    program: Program
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def rss_mb(self) -> float:
+        pages = int(Path(f"/proc/{self.program.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.program.pid}/fd").iterdir()))
+
+
+@contextmanager
+def gateway_process(
+    programs: Programs, config: NatsBackendConfig, port: int | None = None
+) -> Iterator[GatewayProcess]:
+    chosen = port or free_port()
+    command = ("pyoco-server", "up", "--port", str(chosen))
+    with programs.started(*command, **environment(config)) as program:
+        program.says("gateway ready")
+        program.says("Ctrl-C stops it")
+        yield GatewayProcess(program, chosen)

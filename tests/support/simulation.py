@@ -1,0 +1,496 @@
+"""F2: gateways and workers as they are, on ports in memory that lose, delay and repeat, from one seed.
+
+A process dies between any two of its steps: nothing that it does has an effect any more. Its tasks are
+not cancelled, because a killed process cleans up nothing.
+"""
+
+import asyncio
+import inspect
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import wire
+from pyoco_server.domain.dispositions import Ending
+from pyoco_server.domain.execution.codec import decode_record, encode_record
+from pyoco_server.domain.jobs import Job, Submission
+from pyoco_server.domain.outcomes import FlowOutcome
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.errors import NatsUnavailable, PyocoServerError
+from pyoco_server.http_api import gateway as gateway_module
+from pyoco_server.http_api.gateway import UseCases
+from pyoco_server.http_api.metrics import Metrics
+from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
+from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.testing.memory import (
+    MemoryDeadLetters,
+    MemoryQueue,
+    MemorySignals,
+    MemoryTaskLogs,
+    MemoryUndeliverable,
+    MemoryWheelHistory,
+    MemoryWheels,
+)
+from pyoco_server.testing.memory_executions import MemoryExecutionLog
+from pyoco_server.testing.memory_graphs import MemoryGraphs
+from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.usecases.callers import ANONYMOUS
+from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.lease import decode_lease
+from pyoco_server.usecases.watch_hub import WatchHub
+from pyoco_server.worker import worker as worker_module
+from pyoco_server.worker.presence import WorkerIdInUse
+from pyoco_server.worker.worker import SideWorkEnded, Worker
+from support import virtual_time
+
+CONFIG = NatsBackendConfig(
+    consumer_ack_wait_sec=10.0,
+    ack_progress_interval_sec=3.0,
+    consumer_max_deliver=50,
+    run_heartbeat_interval_sec=2.0,
+    worker_heartbeat_interval_sec=4.0,
+    cancel_grace_period_sec=3.0,
+)
+EPOCH = 1_700_000_000.0
+LOOK_SEC = 0.25
+HEALED_SEC = 400.0
+"""Of virtual time, in which everything must have come to its end: several sweeps and ack waits."""
+ANSWER_SEC = 8.0
+_ONE_WAY = frozenset({"ack", "nak", "term", "in_progress"})
+"""Nobody says whether these arrived."""
+
+_here: ContextVar["Process"] = ContextVar("process")
+
+
+@dataclass(frozen=True)
+class Odds:
+    """Of a port's call, unless said otherwise."""
+
+    lost: float = 0.03
+    unanswered: float = 0.03
+    crash: float = 0.004
+    slow: float = 0.1
+
+
+class Process:
+    """A gateway or a worker: alive, frozen or dead."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world = world
+        self.name = name
+        self.is_alive = True
+        self.skew = world.chance.uniform(-300, 300)
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+
+    async def step(self) -> None:
+        """Between any two steps a process may be killed or stopped for a while."""
+        world = self.world
+        if world.hurts(world.odds.crash):
+            world.count(f"kill {self.name[0]}")
+            self.is_alive = False
+        elif world.hurts(world.odds.crash):
+            world.count(f"freeze {self.name[0]}")
+            self._thawed.clear()
+            asyncio.get_running_loop().call_later(world.chance.uniform(1, 25), self._thawed.set)
+        elif world.hurts(world.odds.crash):
+            self.skew += world.chance.uniform(-300, 300)
+        await self._thawed.wait()
+        if not self.is_alive:
+            await asyncio.get_running_loop().create_future()
+
+    async def call(self, method: Callable[..., Awaitable[Any]], name: str, *args: Any, **options: Any) -> Any:
+        world = self.world
+        await self.step()
+        if world.hurts(world.odds.lost):
+            return await self._unheard(name)
+        await asyncio.sleep(world.delay())
+        await self.step()
+        answer = await method(*args, **options)
+        if world.hurts(world.odds.unanswered):
+            return await self._unheard(name)
+        await asyncio.sleep(world.delay())
+        await self.step()
+        return answer
+
+    async def _unheard(self, name: str) -> None:
+        if name in _ONE_WAY:
+            return
+        await asyncio.sleep(2.0)
+        raise NatsUnavailable("nats unavailable: no answer in time")
+
+
+class Port:
+    """A port as a process sees it: every call travels, and may not arrive or not be answered."""
+
+    def __init__(self, process: Process, target: Any) -> None:
+        self._process = process
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def travelling(*args: Any, **options: Any) -> Any:
+            return await self._process.call(found, name, *args, **options)
+
+        return travelling
+
+
+class Source:
+    """The jobs of a worker. One that is taken and does not arrive comes again after AckWait."""
+
+    def __init__(self, process: Process, queue: MemoryQueue, subjects: list[str]) -> None:
+        self._process = process
+        self._queue = queue
+        self._subjects = subjects
+        self._is_interrupted = False
+
+    async def next(self, timeout: float, wanted: int = 1) -> Any:  # noqa: ASYNC109
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        self._is_interrupted = False
+        while loop.time() < deadline and not self._is_interrupted:
+            await self._process.step()
+            taken = self._queue.take(self._subjects)
+            if taken is not None and not self._process.world.hurts(self._process.world.odds.lost):
+                await asyncio.sleep(self._process.world.delay())
+                return Port(self._process, taken)
+            await asyncio.sleep(LOOK_SEC)
+        return None
+
+    def interrupt(self) -> None:
+        self._is_interrupted = True
+
+    async def close(self) -> None:
+        pass
+
+
+class Flow:
+    """Takes some time; stops when it is asked to, or only by force."""
+
+    wheels = ()
+
+    def __init__(self, run_id: str, seconds: float, *, is_stubborn: bool, on_end: Callable[[], None]) -> None:
+        self._ended: asyncio.Future[FlowOutcome] = asyncio.get_running_loop().create_future()
+        self._is_stubborn = is_stubborn
+        self._on_end = on_end
+        done = FlowOutcome(ending=Ending.COMPLETED, result={"run": run_id})
+        asyncio.get_running_loop().call_later(seconds, self._end, done)
+
+    def _end(self, outcome: FlowOutcome) -> None:
+        if not self._ended.done():
+            self._ended.set_result(outcome)
+            self._on_end()
+
+    async def outcome(self) -> FlowOutcome:
+        return await self._ended
+
+    def cancel(self) -> None:
+        if not self._is_stubborn:
+            self._end(FlowOutcome(ending=Ending.CANCELLED))
+
+    def kill(self) -> bool:
+        self._end(FlowOutcome(ending=Ending.EXECUTION_ERROR, error="killed"))
+        return True
+
+    def go_live(self) -> None:
+        pass
+
+    def written(self) -> None:
+        pass
+
+
+class Executors:
+    capacity = 2
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._free = self.capacity
+
+    async def start(self, job: Job, _listener: object, patience: float) -> Flow | None:
+        if not self._free:
+            await asyncio.sleep(patience)
+        if not self._free:
+            return None
+        self._free -= 1
+        seconds = self._chance.choice([0.0, 0.05, 0.5, 3.0, 15.0])
+        return Flow(job.run_id, seconds, is_stubborn=self._chance.random() < 0.2, on_end=self._freed)
+
+    def _freed(self) -> None:
+        self._free += 1
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class Gateway:
+    process: Process
+    use_cases: UseCases
+
+
+@dataclass
+class World:
+    seed: int
+    odds: Odds = field(default_factory=Odds)
+    gateways: int = 2
+    workers: int = 2
+    clients: int = 4
+    acts: int = 3
+    """What each client does."""
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311
+        self.is_hurting = True
+        self.hurt: Counter[str] = Counter()
+        self.acknowledged: set[str] = set()
+        self.cancel_answers: dict[str, set[RunStatus]] = {}
+        self.problems: list[str] = []
+        self._gateways: dict[str, Gateway] = {}
+
+    # Chance
+
+    def hurts(self, probability: float) -> bool:
+        return self.is_hurting and self.chance.random() < probability
+
+    def delay(self) -> float:
+        slow = self.is_hurting and self.chance.random() < self.odds.slow
+        return self.chance.uniform(0.0, 3.0) if slow else self.chance.uniform(0.0, 0.01)
+
+    def count(self, what: str) -> None:
+        self.hurt[what] += 1
+
+    def new_run_id(self) -> str:
+        return str(UUID(int=self.chance.getrandbits(128)))
+
+    # The life of the world
+
+    async def live(self) -> list[str]:
+        """Everything that was broken, in words."""
+        self.store: MemoryStore[RunSnapshot] = MemoryStore(wire.encode, wire.decode_run)
+        self.queue = MemoryQueue(CONFIG)
+        self.shared = {
+            "workers": MemoryStore(wire.encode, wire.decode_worker),
+            "claims": MemoryStore(wire.encode, wire.decode_claim),
+            "dead_letters": MemoryDeadLetters(),
+            "task_logs": MemoryTaskLogs(),
+            "run_signals": MemorySignals(),
+            "wheels": MemoryWheels("wheels"),
+            "wheel_history": MemoryWheelHistory(),
+            "graphs": MemoryGraphs(),
+            "execution_log": MemoryExecutionLog(),
+            "execution_cache": MemoryStore(encode_record, decode_record),
+            "leases": MemoryStore(wire.encode, decode_lease),
+        }
+        self._indexes: list[SqliteRunIndex] = []
+        keepers = [asyncio.ensure_future(self._keep_gateway(f"g{n}")) for n in range(self.gateways)]
+        keepers += [asyncio.ensure_future(self._keep_worker(f"w{n}")) for n in range(self.workers)]
+        try:
+            await asyncio.gather(*(self._client(n) for n in range(self.clients)))
+            self.is_hurting = False
+            await self._settle()
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+            for index in self._indexes:
+                index.close()
+        return [*self.problems, *self._broken()]
+
+    async def _settle(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + HEALED_SEC
+        while loop.time() < deadline:
+            if not self._unfinished() and not await self.queue.run_ids():
+                return
+            await asyncio.sleep(1.0)
+
+    # Processes
+
+    def _ports(self, process: Process) -> SimpleNamespace:
+        ports = {name: Port(process, target) for name, target in self.shared.items()}
+        runs, queue = Port(process, self.store), Port(process, self.queue)
+        return SimpleNamespace(runs=runs, queue=queue, is_available=True, **ports)
+
+    async def _keep_gateway(self, name: str) -> None:
+        while True:
+            process = Process(self, name)
+            _here.set(process)
+            backend = self._ports(process)
+            backend.run_index = SqliteRunIndex(None, tenants=False)
+            self._indexes.append(backend.run_index)
+            backend.run_feed, backend.worker_feed = self.store, self.shared["workers"]
+            backend.undeliverable = MemoryUndeliverable(backend.queue)
+            backend.execution_feed = self.shared["execution_log"]
+            backend.execution_index = SqliteExecutionIndex(tenants=False)
+            use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+            self._gateways[name] = Gateway(process, use_cases)
+            work = [asyncio.ensure_future(start()) for start in use_cases.background().values()]
+            await self._death_of(process)
+            for task in work:
+                task.add_done_callback(_look_at)
+            await asyncio.sleep(self.chance.uniform(0.1, 5.0))
+
+    async def _keep_worker(self, name: str) -> None:
+        while True:
+            process = Process(self, name)
+            _here.set(process)
+            backend = self._ports(process)
+            backend.sources = _Sources(process, self.queue)
+            working = asyncio.ensure_future(self._work(backend, process))
+            await self._death_of(process, working)
+            working.add_done_callback(_look_at)
+            await asyncio.sleep(self.chance.uniform(0.1, 5.0))
+
+    async def _work(self, backend: Any, process: Process) -> None:
+        worker = Worker(CONFIG, backend, Executors(self.chance), process.name, ("default",))
+        try:
+            await worker.open()
+            await worker.run()
+        except (NatsUnavailable, WorkerIdInUse, SideWorkEnded):
+            self.count("restart w")  # as the command does: it ends, and somebody starts it again
+        finally:
+            process.is_alive = False
+
+    async def _death_of(self, process: Process, work: "asyncio.Task[None] | None" = None) -> None:
+        while process.is_alive and not (work is not None and work.done()):  # noqa: ASYNC110 - virtual
+            await asyncio.sleep(0.5)
+
+    # Clients
+
+    async def _client(self, number: int) -> None:
+        own = random.Random(self.chance.random())  # noqa: S311
+        for n in range(self.acts):
+            submission = Submission(flow_name="f", params={"n": n}, tag="default")
+            submitted = await self._until_answered(
+                own,
+                lambda gateway: gateway.submit_once(submission, f"key-{number}-{n}"),  # noqa: B023
+            )
+            self.acknowledged.add(submitted.run_id)
+            if own.random() < 0.5:
+                await asyncio.sleep(own.choice([0.0, 0.05, 1.0, 12.0]))
+                answer = await self._until_answered(
+                    own,
+                    lambda gateway: gateway.cancel_run(submitted.run_id, ANONYMOUS, None),  # noqa: B023
+                )
+                self.cancel_answers.setdefault(submitted.run_id, set()).add(answer.status)
+            await asyncio.sleep(own.uniform(0, 3))
+
+    async def _until_answered(self, own: random.Random, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        while True:
+            gateway = self._gateways.get(own.choice(list(self._gateways)) if self._gateways else "")
+            if gateway is not None:
+                _here.set(gateway.process)
+                asking = asyncio.ensure_future(ask(gateway.use_cases))
+                await asyncio.wait({asking}, timeout=ANSWER_SEC)
+                asking.add_done_callback(_look_at)
+                if asking.done():
+                    try:
+                        answer = asking.result()
+                    except NatsUnavailable:
+                        pass
+                    except PyocoServerError as error:
+                        self.problems.append(f"a client heard {type(error).__name__}: {error}")
+                        raise
+                    else:
+                        if not self.hurts(self.odds.unanswered):
+                            return answer
+            await asyncio.sleep(own.uniform(0.1, 2.0))
+
+    # What must hold
+
+    def _unfinished(self) -> list[RunSnapshot]:
+        return [run for run in self._runs().values() if not run.status.is_terminal]
+
+    def _runs(self) -> dict[str, RunSnapshot]:
+        return {key: wire.decode_run(data) for key, (data, _) in self.store._values.items()}
+
+    def _broken(self) -> Iterator[str]:
+        runs = self._runs()
+        yield from (f"{run_id}: acknowledged, and lost" for run_id in self.acknowledged - runs.keys())
+        yield from (f"{run.run_id}: still {run.status}" for run in self._unfinished())
+        yield from (f"{wire.run_id_in(m.payload)}: its job is still there" for m in self.queue._messages)
+        yield from self._reversals()
+        for run_id, answers in self.cancel_answers.items():
+            for answer in answers:
+                wanted = RunStatus.CANCELLED if answer is RunStatus.CANCELLING else answer
+                if run_id in runs and runs[run_id].status is not wanted:
+                    yield f"{run_id}: its cancel was answered {answer}, and it ended {runs[run_id].status}"
+        for run in runs.values():
+            if run.status is RunStatus.COMPLETED and run.result != {"run": run.run_id}:
+                yield f"{run.run_id}: has the result of another run"
+            if (
+                run.status is RunStatus.FAILED
+                and run.run_id in self.acknowledged
+                and "killed" not in str(run.error)
+            ):
+                yield f"{run.run_id}: failed for no reason of its own: {run.error}"
+
+    def _reversals(self) -> Iterator[str]:
+        history: dict[str, list[RunSnapshot]] = {}
+        for key, data, _ in self.store._history:
+            if data is not None:
+                history.setdefault(key, []).append(wire.decode_run(data))
+        for run_id, writes in history.items():
+            for before, after in pairwise(writes):
+                if before.status.is_terminal:
+                    yield f"{run_id}: {after.status} was written after {before.status}"
+                elif before.status is RunStatus.CANCELLING and after.status not in (
+                    RunStatus.CANCELLING,
+                    RunStatus.CANCELLED,
+                ):
+                    yield f"{run_id}: {after.status} was written after CANCELLING"
+
+
+class _Sources:
+    def __init__(self, process: Process, queue: MemoryQueue) -> None:
+        self._process = process
+        self._queue = queue
+
+    async def open(self, tags: tuple[str, ...]) -> Source:
+        return Source(self._process, self._queue, [f"{CONFIG.work_subject_prefix}.{tag}" for tag in tags])
+
+
+def _look_at(task: "asyncio.Task[Any]") -> None:
+    """Its error is somebody's who is dead."""
+    if not task.cancelled():
+        task.exception()
+
+
+class _HostTime:
+    """`time` as a process sees it: no two hosts agree, and a clock may jump."""
+
+    def time(self) -> float:
+        process = _here.get(None)
+        return EPOCH + asyncio.get_running_loop().time() + (process.skew if process else 0.0)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+@contextmanager
+def _simulated(world: World) -> Iterator[None]:
+    with (
+        patch.object(gateway_module, "time", _HostTime()),
+        patch.object(gateway_module, "new_run_id", world.new_run_id),
+        patch.object(worker_module, "time", _HostTime()),
+        patch.object(MemoryUndeliverable, "_LOOK_SEC", 2.0),
+    ):
+        yield
+
+
+def simulate(seed: int, **options: Any) -> tuple[World, list[str]]:
+    """One world from its seed to its end, and what was broken in it."""
+    world = World(seed, **options)
+    with _simulated(world):
+        return world, virtual_time.run(world.live())

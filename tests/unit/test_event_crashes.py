@@ -1,0 +1,168 @@
+"""A gateway that dies between any two steps of a POST: the repeat never starts a second run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.events.receipts import ClaimState
+from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from support.events import FakeClock, on_memory, post, prepare
+
+CONFIG = NatsBackendConfig(audit_log_path="")
+
+
+class Killed(BaseException):
+    """Not an Exception: nothing catches a kill -9, and no cleanup runs behind it."""
+
+
+class Fuse:
+    """Lets so many calls of ports through, before or after which the process is dead."""
+
+    def __init__(self, lets_through: int, *, is_done: bool) -> None:
+        self.left = lets_through
+        self.is_done = is_done
+        self.is_blown = False
+
+    async def call(self, port: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if self.is_blown:
+            raise Killed
+        self.left -= 1
+        if self.left >= 0:
+            return await port(*args, **named)
+        self.is_blown = True
+        if self.is_done:
+            await port(*args, **named)
+        raise Killed
+
+
+class Fused:
+    """A port behind a fuse."""
+
+    def __init__(self, port: Any, fuse: Fuse) -> None:
+        self._port = port
+        self._fuse = fuse
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        if not callable(found):
+            return found
+
+        async def call(*args: Any, **named: Any) -> Any:
+            return await self._fuse.call(found, *args, **named)
+
+        return call
+
+
+class FusedBackend:
+    def __init__(self, backend: MemoryGatewayBackend, fuse: Fuse) -> None:
+        self.runs = Fused(backend.runs, fuse)
+        self.queue = Fused(backend.queue, fuse)
+        self.events = FusedEvents(backend, fuse)
+
+
+class FusedEvents:
+    def __init__(self, backend: MemoryGatewayBackend, fuse: Fuse) -> None:
+        for name in (
+            "templates",
+            "actions",
+            "sources",
+            "notification_settings",
+            "slots",
+            "leases",
+            "receipts",
+            "retry_jobs",
+            "audit",
+        ):
+            setattr(self, name, Fused(getattr(backend.events, name), fuse))
+        self.audit_feed = backend.events.audit_feed
+
+
+async def calls_of_a_post() -> int:
+    """How many steps there are to die at."""
+    async with open_memory_gateway_backend(CONFIG) as backend:
+        await prepare(on_memory(backend, CONFIG, FakeClock()), concurrency="one")
+        fuse = Fuse(10_000, is_done=True)
+        answer = await post(on_memory(FusedBackend(backend, fuse), CONFIG, FakeClock()))
+        assert answer.started is not None
+        return 10_000 - fuse.left
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before the step", "after the step"])
+async def test_a_repeat_after_any_crash_starts_the_same_run(is_done: bool) -> None:  # noqa: FBT001
+    steps = await calls_of_a_post()
+    assert steps >= 8
+    for step in range(steps):
+        async with open_memory_gateway_backend(CONFIG) as backend:
+            clock = FakeClock()
+            await prepare(on_memory(backend, CONFIG, clock), concurrency="one")
+            with pytest.raises(Killed):
+                await post(on_memory(FusedBackend(backend, Fuse(step, is_done=is_done)), CONFIG, clock))
+            claimed = {receipt.run_id for receipt in await backend.events.receipts.list_values()}
+            clock.advance(6)  # longer than a living gateway would leave a claim alone
+            answer = await post(on_memory(backend, CONFIG, clock))
+            assert answer.started is not None, f"step {step}"
+            run_id = answer.started.run_id
+            assert claimed <= {run_id}, f"step {step}: the run of the claim"
+            assert set(backend.runs._values) == {run_id}, f"step {step}: one run"
+            taken = list(iter(lambda: backend.queue.take(["pyoco.work.default"]), None))
+            assert {delivery.job().run_id for delivery in taken} == {run_id}, f"step {step}: its job is there"
+            (receipt,) = await backend.events.receipts.list_values()
+            assert receipt.state is ClaimState.ACCEPTED
+
+
+async def test_a_claim_that_was_left_behind_is_not_taken_over_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyoco_server.usecases.events.start_template.PATIENCE_SEC", 0.0)
+    async with open_memory_gateway_backend(CONFIG) as backend:
+        clock = FakeClock()
+        await prepare(on_memory(backend, CONFIG, clock), concurrency="allow")
+        for step in range(20):
+            try:
+                await post(on_memory(FusedBackend(backend, Fuse(step, is_done=True)), CONFIG, clock))
+            except Killed:
+                if await backend.events.receipts.count():
+                    break
+        (receipt,) = await backend.events.receipts.list_values()
+        assert receipt.state is ClaimState.STARTING
+        clock.advance(4.9)
+        early = await post(on_memory(backend, CONFIG, clock))
+        assert early.error is not None
+        assert early.error.status == 409
+        clock.advance(0.2)
+        late = await post(on_memory(backend, CONFIG, clock))
+        assert late.started is not None
+        assert (late.started.run_id, late.started.is_duplicate) == (receipt.run_id, False)
+
+
+async def test_a_receipt_that_has_expired_starts_a_new_run() -> None:
+    async with open_memory_gateway_backend(CONFIG) as backend:
+        clock = FakeClock()
+        lab = on_memory(backend, CONFIG, clock)
+        await prepare(lab, concurrency="allow")
+        first = await post(lab)
+        clock.advance(90 * 86_400)
+        assert first.started is not None
+        again = await post(lab)
+        assert again.started is not None
+        assert again.started.is_duplicate
+        clock.advance(1)
+        new = await post(lab)
+        assert new.started is not None
+        assert (new.started.is_duplicate, new.started.run_id != first.started.run_id) == (False, True)
+
+
+async def test_no_more_receipts_are_kept_than_were_asked_for() -> None:
+    config = NatsBackendConfig(audit_log_path="", workflow_event_max_receipts=2)
+    async with open_memory_gateway_backend(config) as backend:
+        lab = on_memory(backend, config, FakeClock())
+        await prepare(lab, concurrency="allow")
+        for key in ("a", "b", "c"):
+            await post(lab, key)
+        kept = [receipt.idempotency_key for receipt in await backend.events.receipts.list_values()]
+        assert kept == ["b", "c"]
+        again = await post(lab, "a")
+        assert again.started is not None
+        assert again.started.is_duplicate is False

@@ -1,0 +1,163 @@
+"""Signed events: each kind of signature, the window, the change of secrets, and forgeries."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from standardwebhooks import Webhook
+
+from pyoco_server.domain.events.signatures import Source, check_source, read_signed, verify
+from pyoco_server.errors import InvalidEventToken, InvalidRequest
+from support.things import NOW
+
+BODY = b'{"type": "invoice.paid", "id": "evt_1", "data": {"x": 1}}'
+SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes abc").decode()
+OTHER = "whsec_" + base64.b64encode(b"another secret 24 bytes!").decode()
+
+
+def hexed(secret: str, data: bytes) -> str:
+    return hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()
+
+
+def standard(secret: str = SECRET, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
+    signature = Webhook(secret).sign("msg_1", datetime.fromtimestamp(at, UTC), body.decode())
+    return {"webhook-id": "msg_1", "webhook-timestamp": str(int(at)), "webhook-signature": signature}
+
+
+def github(secret: str = SECRET, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
+    signature = f"sha256={hexed(secret, body)}"
+    return {"x-hub-signature-256": signature, "x-github-event": "push", "x-github-delivery": "d-1"}
+
+
+def stripe(secret: str = SECRET, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
+    signature = hexed(secret, f"{int(at)}.".encode() + body)
+    return {"stripe-signature": f"t={int(at)},v0=nonsense,v1={signature}"}
+
+
+def plain(secret: str = SECRET, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
+    return {"x-signature": hexed(secret, body)}
+
+
+def timed(secret: str = SECRET, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
+    return {"x-signature": f"sha256={hexed(secret, f'{int(at)}.'.encode() + body)}", "x-time": str(int(at))}
+
+
+Sign = Callable[..., dict[str, str]]
+KINDS: dict[str, tuple[Sign, dict[str, Any]]] = {
+    "standard": (standard, {"kind": "standard"}),
+    "github": (github, {"kind": "github"}),
+    "stripe": (stripe, {"kind": "stripe"}),
+    "hmac": (plain, {"kind": "hmac"}),
+    "hmac with a time": (timed, {"kind": "hmac", "timestamp_header": "X-Time"}),
+}
+ALL = pytest.mark.parametrize(("sign", "settings"), KINDS.values(), ids=KINDS.keys())
+WITH_TIME = pytest.mark.parametrize(
+    ("sign", "settings"),
+    [KINDS[kind] for kind in ("standard", "stripe", "hmac with a time")],
+    ids=["standard", "stripe", "hmac"],
+)
+
+
+def source(*secrets: str, **settings: Any) -> Source:
+    return Source(id="s", updated_at="", secrets=secrets or (SECRET,), **settings)
+
+
+def is_accepted(of: Source, headers: dict[str, str], body: bytes = BODY, now: float = NOW) -> bool:
+    try:
+        verify(of, body, headers, now)
+    except InvalidEventToken:
+        return False
+    return True
+
+
+@ALL
+def test_what_is_signed_with_the_secret_is_accepted(sign: Sign, settings: dict[str, Any]) -> None:
+    assert is_accepted(source(**settings), sign())
+
+
+@ALL
+def test_anything_else_is_refused(sign: Sign, settings: dict[str, Any]) -> None:
+    of = source(**settings)
+    assert not is_accepted(of, sign(OTHER)), "another secret"
+    assert not is_accepted(of, sign(), BODY + b" "), "another body"
+    assert not is_accepted(of, {}), "no signature"
+    for name in sign():
+        if name.startswith("x-github"):
+            continue
+        assert not is_accepted(of, {**sign(), name: ""}), f"no {name}"
+        assert not is_accepted(of, {**sign(), name: "ä,=,. v1,"}), f"nonsense in {name}"
+
+
+@ALL
+def test_two_secrets_live_at_once_while_they_are_changed(sign: Sign, settings: dict[str, Any]) -> None:
+    both = source(OTHER, SECRET, **settings)
+    assert is_accepted(both, sign(SECRET))
+    assert is_accepted(both, sign(OTHER))
+    assert not is_accepted(source(OTHER, **settings), sign(SECRET))
+
+
+@WITH_TIME
+def test_the_window_is_five_minutes(sign: Sign, settings: dict[str, Any]) -> None:
+    of = source(**settings)
+    for age, expected in ((300, True), (-300, True), (301, False), (-301, False)):
+        assert is_accepted(of, sign(at=NOW - age)) is expected, age
+
+
+def test_one_of_several_standard_signatures_is_enough() -> None:
+    headers = standard()
+    headers["webhook-signature"] = f"v1a,xxxx v1,{'A' * 44} {headers['webhook-signature']}"
+    assert is_accepted(source(kind="standard"), headers)
+
+
+def test_a_body_that_is_no_text_is_refused() -> None:
+    assert not is_accepted(source(kind="standard"), standard(), b"\xff")
+
+
+def test_githubs_event_and_delivery_are_name_and_key() -> None:
+    found = read_signed(source(kind="github"), BODY, github())
+    assert (found.event_name, found.key, found.source) == ("push", "d-1", "s")
+    assert found.data["id"] == "evt_1", "the whole payload"
+
+
+def test_stripes_type_and_id_are_name_and_key() -> None:
+    found = read_signed(source(kind="stripe"), BODY, stripe())
+    assert (found.event_name, found.key, found.data["data"]) == ("invoice.paid", "evt_1", {"x": 1})
+
+
+def test_a_standard_webhooks_type_id_and_data_are_name_key_and_data() -> None:
+    found = read_signed(source(kind="standard"), BODY, standard())
+    assert (found.event_name, found.key, found.data) == ("invoice.paid", "msg_1", {"x": 1})
+
+
+def test_a_source_can_be_bound_to_a_template() -> None:
+    of = source(kind="hmac", template_id="bound")
+    found = read_signed(of, b'{"template_id": "other", "event_id": "e"}', plain())
+    assert (found.template_id, found.key) == ("bound", "e")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"id": "a b"}, "id:"),
+        ({"secrets": ()}, "secrets:"),
+        ({"secrets": (SECRET,) * 3}, "secrets:"),
+        ({"secrets": ("short",)}, "number 1"),
+        ({"secrets": (SECRET, "ä" * 20)}, "number 2"),
+        ({"secrets": ("whsec_" + "!" * 20,)}, "base64"),
+        ({"template_id": "a b"}, "template_id:"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_named_and_its_secret_is_not(
+    changes: dict[str, Any], problem: str
+) -> None:
+    wanted = replace(source(kind="standard"), **changes)
+    with pytest.raises(InvalidRequest) as raised:
+        check_source(wanted)
+    assert problem in raised.value.detail
+    assert not any(secret in raised.value.detail for secret in wanted.secrets)
+    assert not any(secret in repr(wanted) for secret in wanted.secrets)

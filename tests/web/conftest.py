@@ -1,0 +1,43 @@
+"""The dashboard as it is built. Without a build there is nothing to look at."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pyoco_server.http_api.dashboard import BUILT
+
+ROOT = Path(__file__).parents[2]
+IS_REQUIRED = os.environ.get("REQUIRE_BROWSER") == "1"
+"""Read at the start; where tests must not be skipped (CI), what is missing is a failure."""
+
+
+def _missing(what: str) -> None:
+    if IS_REQUIRED:
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    if not (BUILT / "index.html").exists():
+        _missing("the dashboard is not built: make web")
+    return BUILT
+
+
+@pytest.fixture(scope="session")
+def web() -> Path:
+    """Its source, with what it is built with."""
+    if not (ROOT / "web/node_modules").exists():
+        _missing("what the dashboard is built with is not installed: make web")
+    return ROOT / "web"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        _missing("there is no Chromium; on Debian: apt-get install chromium")
+    assert found is not None
+    return found

@@ -1,0 +1,347 @@
+"""REQ-0020: the dashboard in a real browser, with a real server and a real worker behind it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from support.browsing import Site, chromium_browser, keep, page_of, running_site
+from support.dashboard_flows import HOSTILE
+from support.wheels import a_wheel_file, wheel_name
+
+SHOWN_HOSTILE = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+PAGES = ["#/runs", "#/workers?all=1", "#/wheels", "#/metrics"]
+BAD = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with running_site(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(site: Site, chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright, chromium_browser(playwright, chromium) as running:
+        yield running
+
+
+def row(page: Page, run_id: str) -> Any:
+    return page.locator(f'[data-run="{run_id}"]')
+
+
+def status(page: Page) -> Any:
+    return page.locator(".page-head .status")
+
+
+# Runs
+
+
+def test_a_run_is_submitted_followed_and_cancelled(browser: Browser, site: Site) -> None:
+    with page_of(browser, site) as page:
+        page.get_by_role("button", name="New run").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Flow").fill("gated")
+        dialog.get_by_label("Params").fill(f'{{"marks": "{site.marks}", "gate": "never"}}')
+        keep(page, "submit")
+        dialog.get_by_role("button", name="Submit").click()
+        expect(status(page)).to_have_attribute("data-state", "RUNNING")
+        expect(page.get_by_role("button", name=re.compile("^wait.*Running"))).to_be_visible()
+        expect(page.get_by_role("log").get_by_text("begun", exact=True)).to_be_visible()
+        keep(page, "running")
+        page.get_by_role("button", name="Cancel").click()
+        page.get_by_label("Reason").fill("the wrong month")
+        page.get_by_role("button", name="Cancel the run").click()
+        expect(status(page)).to_have_attribute("data-state", "CANCELLED")
+        expect(page.get_by_text("Reason: the wrong month")).to_be_visible()
+        expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
+        keep(page, "cancelled")
+
+
+def test_the_list_changes_by_itself(browser: Browser, site: Site) -> None:
+    with page_of(browser, site) as page:
+        expect(page.locator(".live")).to_have_text("Live")
+        page.evaluate("window.__same = true")
+        run_id = site.gated()
+        expect(row(page, run_id).locator(".status")).to_have_attribute("data-state", "RUNNING")
+        site.api.cancel_run(run_id)
+        expect(row(page, run_id).locator(".status")).to_have_attribute("data-state", "CANCELLED")
+        assert page.evaluate("window.__same"), "without loading the page again"
+
+
+def test_filters_live_in_the_address(browser: Browser, site: Site) -> None:
+    failed, fine = site.finished("failing"), site.finished("report")
+    with page_of(browser, site) as page:
+        page.get_by_role("navigation", name="Runs by status").get_by_role("link", name="Failed").click()
+        expect(row(page, failed)).to_be_visible()
+        expect(row(page, fine)).to_have_count(0)
+        page.get_by_label("Flow").fill("failing")
+        expect(page).to_have_url(re.compile("flow=failing"))
+        assert "status=FAILED" in page.url
+        page.reload()
+        expect(page.get_by_label("Flow")).to_have_value("failing")
+        expect(row(page, failed)).to_be_visible()
+        keep(page, "filtered")
+        page.get_by_label("Flow").fill("nothing like it")
+        expect(page.get_by_text("Nothing matches these filters")).to_be_visible()
+        page.get_by_role("link", name="Clear filters").first.click()
+        expect(row(page, fine)).to_be_visible()
+
+
+def test_a_run_shows_its_tasks_values_and_log(browser: Browser, site: Site) -> None:
+    run_id = site.finished("report", rows=4)
+    with page_of(browser, site, f"#/runs/{run_id}") as page:
+        timeline = page.get_by_role("group", name="Timeline of the tasks")
+        for task in ("fetch", "double", "square", "total"):
+            expect(timeline.get_by_role("button", name=re.compile(f"^{task}.*Succeeded"))).to_be_visible()
+        expect(page.get_by_label("Params", exact=True).last).to_contain_text('"rows": 4')
+        expect(page.get_by_label("Result", exact=True).last).to_contain_text('"square": 14')
+        expect(page.get_by_role("log").get_by_text("fetched 4 rows")).to_be_visible()
+        keep(page, "run")
+        page.get_by_role("button", name="Graph").click()
+        graph = page.get_by_role("group", name="Graph of the flow: 4 tasks")
+        graph.get_by_role("button", name="total: Succeeded").click()
+        expect(page.get_by_role("region", name="total")).to_contain_text('"double": 12')
+        expect(page).to_have_url(re.compile("task=total"))
+        keep(page, "graph")
+        page.get_by_role("button", name="Only its log").click()
+        expect(page.get_by_role("log").get_by_text("Nothing has been printed")).to_be_visible()
+
+
+def test_a_failed_run_shows_where_and_why(browser: Browser, site: Site) -> None:
+    run_id = site.finished("failing")
+    with page_of(browser, site, f"#/runs/{run_id}") as page:
+        error = page.get_by_role("region", name="Error")
+        expect(error).to_contain_text("in the task divide")
+        expect(error).to_contain_text("division by zero")
+        error.get_by_text("Traceback", exact=True).click()
+        expect(error).to_contain_text("return load / 0")
+        keep(page, "failed")
+
+
+def test_a_run_can_be_run_again_and_taken_to_a_terminal(browser: Browser, site: Site) -> None:
+    run_id = site.finished("report", rows=7)
+    with page_of(browser, site, f"#/runs/{run_id}") as page:
+        page.get_by_role("button", name="Copy as curl").click()
+        expect(page.get_by_text("Copied")).to_be_visible()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied.startswith(f"curl {site.url}/runs ")
+        assert '"params":{"rows":7}' in copied
+        page.get_by_role("button", name="Copy as CLI command").click()
+        page.wait_for_function("navigator.clipboard.readText().then((t) => t.startsWith('pyoco-client'))")
+        page.get_by_role("button", name="Run again").click()
+        page.get_by_role("dialog").get_by_role("button", name="Submit").click()
+        page.wait_for_function("(old) => !location.hash.includes(old)", arg=run_id)
+        expect(status(page)).to_have_attribute("data-state", "COMPLETED")
+        expect(page.get_by_label("Params", exact=True).last).to_contain_text('"rows": 7')
+
+
+def test_a_run_that_does_not_exist_is_said_so(browser: Browser, site: Site) -> None:
+    missing = "#/runs/0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001"
+    with page_of(browser, site, missing, is_quiet=False) as page:  # the browser logs the 404 itself
+        expect(page.get_by_text("There is no such run")).to_be_visible()
+
+
+def test_200_tasks_can_be_read(browser: Browser, site: Site) -> None:
+    run_id = site.finished("many")
+    with page_of(browser, site, f"#/runs/{run_id}?view=graph") as page:
+        expect(page.locator(".graph-node")).to_have_count(200)
+        boxes = page.evaluate(
+            "[...document.querySelectorAll('.graph-node rect')].map((r) => {"
+            "const b = r.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]})"
+        )
+        for at, (left, top, right, bottom) in enumerate(boxes):
+            for other in boxes[at + 1 :]:
+                apart = other[0] >= right or other[2] <= left or other[1] >= bottom or other[3] <= top
+                assert apart, "no task lies on another"
+        scale = page.evaluate(
+            "(() => { const svg = document.querySelector('.graph-frame svg');"
+            "return svg.getBoundingClientRect().width / svg.viewBox.baseVal.width })()"
+        )
+        assert 13 * scale >= 9, "in letters of at least 9 pixels"
+        cut = page.evaluate(
+            "[...document.querySelectorAll('.graph-label > span:last-child')]"
+            ".filter((s) => s.scrollWidth > s.clientWidth + 1).length"
+        )
+        assert cut == 0, "with whole names"
+        keep(page, "many-graph")
+        page.get_by_role("button", name="Timeline").click()
+        expect(page.locator(".timeline-row")).to_have_count(200)
+        keep(page, "many-timeline")
+
+
+def test_what_others_wrote_stays_text(browser: Browser, site: Site) -> None:
+    """A11: markup, escape sequences and marks that turn a line around, in every place they can come from."""
+    flow = f"hostile {HOSTILE}"
+    run_id = site.finished(flow, note=HOSTILE)
+    with page_of(browser, site, "#/runs") as page:
+        expect(row(page, run_id)).to_contain_text(f"hostile {SHOWN_HOSTILE}")
+        keep(page, "hostile-list")
+        row(page, run_id).get_by_role("link").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"hostile {SHOWN_HOSTILE}")
+        expect(page.get_by_role("log")).to_contain_text(SHOWN_HOSTILE)
+        expect(page.get_by_role("region", name="Error")).to_contain_text(SHOWN_HOSTILE)
+        expect(page.get_by_role("region", name="Params")).to_contain_text("onerror=document.title='owned'>")
+        keep(page, "hostile-run")
+        page.get_by_role("button", name="Graph").click()
+        expect(page.locator(".graph-node")).to_have_count(1)
+        page.locator(".graph-node").click()
+        expect(page.locator(".panel.task")).to_contain_text(SHOWN_HOSTILE)
+        assert page.evaluate("document.querySelectorAll('img, main script').length") == 0
+        assert page.title() != "owned"
+
+
+# Workers, wheels, metrics
+
+
+def test_a_worker_is_shown_hidden_and_shown_again(browser: Browser, site: Site) -> None:
+    with page_of(browser, site, "#/workers") as page:
+        worker = page.locator("tr", has_text="worker-1")
+        expect(worker).to_contain_text("default")
+        keep(page, "workers")
+        worker.get_by_role("button", name="Hide worker-1").click()
+        expect(page.get_by_text("No worker is running")).to_be_visible()
+        page.get_by_label("Hidden too").check()
+        page.get_by_role("button", name="Show worker-1").click()
+        page.get_by_label("Hidden too").uncheck()
+        expect(worker).to_be_visible()
+
+
+def test_a_wheel_is_dropped_listed_and_deleted(browser: Browser, site: Site, tmp_path: Path) -> None:
+    first, second = (a_wheel_file(tmp_path, "shown_flows", version) for version in ("1.0", "1.1"))
+    with page_of(browser, site, "#/wheels", is_quiet=False) as page:  # the browser logs the 409 itself
+        expect(page.get_by_text("No wheels are registered")).to_be_visible()
+        keep(page, "wheels-empty")
+        page.get_by_label("Tags").fill("cpu, gpu")
+        drop(page, second)
+        listed = page.locator("table.wheels tr", has_text="shown-flows")
+        expect(listed).to_contain_text("1.1")
+        expect(listed.locator(".tag", has_text="gpu")).to_be_visible()
+        page.locator("input[type=file]").set_input_files(first)
+        expect(page.get_by_role("alert")).to_contain_text("raise the version")
+        keep(page, "wheels")
+        page.get_by_role("button", name=f"Delete {wheel_name('shown_flows', '1.1')}").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(listed).to_have_count(0)
+        history = page.get_by_role("region", name="History")
+        expect(history.locator("tbody tr")).to_have_count(2)
+        expect(history.locator("tbody tr").first).to_contain_text("deleted")
+
+
+def drop(page: Page, file: Path) -> None:
+    """As if it was dragged from a folder."""
+    data = page.evaluate_handle(
+        "([name, bytes]) => { const data = new DataTransfer();"
+        "data.items.add(new File([new Uint8Array(bytes)], name)); return data }",
+        [file.name, list(file.read_bytes())],
+    )
+    page.dispatch_event(".drop", "drop", {"dataTransfer": data})
+
+
+def test_charts_are_drawn_from_what_the_server_counts(browser: Browser, site: Site) -> None:
+    with page_of(browser, site, "#/metrics") as page:
+        expect(page.locator(".figures")).to_contain_text("Workers alive")
+        expect(page.locator(".figure-value").nth(2)).to_have_text("1")
+        expect(page.locator(".chart")).to_have_count(4)
+        site.finished("report")
+        wait = page.locator(".chart", has=page.get_by_role("heading", name="Wait for a worker"))
+        expect(wait.locator(".legend")).to_contain_text(re.compile(r"median: \d"))
+        keep(page, "metrics")
+
+
+# For everybody
+
+
+@pytest.mark.parametrize(("language", "theme"), [("en", "light"), ("ja", "dark")])
+def test_no_page_has_a_serious_barrier(
+    browser: Browser, site: Site, web: Path, language: str, theme: Any
+) -> None:
+    axe = (web / "node_modules/axe-core/axe.min.js").read_text()
+    run_id = site.finished("failing")
+    places = [*PAGES, f"#/runs/{run_id}?task=divide", f"#/runs/{run_id}?view=graph", "#/nowhere"]
+    for place in places:
+        with page_of(browser, site, place, language=language, theme=theme) as page:
+            page.locator("main h1, main h2").first.wait_for()
+            page.locator(".loading").wait_for(state="detached")
+            page.evaluate(axe)
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            barriers = [
+                (one["id"], [node["html"] for node in one["nodes"]][:3])
+                for one in found["violations"]
+                if one["impact"] in BAD
+            ]
+            assert barriers == [], place
+            name = re.sub(r"\W+", "-", place.strip("#/").replace(run_id, "run"))
+            keep(page, f"{name}-{theme}-{language}")
+
+
+def test_dialogs_keep_the_focus_and_give_it_back(browser: Browser, site: Site) -> None:
+    with page_of(browser, site) as page:
+        opener = page.get_by_role("button", name="New run")
+        opener.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog").get_by_label("Flow")).to_be_focused()
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            inside = page.evaluate(
+                "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+            )
+            assert inside
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(opener).to_be_focused()
+
+
+def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Site) -> None:
+    run_id = site.finished("report")
+    with page_of(browser, site) as page:
+        row(page, run_id).wait_for()
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_be_focused()
+        row(page, run_id).get_by_role("link").focus()
+        outline = page.evaluate("getComputedStyle(document.activeElement, '::after').outlineStyle")
+        assert outline == "solid", "and it is seen where one is"
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("report")
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_it_fits_a_phone(browser: Browser, site: Site, language: str) -> None:
+    run_id = site.finished("report")
+    for place in [*PAGES, f"#/runs/{run_id}", f"#/runs/{run_id}?view=graph&task=fetch"]:
+        with page_of(browser, site, place, language=language, width=375) as page:
+            page.locator("main h1").wait_for()
+            page.locator(".loading").wait_for(state="detached")
+            too_wide = page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+            assert too_wide == 0, place
+            name = re.sub(r"\W+", "-", place.strip("#/").replace(run_id, "run"))
+            keep(page, f"phone-{name}-{language}")
+
+
+def test_the_language_can_be_switched_and_stays(browser: Browser, site: Site) -> None:
+    with page_of(browser, site) as page:
+        expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+        page.get_by_role("button", name="日本語").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Run")
+        expect(page.locator("html")).to_have_attribute("lang", "ja")
+        page.reload()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Run")
+
+
+def test_the_colours_can_be_switched_and_stay(browser: Browser, site: Site) -> None:
+    with page_of(browser, site, theme="light") as page:
+        ground = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(ground)
+        page.get_by_role("button", name="Colours: as the system").click()
+        page.get_by_role("button", name="Colours: light").click()
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        assert page.evaluate(ground) != light
+        page.reload()
+        expect(page.get_by_role("button", name="Colours: dark")).to_be_visible()

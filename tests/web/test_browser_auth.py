@@ -1,0 +1,71 @@
+"""REQ-0020, REQ-0016: with auth on, the dashboard asks for a key, in the language that was set."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from pyoco_server.http_client import PyocoHttpClient
+from support.browsing import Site, chromium_browser, keep, page_of, running_site
+
+
+@pytest.fixture(scope="module")
+def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    environ = {"PYOCO_HTTP_AUTH_MODE": "api_key", "PYOCO_DASHBOARD_LANG": "ja"}
+    with running_site(tmp_path_factory.mktemp("site"), with_worker=False, **environ) as running:
+        for tenant in ("acme", "other"):
+            made = running.programs.run("pyoco-server-admin", "api-key", "create", "--tenant", tenant)
+            running.keys[tenant] = json.loads(made.stdout)["api_key"]
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(site: Site, chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright, chromium_browser(playwright, chromium) as running:
+        yield running
+
+
+def test_a_key_opens_the_page_and_stays_in_the_tab(browser: Browser, site: Site) -> None:
+    with PyocoHttpClient(site.url, site.keys["other"]) as other:
+        foreign = other.submit_run("theirs")["run_id"]
+    with page_of(browser, site, is_quiet=False) as page:  # the browser logs the refusal itself
+        key = page.get_by_label("API キー")
+        key.fill("pyoco_wrong.key")
+        page.get_by_role("button", name="サインイン").click()
+        expect(page.get_by_role("alert")).to_contain_text("API key が無効です")
+        keep(page, "signin-ja")
+        key.fill(site.keys["acme"])
+        page.get_by_role("button", name="サインイン").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Run")
+        expect(page.locator(".live")).to_have_text("ライブ")
+        with PyocoHttpClient(site.url, site.keys["acme"]) as ours:
+            run_id = ours.submit_run("ours")["run_id"]
+        expect(page.locator(f'[data-run="{run_id}"]')).to_be_visible()
+        expect(page.locator(f'[data-run="{foreign}"]')).to_have_count(0)
+        stored = page.evaluate("[JSON.stringify(localStorage), document.cookie, location.href].join()")
+        assert site.keys["acme"] not in stored
+        page.reload()
+        expect(page.locator(f'[data-run="{run_id}"]')).to_be_visible()
+        page.locator(f'[data-run="{run_id}"] a').click()
+        expect(page.get_by_text("タグ「default」のワーカーを待っています。")).to_be_visible()
+        keep(page, "pending-ja")
+        page.get_by_role("button", name="取り消す").click()
+        page.get_by_role("button", name="run を取り消す").click()
+        expect(page.locator(".page-head .status")).to_have_attribute("data-state", "CANCELLED")
+        page.get_by_role("button", name="サインアウト").click()
+        expect(page.get_by_label("API キー")).to_be_visible()
+        assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_key_that_is_revoked_leads_back_to_the_sign_in(browser: Browser, site: Site) -> None:
+    made = json.loads(
+        site.programs.run("pyoco-server-admin", "api-key", "create", "--tenant", "brief").stdout
+    )
+    with page_of(browser, site, "#/workers", is_quiet=False) as page:
+        page.get_by_label("API キー").fill(made["api_key"])
+        page.get_by_role("button", name="サインイン").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("ワーカー")
+        site.programs.run("pyoco-server-admin", "api-key", "revoke", "--key-id", made["key_id"])
+        expect(page.get_by_label("API キー")).to_be_visible()

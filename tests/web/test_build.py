@@ -1,0 +1,103 @@
+"""REQ-0020: what the dashboard is built to: small, self-contained, and part of the package."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pyoco_server.http_api import create_app
+from pyoco_server.testing import open_memory_gateway_backend
+
+ROOT = Path(__file__).parents[2]
+MAX_GZIP_BYTES = 150_000
+
+
+def assets(built: Path) -> list[Path]:
+    return [path for path in built.rglob("*") if path.is_file()]
+
+
+def test_everything_together_is_small(built: Path) -> None:
+    size = sum(len(gzip.compress(path.read_bytes())) for path in assets(built))
+    assert size < MAX_GZIP_BYTES
+
+
+def test_names_carry_a_hash_and_the_page_names_them(built: Path) -> None:
+    page = (built / "index.html").read_text()
+    hashed = [path.name for path in (built / "assets").iterdir()]
+    assert {Path(name).suffix for name in hashed} == {".js", ".css"}
+    for name in hashed:
+        assert re.fullmatch(r"index-[\w-]{8}\.(js|css)", name)
+        assert f"/static/assets/{name}" in page
+
+
+def test_the_page_has_nothing_inline_and_a_place_for_settings(built: Path) -> None:
+    page = (built / "index.html").read_text()
+    assert re.findall(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\bon\w+=", page) == []
+    assert page.count('content="{}"') == 1
+    assert page.count('<html lang="en"') == 1
+
+
+def test_no_other_host_is_named(built: Path) -> None:
+    """Names of XML vocabularies look like addresses and are none."""
+    known = {"http://www.w3.org"}
+    text = "".join(path.read_text() for path in assets(built))
+    assert set(re.findall(r"https?://[\w.-]+", text)) - known == set()
+
+
+def test_the_lock_names_no_registry() -> None:
+    packages = json.loads((ROOT / "web/package-lock.json").read_text())["packages"]
+    installed = {name: package for name, package in packages.items() if name}
+    assert installed
+    for name, package in installed.items():
+        assert "resolved" not in package, name
+        assert package.get("version"), name
+        assert package.get("integrity"), name
+
+
+def test_the_types_are_those_of_the_api(web: Path, tmp_path: Path) -> None:
+    """Run `make types` when this fails."""
+    document = create_app(open_backend=open_memory_gateway_backend).openapi()
+    made = tmp_path / "schema.ts"
+    scripts = sysconfig.get_path("scripts")
+    subprocess.run(
+        [web / "node_modules/.bin/openapi-typescript", "--output", made],
+        input=json.dumps(document),
+        text=True,
+        check=True,
+        capture_output=True,
+        cwd=web,
+        env={**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert made.read_text() == (web / "src/api/schema.ts").read_text()
+
+
+@pytest.fixture(scope="module")
+def distributions(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", out], cwd=ROOT, check=True, capture_output=True
+    )
+    return out
+
+
+def test_the_wheel_has_the_dashboard_in_it(built: Path, distributions: Path) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    expected = {f"pyoco_server/http_api/static/{path.relative_to(built)}" for path in assets(built)}
+    assert expected <= set(names)
+    assert not [name for name in names if "node_modules" in name or name.endswith((".ts", ".tsx"))]
+
+
+def test_the_source_distribution_has_it_built_and_its_source(built: Path, distributions: Path) -> None:
+    (archive,) = distributions.glob("*.tar.gz")
+    listed = subprocess.run(["tar", "tzf", archive], check=True, capture_output=True, text=True).stdout
+    assert "/src/pyoco_server/http_api/static/index.html" in listed
+    assert "/web/package-lock.json" in listed
+    assert "node_modules" not in listed

@@ -1,0 +1,1 @@
+"""What builds the documentation. Not part of the installed package."""

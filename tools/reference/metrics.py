@@ -1,0 +1,75 @@
+"""docs/reference/metrics.md: what `/metrics` of a running gateway has."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import httpx2
+from prometheus_client.parser import text_string_to_metric_families
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.http_api import create_app
+from pyoco_server.testing import open_memory_gateway_backend
+from tools.reference.tables import code, table
+
+_HEAD = """# Metrics
+
+`GET /metrics` of every gateway, for Prometheus. With API keys on it wants one, and counts its tenant's runs.
+What says *by this gateway*, watchers and HTTP are a gateway's own: sum them. All else is of all runs, and the
+same at every gateway that was up: take the greatest.
+No label has unbounded values: never a run, a flow, a path or a key.
+
+"""
+
+
+class Family(NamedTuple):
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+    @property
+    def series(self) -> set[str]:
+        """The names under which Prometheus stores it."""
+        if self.kind == "histogram":
+            return {f"{self.name}_{part}" for part in ("bucket", "count", "sum")}
+        return {self.name}
+
+
+def page(_current: str) -> str:
+    return _HEAD + table(("metric", "type", "labels", "meaning"), map(_row, asyncio.run(families())))
+
+
+async def families() -> list[Family]:
+    config = NatsBackendConfig()
+    app = create_app(config, open_backend=lambda: open_memory_gateway_backend(config))
+    transport = httpx2.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client,
+    ):
+        text = await _figures(client)
+        labels = _labels(app.state.gateway.metrics.registry._names_to_collectors)  # noqa: SLF001
+    return list(_families(text, labels))
+
+
+async def _figures(client: httpx2.AsyncClient) -> str:
+    while (await client.get("/ready")).is_error:  # noqa: ASYNC110 - there is no event for it outside
+        await asyncio.sleep(0)
+    return (await client.get("/metrics")).raise_for_status().text
+
+
+def _labels(collectors: dict[str, object]) -> dict[str, tuple[str, ...]]:
+    """A histogram that has seen nothing shows no labels; its collector knows them."""
+    return {name: tuple(getattr(collector, "_labelnames", ())) for name, collector in collectors.items()}
+
+
+def _families(text: str, labels: dict[str, tuple[str, ...]]) -> Iterable[Family]:
+    for family in text_string_to_metric_families(text):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        shown = tuple(sorted({label for sample in family.samples for label in sample.labels} - {"le"}))
+        yield Family(name, family.type, labels.get(family.name) or shown, family.documentation)
+
+
+def _row(family: Family) -> tuple[str, ...]:
+    return code(family.name), family.kind, ", ".join(map(code, family.labels)) or "–", family.meaning

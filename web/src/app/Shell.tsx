@@ -1,0 +1,146 @@
+import type { ComponentType } from "preact";
+import { useEffect } from "preact/hooks";
+import { chooseLanguage, type Key, language, LANGUAGES, t } from "../i18n";
+import { collect } from "../metrics/history";
+import { MetricsPage } from "../metrics/MetricsPage";
+import { RunPage } from "../runs/RunPage";
+import { RunsPage } from "../runs/RunsPage";
+import { Glyph, type IconName, Logo } from "../ui/icons";
+import { Empty } from "../ui/texts";
+import { Toasts } from "../ui/toasts";
+import { WheelsPage } from "../wheels/WheelsPage";
+import { WorkersPage } from "../workers/WorkersPage";
+import { link, place } from "./router";
+import { apiKey, forgetKey, needsKey } from "./session";
+import { settings } from "./settings";
+import { SignIn } from "./SignIn";
+import { chooseTheme, theme, type Theme, THEMES } from "./theme";
+
+interface Section {
+  path: string;
+  title: Key;
+  Page: ComponentType;
+  /** One thing of the section. */
+  Detail?: ComponentType<{ id: string }>;
+}
+
+/** What there is to see, in the order of the navigation. */
+const SECTIONS: Section[] = [
+  { path: "runs", title: "nav.runs", Page: RunsPage, Detail: RunPage },
+  { path: "workers", title: "nav.workers", Page: WorkersPage },
+  { path: "wheels", title: "nav.wheels", Page: WheelsPage },
+  { path: "metrics", title: "nav.metrics", Page: MetricsPage },
+];
+
+export function Shell() {
+  const isOut = needsKey && apiKey.value === "";
+  return (
+    <>
+      <a class="skip" href="#content" onClick={skip}>
+        {t("nav.skip")}
+      </a>
+      <Header isOut={isOut} />
+      {isOut ? <SignIn /> : <Content />}
+      <Toasts />
+    </>
+  );
+}
+
+/** The address belongs to the router, so the way to the content is not an address. */
+function skip(event: Event): void {
+  event.preventDefault();
+  document.getElementById("content")?.focus();
+}
+
+function Content() {
+  const [path = "runs", id] = place.value.path;
+  const section = SECTIONS.find((one) => one.path === path);
+  useEffect(collect, []);
+  useEffect(() => {
+    document.title = `${section ? t(section.title) : "404"} · pyoco-server`;
+    window.scrollTo({ top: 0 });
+  }, [path, id, language.value]);
+  return (
+    <main id="content" tabIndex={-1}>
+      {section === undefined ? <NotFound /> : id !== undefined && section.Detail ? <section.Detail id={id} /> : <section.Page />}
+    </main>
+  );
+}
+
+function NotFound() {
+  return (
+    <Empty title={t("problem.notFound")}>
+      <p>
+        <a class="button" href={link(["runs"])}>
+          {t("problem.toRuns")}
+        </a>
+      </p>
+    </Empty>
+  );
+}
+
+function Header({ isOut }: { isOut: boolean }) {
+  const current = place.value.path[0] ?? "runs";
+  return (
+    <header class="top">
+      <a class="brand" href={link(["runs"])}>
+        <Logo />
+        <span class="wordmark">
+          pyoco<span>server</span>
+        </span>
+      </a>
+      {!isOut && (
+        <nav class="sections" aria-label={t("nav.label")}>
+          {SECTIONS.map((section) => (
+            <a
+              key={section.path}
+              href={link([section.path])}
+              aria-current={section.path === current ? "page" : undefined}
+            >
+              {t(section.title)}
+            </a>
+          ))}
+        </nav>
+      )}
+      <div class="tools">
+        <a class="wide-only" href="/docs" title={`pyoco-server ${settings.version}`}>
+          {t("nav.api")}
+        </a>
+        <LanguageSwitch />
+        <ThemeSwitch />
+        {needsKey && !isOut && (
+          <button type="button" class="icon-button" aria-label={t("action.signOut")} title={t("action.signOut")} onClick={forgetKey}>
+            <Glyph name="leave" />
+          </button>
+        )}
+      </div>
+    </header>
+  );
+}
+
+function LanguageSwitch() {
+  const other = language.value === "ja" ? "en" : "ja";
+  return (
+    <button
+      type="button"
+      class="icon-button language"
+      lang={other}
+      title={t("nav.language")}
+      onClick={() => chooseLanguage(other)}
+    >
+      {LANGUAGES[other].name}
+    </button>
+  );
+}
+
+const THEME_ICONS: Record<Theme, IconName> = { auto: "half", light: "sun", dark: "moon" };
+
+function ThemeSwitch() {
+  const next = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length]!;
+  const label = t("nav.theme", { theme: t(`theme.${theme.value}`) });
+  return (
+    <button type="button" class="icon-button" aria-label={label} title={label} onClick={() => chooseTheme(next)}>
+      <Glyph name={THEME_ICONS[theme.value]} />
+    </button>
+  );
+}

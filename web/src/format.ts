@@ -1,0 +1,92 @@
+/** Figures and texts as people read them. */
+import type { Language } from "./app/settings";
+
+const UNITS: [number, string][] = [
+  [86_400, "d"],
+  [3600, "h"],
+  [60, "m"],
+];
+
+/** `840 ms`, `3.2 s`, `4m 05s`, `2h 10m`, `3d 04h`: two units at most. */
+export function duration(seconds: number): string {
+  const value = Math.max(0, seconds);
+  if (value > 0 && value < 0.0005) return "<1 ms";
+  if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
+  if (value < 9.95) return `${value.toFixed(1)} s`;
+  if (value < 59.5) return `${Math.round(value)} s`;
+  const whole = Math.round(value);
+  const at = UNITS.findIndex(([size]) => whole >= size);
+  const [size, name] = UNITS[at]!;
+  const [nextSize, nextName] = UNITS[at + 1] ?? [1, "s"];
+  const rest = Math.floor((whole % size) / nextSize);
+  return `${Math.floor(whole / size)}${name} ${String(rest).padStart(2, "0")}${nextName}`;
+}
+
+/** On an axis, where the figures are round: `2 s` and not `2.0 s`. */
+export function tickLabel(seconds: number): string {
+  if (seconds === 0) return "0";
+  return seconds >= 1 && seconds < 60 ? `${Number(seconds.toFixed(1))} s` : duration(seconds);
+}
+
+/** `5 s ago`, in the language's words. */
+export function ago(seconds: number, language: Language): string {
+  const format = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "narrow" });
+  const value = Math.max(0, seconds);
+  if (value < 60) return format.format(-Math.floor(value), "second");
+  if (value < 3600) return format.format(-Math.floor(value / 60), "minute");
+  if (value < 86_400) return format.format(-Math.floor(value / 3600), "hour");
+  return format.format(-Math.floor(value / 86_400), "day");
+}
+
+export function dateTime(unixSeconds: number, language: Language): string {
+  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(
+    unixSeconds * 1000,
+  );
+}
+
+export function clockTime(unixSeconds: number, withSeconds = true): string {
+  const date = new Date(unixSeconds * 1000);
+  const parts = [date.getHours(), date.getMinutes(), ...(withSeconds ? [date.getSeconds()] : [])];
+  return parts.map((part) => String(part).padStart(2, "0")).join(":");
+}
+
+export function bytes(count: number): string {
+  if (count < 1000) return `${count} B`;
+  const units = ["kB", "MB", "GB", "TB"];
+  let value = count;
+  let unit = -1;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+export function count(value: number, language: Language): string {
+  return new Intl.NumberFormat(language).format(value);
+}
+
+/** `1.2k`, for where there is little room. */
+export function compact(value: number): string {
+  return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value);
+}
+
+/** The end of an id, which is what differs between ids of one day. */
+export function shortId(id: string): string {
+  return id.slice(-12);
+}
+
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+/** Anybody's text, with what would be invisible or turn the line around made visible. */
+export function visible(text: string): string {
+  return text.replace(HIDDEN, (character) => {
+    const code = character.codePointAt(0)!.toString(16);
+    return code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+  });
+}
+
+/** One argument of a POSIX shell. */
+export function shellQuoted(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}

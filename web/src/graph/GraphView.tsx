@@ -1,0 +1,167 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { visible } from "../format";
+import { t } from "../i18n";
+import { type AnyState, StatusIcon, toneOf } from "../ui/Status";
+import { fitting, type GraphEdge, type GraphNode, place, type PlacedNode } from "./layout";
+
+export interface StateNode extends GraphNode {
+  state: AnyState;
+}
+
+const STEP = 1.25;
+const LARGEST = 2;
+const SMALLEST = 0.1;
+const ROOM_Y = 460;
+
+const LABEL_FONT = "550 13px";
+let canvas: CanvasRenderingContext2D | null = null;
+
+function measure(label: string): number {
+  canvas ??= document.createElement("canvas").getContext("2d");
+  if (!canvas) return 0;
+  canvas.font = `${LABEL_FONT} ${getComputedStyle(document.body).fontFamily}`;
+  return canvas.measureText(visible(label)).width;
+}
+
+/** A graph of nodes with states. It is drawn once per shape; a change of state recolours it. */
+export function GraphView({
+  nodes,
+  edges,
+  selected,
+  onSelect,
+}: {
+  nodes: readonly StateNode[];
+  edges: readonly GraphEdge[];
+  selected: string | null;
+  onSelect: (id: string) => void;
+}) {
+  const shape = JSON.stringify([nodes.map((node) => node.id), edges]);
+  const placed = useMemo(() => place(nodes, edges, measure), [shape]);
+  const frame = useRef<HTMLDivElement>(null);
+  const [scale, setScale] = useState(1);
+  const states = new Map(nodes.map((node) => [node.id, node]));
+  const unfinished = new Set(
+    placed.edges.filter((edge) => states.get(edge.from)?.state !== "SUCCEEDED").map((edge) => edge.to),
+  );
+  const isDone = (id: string) => (states.has(id) ? states.get(id)?.state === "SUCCEEDED" : !unfinished.has(id));
+
+  useEffect(() => {
+    const room = frame.current?.clientWidth ?? 0;
+    setScale(fitting(placed.width, placed.height, room, ROOM_Y));
+  }, [placed]);
+
+  const focus = ["FAILED", "RUNNING", undefined]
+    .map((state) => nodes.find((node) => (state ? node.state === state : isFirst(node.id, edges))))
+    .find((node) => node !== undefined);
+  useEffect(() => {
+    const at = placed.nodes.find((node) => node.id === focus?.id);
+    const box = frame.current;
+    if (!at || !box) return;
+    box.scrollTo({
+      left: (at.x + at.width / 2) * scale - box.clientWidth / 2,
+      top: (at.y + at.height / 2) * scale - box.clientHeight / 2,
+    });
+  }, [focus?.id, scale, placed]);
+
+  function whole(): void {
+    const box = frame.current;
+    if (box) setScale(Math.max(SMALLEST, Math.min(1, box.clientWidth / placed.width, ROOM_Y / placed.height)));
+  }
+
+  return (
+    <div class="graph">
+      <div class="graph-tools">
+        <ZoomButton label={t("graph.out")} onClick={() => setScale((s) => Math.max(SMALLEST, s / STEP))} text="−" />
+        <ZoomButton label={t("graph.in")} onClick={() => setScale((s) => Math.min(LARGEST, s * STEP))} text="+" />
+        <button type="button" class="button quiet" onClick={whole}>
+          {t("graph.fit")}
+        </button>
+      </div>
+      <div class="graph-frame" ref={frame} tabIndex={0} role="group" aria-label={t("graph.label", { n: nodes.length })}>
+        <svg
+          viewBox={`0 0 ${placed.width} ${placed.height}`}
+          width={placed.width * scale}
+          height={placed.height * scale}
+        >
+          {placed.edges.map((edge) => (
+            <path
+              key={`${edge.from}→${edge.to}`}
+              d={edge.path}
+              class={`graph-edge ${isDone(edge.from) ? "is-done" : ""}`}
+            />
+          ))}
+          {placed.nodes.map((node) => {
+            if (node.isJunction) return <circle key={node.id} class="graph-junction" cx={node.x + node.width / 2} cy={node.y + node.height / 2} r="3" />;
+            const known = states.get(node.id);
+            if (!known) return null;
+            return (
+              <Node
+                key={node.id}
+                at={node}
+                label={known.label}
+                state={known.state}
+                isSelected={node.id === selected}
+                onSelect={() => onSelect(node.id)}
+              />
+            );
+          })}
+        </svg>
+      </div>
+    </div>
+  );
+}
+
+function isFirst(id: string, edges: readonly GraphEdge[]): boolean {
+  return !edges.some((edge) => edge.to === id);
+}
+
+function ZoomButton({ label, text, onClick }: { label: string; text: string; onClick: () => void }) {
+  return (
+    <button type="button" class="icon-button" aria-label={label} title={label} onClick={onClick}>
+      {text}
+    </button>
+  );
+}
+
+function Node({
+  at,
+  label,
+  state,
+  isSelected,
+  onSelect,
+}: {
+  at: PlacedNode;
+  label: string;
+  state: AnyState;
+  isSelected: boolean;
+  onSelect: () => void;
+}) {
+  const shown = visible(label);
+  return (
+    <g
+      class={`graph-node tone-${toneOf(state)} ${state === "PENDING" ? "is-pending" : ""}`}
+      transform={`translate(${at.x} ${at.y})`}
+      role="button"
+      tabIndex={0}
+      aria-pressed={isSelected}
+      aria-label={t("graph.node", { task: shown, state: t(`state.${state}`) })}
+      onClick={onSelect}
+      onKeyDown={(event) => {
+        if (event.key === "Enter" || event.key === " ") {
+          event.preventDefault();
+          onSelect();
+        }
+      }}
+    >
+      <title>{shown}</title>
+      <rect width={at.width} height={at.height} rx="7" />
+      <foreignObject width={at.width} height={at.height}>
+        <div class="graph-label">
+          <StatusIcon state={state} size={14} />
+          <span>{shown}</span>
+        </div>
+      </foreignObject>
+    </g>
+  );
+}
+

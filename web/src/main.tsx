@@ -1,0 +1,5 @@
+import { render } from "preact";
+import { Shell } from "./app/Shell";
+import "./style.css";
+
+render(<Shell />, document.getElementById("app")!);

@@ -1,0 +1,106 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { LogLine } from "../api/client";
+import { clockTime, visible } from "../format";
+import { t } from "../i18n";
+import { Glyph } from "../ui/icons";
+import { CopyButton } from "../ui/texts";
+import { asText, ofTask, SHOWN } from "./logs";
+
+export function LogView({
+  lines,
+  task,
+  tasks,
+  name,
+  onTask,
+}: {
+  lines: readonly LogLine[];
+  task: string | null;
+  tasks: readonly string[];
+  /** Of the file, when it is downloaded. */
+  name: string;
+  onTask: (task: string | null) => void;
+}) {
+  const box = useRef<HTMLDivElement>(null);
+  const [isFollowing, setFollowing] = useState(true);
+  const wanted = ofTask(lines, task);
+  const shown = wanted.slice(-SHOWN);
+
+  useEffect(() => {
+    if (isFollowing && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [wanted.length, isFollowing, task]);
+
+  return (
+    <section class="panel logs" aria-label={t("logs.title")}>
+      <header class="panel-head">
+        <h2>{t("logs.title")}</h2>
+        <label class="inline">
+          <span class="sr-only">{t("logs.task")}</span>
+          <select
+            value={task ?? ""}
+            onChange={(event) => onTask(event.currentTarget.value === "" ? null : event.currentTarget.value)}
+          >
+            <option value="">{t("logs.everyTask")}</option>
+            {tasks.map((one) => (
+              <option key={one} value={one}>
+                {visible(one)}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="inline">
+          <input
+            type="checkbox"
+            checked={isFollowing}
+            onChange={(event) => setFollowing(event.currentTarget.checked)}
+          />
+          <span>{t("logs.follow")}</span>
+        </label>
+        <CopyButton text={() => asText(wanted)} label={t("copy.text")} />
+        <button
+          type="button"
+          class="icon-button"
+          aria-label={t("logs.download")}
+          title={t("logs.download")}
+          onClick={() => save(`${name}.log`, asText(wanted))}
+        >
+          <Glyph name="download" />
+        </button>
+      </header>
+      {wanted.length > shown.length && <p class="dim note">{t("logs.cut", { n: SHOWN })}</p>}
+      <div
+        class="log-box"
+        ref={box}
+        tabIndex={0}
+        role="log"
+        aria-label={t("logs.title")}
+        onWheel={(event) => {
+          if (event.deltaY < 0) setFollowing(false);
+        }}
+      >
+        {shown.length === 0 && <p class="dim">{t("logs.none")}</p>}
+        {shown.map((line) => (
+          <Line key={`${line.attempt}/${line.n}`} line={line} withTask={task === null} />
+        ))}
+      </div>
+    </section>
+  );
+}
+
+function Line({ line, withTask }: { line: LogLine; withTask: boolean }) {
+  return (
+    <div class={`log-line ${line.stream === "stderr" ? "is-stderr" : ""}`}>
+      <span class="log-time">{clockTime(line.ts)}</span>
+      {withTask && <span class="log-task">{visible(line.task ?? "–")}</span>}
+      <span class="log-text">{visible(line.text.replace(/\n$/, ""))}</span>
+    </div>
+  );
+}
+
+export function save(name: string, content: string | Blob): void {
+  const address = URL.createObjectURL(typeof content === "string" ? new Blob([content]) : content);
+  const anchor = document.createElement("a");
+  anchor.href = address;
+  anchor.download = name;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}

@@ -1,0 +1,101 @@
+/** Drawings of our own: one stroke, 16 units square. Decorative; the words stand beside them. */
+import type { ComponentChildren } from "preact";
+
+function Icon({ children, size = 16 }: { children: ComponentChildren; size?: number }) {
+  return (
+    <svg class="icon" viewBox="0 0 16 16" width={size} height={size} aria-hidden="true" focusable="false">
+      {children}
+    </svg>
+  );
+}
+
+const SHAPES = {
+  // An empty ring: nothing has begun.
+  pending: <circle cx="8" cy="8" r="5.2" class="line" stroke-dasharray="2.2 2" />,
+  // A ring with a moving arc.
+  running: (
+    <>
+      <circle cx="8" cy="8" r="5.2" class="line faint" />
+      <path d="M8 2.8a5.2 5.2 0 0 1 5.2 5.2" class="line spin" />
+    </>
+  ),
+  succeeded: <path d="M3.2 8.6l3.1 3.1 6.5-7" class="line bold" />,
+  // An octagon, as a stop sign.
+  failed: (
+    <>
+      <path d="M5.3 1.7h5.4l3.6 3.600v5.400l-3.600 3.600H5.300L1.700 10.700V5.300z" class="solid" />
+      <path d="M5.8 5.800l4.400 4.400M10.200 5.800l-4.400 4.400" class="cut" />
+    </>
+  ),
+  cancelling: (
+    <>
+      <rect x="3" y="3" width="10" height="10" rx="1.5" class="line" stroke-dasharray="3 2" />
+      <path d="M4.500 11.500l7-7" class="line" />
+    </>
+  ),
+  cancelled: (
+    <>
+      <rect x="3" y="3" width="10" height="10" rx="1.5" class="line" />
+      <path d="M4.500 11.500l7-7" class="line" />
+    </>
+  ),
+  // A raised triangle: somebody is needed.
+  waiting: (
+    <>
+      <path d="M8 1.800l6.700 11.900H1.300z" class="solid" />
+      <path d="M8 6v3.600M8 11.500v.4" class="cut" />
+    </>
+  ),
+  idle: <circle cx="8" cy="8" r="3.4" class="line bold" />,
+  stopped: <rect x="4" y="4" width="8" height="8" rx="1" class="line" />,
+  disconnected: <path d="M3 8h3M10 8h3M7 5l2 6" class="line" />,
+  plus: <path d="M8 3v10M3 8h10" class="line bold" />,
+  close: <path d="M4 4l8 8M12 4l-8 8" class="line bold" />,
+  copy: <path d="M5.500 5.500v-3h8v8h-3M2.500 5.500h8v8h-8z" class="line" />,
+  again: <path d="M13 8a5 5 0 1 1-1.600-3.700M13 2v3h-3" class="line bold" />,
+  stop: <rect x="3.500" y="3.500" width="9" height="9" rx="1.500" class="solid" />,
+  upload: <path d="M8 11V3M4.500 6.300L8 2.800l3.500 3.500M3 13.200h10" class="line bold" />,
+  download: <path d="M8 3v8M4.500 7.700L8 11.200l3.500-3.500M3 13.200h10" class="line bold" />,
+  trash: <path d="M3 4.500h10M6 4.500V2.800h4v1.700M4.500 4.500l.6 8.700h5.800l.6-8.700" class="line" />,
+  eye: (
+    <>
+      <path d="M1.500 8C3 5 5.300 3.500 8 3.500S13 5 14.500 8C13 11 10.700 12.500 8 12.500S3 11 1.500 8z" class="line" />
+      <circle cx="8" cy="8" r="2" class="line" />
+    </>
+  ),
+  hide: <path d="M1.500 8C3 5 5.300 3.500 8 3.500S13 5 14.500 8C13 11 10.700 12.500 8 12.500S3 11 1.500 8zM3 13L13 3" class="line" />,
+  up: <path d="M3.500 10L8 5.500l4.500 4.500" class="line bold" />,
+  chevron: <path d="M6 3.500L10.500 8 6 12.500" class="line bold" />,
+  search: <path d="M11 11l3 3M12.200 7.100a5.100 5.100 0 1 1-10.200 0 5.100 5.100 0 0 1 10.200 0z" class="line" />,
+  sun: (
+    <>
+      <circle cx="8" cy="8" r="2.800" class="line" />
+      <path d="M8 1v1.800M8 13.200V15M1 8h1.800M13.200 8H15M3 3l1.300 1.300M11.700 11.700L13 13M13 3l-1.300 1.300M4.300 11.700L3 13" class="line" />
+    </>
+  ),
+  moon: <path d="M13.300 9.700A5.800 5.800 0 0 1 6.300 2.700a5.800 5.800 0 1 0 7 7z" class="line" />,
+  half: (
+    <>
+      <circle cx="8" cy="8" r="5.500" class="line" />
+      <path d="M8 2.500a5.500 5.500 0 0 1 0 11z" class="solid" />
+    </>
+  ),
+  leave: <path d="M6.500 2.800H3v10.400h3.500M6.500 8h7M10.700 5.200L13.500 8l-2.800 2.800" class="line bold" />,
+};
+
+export type IconName = keyof typeof SHAPES;
+
+export function Glyph({ name, size }: { name: IconName; size?: number }) {
+  return <Icon {...(size ? { size } : {})}>{SHAPES[name]}</Icon>;
+}
+
+/** Two hops, the second higher: ぴょこ. */
+export function Logo() {
+  return (
+    <svg class="logo" viewBox="0 0 32 32" width="28" height="28" aria-hidden="true" focusable="false">
+      <rect width="32" height="32" rx="8" class="logo-ground" />
+      <path d="M5.500 23c1.300-6.600 7.200-6.600 8.500 0M14 23c1.600-11.500 10.400-11.500 12 0" class="logo-hop" />
+      <circle cx="20" cy="9" r="3.700" class="logo-yolk" />
+    </svg>
+  );
+}

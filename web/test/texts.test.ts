@@ -1,0 +1,45 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { fill } from "../src/i18n";
+import en from "../src/i18n/en.json";
+import ja from "../src/i18n/ja.json";
+
+const SOURCE = join(import.meta.dirname, "../src");
+
+function sources(): string {
+  return readdirSync(SOURCE, { recursive: true, encoding: "utf8" })
+    .filter((name) => /\.tsx?$/.test(name))
+    .map((name) => readFileSync(join(SOURCE, name), "utf8"))
+    .join("\n");
+}
+
+const names = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]!).sort();
+
+describe("the texts", () => {
+  const keys = Object.keys(en) as (keyof typeof en)[];
+
+  it("are the same in both languages", () => {
+    expect(Object.keys(ja)).toEqual(keys);
+  });
+
+  it.each(keys)("%s has words, and the same values in them, in both", (key) => {
+    expect(en[key].trim()).not.toBe("");
+    expect(ja[key].trim()).not.toBe("");
+    expect(names(ja[key])).toEqual(names(en[key]));
+  });
+
+  it("are all used", () => {
+    const text = sources();
+    // A key is written out, or as a template whose beginning is: t(`state.${state}`).
+    const begun = [...text.matchAll(/`([\w.]+\.)\$\{/g)].map((match) => match[1]!);
+    const unused = keys.filter(
+      (key) => !text.includes(`"${key}"`) && !begun.some((start) => key.startsWith(start)),
+    );
+    expect(unused).toEqual([]);
+  });
+
+  it("take values where they have a place for them", () => {
+    expect(fill("{n} of {m}, {x}", { n: 1, m: "<b>" })).toBe("1 of <b>, {x}");
+  });
+});
