@@ -61,7 +61,8 @@ class Lease:
                 await self._keep(working)
             finally:
                 working.cancel()
-                await asyncio.wait({working})
+                with suppress(asyncio.CancelledError):
+                    await working
                 await self._give_back()
             log.warning("lost to another", action="lease.lost", lease=self._name, holder=self._holder)
 
