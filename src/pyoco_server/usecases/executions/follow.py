@@ -11,6 +11,7 @@ from pyoco_server.usecases.executions.orchestrate import Orchestrate
 from pyoco_server.usecases.executions.ports import ExecutionIndex
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import Change, Feed, FeedBatch, Revision
+from pyoco_server.usecases.waiting import wait_at_most
 
 CHUNK = 200
 
@@ -66,6 +67,7 @@ class FollowExecutions:
         self._orchestrate = orchestrate
         self._hub = hub
         self._caught_up = asyncio.Event()
+        self._somebody_waits = asyncio.Event()
 
     @property
     def is_caught_up(self) -> bool:
@@ -80,6 +82,13 @@ class FollowExecutions:
         """Only who knows all executions can see to all of them."""
         await self._caught_up.wait()
         await self._orchestrate.run()
+
+    async def next_wait(self, seconds: float) -> bool:
+        """Until something is heard of an execution in which a node waits; False after so long without."""
+        await wait_at_most(self._somebody_waits, seconds)
+        has_come = self._somebody_waits.is_set()
+        self._somebody_waits.clear()
+        return has_come
 
     async def _take(self, batch: FeedBatch[LoggedCommit]) -> None:
         if batch.is_reset:
@@ -103,3 +112,5 @@ class FollowExecutions:
         if self._records.heard(logged, Revision(change.revision)):
             self._orchestrate.nudge(logged.commit)
         self._hub.ring(change.key)
+        if logged.summary.waits:
+            self._somebody_waits.set()
