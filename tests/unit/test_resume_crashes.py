@@ -149,6 +149,23 @@ async def test_dying_while_a_kept_event_is_used(
             assert await backend.events.resumes.list_values() == [], f"step {step}"
 
 
+@pytest.mark.parametrize("is_done", [False, True], ids=["before the step", "after the step"])
+async def test_dying_while_a_repeat_arrives(*, is_done: bool) -> None:
+    async def repeat(site: Site, dying: Site) -> None:
+        await post(site.lab, **BY_KEY)
+        await post(dying.lab, **BY_KEY)
+
+    for step in range(await steps_of(repeat, is_early=False)):
+        async with open_memory_gateway_backend(CONFIG) as backend:
+            clock = FakeClock()
+            site = await prepared(backend, clock, is_early=False)
+            with pytest.raises(Killed):
+                await repeat(site, Site(FusedBackend(backend, Fuse(step, is_done=is_done)), backend, clock))
+            await Site(backend, backend, clock).lab.use_cases.resume_waits.look(all_of_them=True)
+            assert await resumed(backend) == ["e1"], f"step {step}"
+            assert await backend.events.resumes.list_values() == [], f"step {step}"
+
+
 async def test_two_gateways_that_use_one_kept_event_use_it_once() -> None:
     """One has read it, the other is faster."""
     async with open_memory_gateway_backend(CONFIG) as backend:
