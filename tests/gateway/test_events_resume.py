@@ -9,8 +9,8 @@ import pytest
 from pyoco_server.domain.events.audit import AuditRecord
 from pyoco_server.usecases.events.resume_waits import ResumeWaits
 from support.events import URL, define, records
-from support.execution_client import APPROVAL, Executions
 from support.gateway import RunningGateway, memory_app, new_key
+from support.http_executions import APPROVAL, Executions
 from support.waiting import until
 
 KEPT = {"triggered": False, "kept": True}

@@ -11,8 +11,8 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from support.events import URL, lines_of
-from support.execution_client import Executions
 from support.gateway import gateway
+from support.http_executions import Executions
 from support.nats_server import messages_in
 from support.waiting import until
 

@@ -28,6 +28,9 @@ class Quiet:
     def rejected(self, code: str) -> None:
         pass
 
+    def execution_ended(self, status: str) -> None:
+        pass
+
 
 class Site:
     """A gateway: its commands on executions, and its use cases of events. Nothing runs beside them."""
@@ -66,6 +69,7 @@ async def resumed(backend: MemoryGatewayBackend) -> list[str]:
         execution_id
         for execution_id in ("e1", "e2")
         async for logged, _ in backend.execution_log.read(execution_id)
+        if logged is not None
         for event in logged.commit.events()
         if event.type == "NODE_RESUMED"
     ]

@@ -1,10 +1,49 @@
-"""Executions over HTTP, as a client sees them."""
+"""Executions as a client sees them, and graphs to carry out."""
 
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import httpx2
 
 from support.waiting import until
+
+
+def task(flow: str = "chain", **fields: Any) -> dict[str, Any]:
+    return {"type": "task", "flow": flow, **fields}
+
+
+def graph(nodes: dict[str, dict[str, Any]], *edges: str) -> dict[str, Any]:
+    """`edges`: each a line of nodes, `"a b c"`."""
+    ways = [line.split() for line in edges]
+    return {
+        "nodes": nodes,
+        "edges": [{"from": source, "to": target} for way in ways for source, target in pairwise(way)],
+    }
+
+
+def fork_of(flow: str = "chain", **fields: Any) -> dict[str, Any]:
+    """Five nodes with a fork: a task, two branches with a task each, and their join."""
+    of_task = task(flow, **fields)
+    nodes = {
+        "first": of_task,
+        "split": {"type": "fork"},
+        "left": of_task,
+        "right": of_task,
+        "gather": {"type": "join"},
+    }
+    return graph(nodes, "first split left gather", "split right gather")
+
+
+def attempts_in(events: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
+    """How often each attempt of each node began."""
+    return Counter(
+        (event["payload"]["node_id"], event["payload"]["attempt"])
+        for event in events
+        if event["type"] == "NODE_STARTED"
+    )
+
 
 APPROVAL: dict[str, Any] = {
     "nodes": {
@@ -56,6 +95,11 @@ class Executions:
     async def until_ended(self, execution_id: str) -> dict[str, Any]:
         return await until(lambda: self.get(execution_id), lambda state: state["status"] != "ACTIVE")
 
-    async def types(self, execution_id: str) -> list[str]:
+    async def events(self, execution_id: str) -> list[dict[str, Any]]:
         answer = await self.http.get(f"/executions/{execution_id}/events")
-        return [event["type"] for event in answer.json()["items"]]
+        assert answer.status_code == 200, answer.text
+        events: list[dict[str, Any]] = answer.json()["items"]
+        return events
+
+    async def types(self, execution_id: str) -> list[str]:
+        return [event["type"] for event in await self.events(execution_id)]
