@@ -45,8 +45,9 @@ class Site:
             "clock": clock,
             "new_id": new_run_id,
             "nudge": lambda _: None,
+            "meter": Quiet(),
         }
-        self.command = CommandExecution(**common, meter=Quiet())
+        self.command = CommandExecution(**common)
         self.create = CreateExecutions(**common, claims=stores.claims)
         waits = ExecutionWaits(backend.execution_index, records, self.command, None)  # type: ignore[arg-type]
         self.lab: EventsLab = on_memory(backend, CONFIG, clock, waits=waits)
