@@ -7,16 +7,7 @@ from typing import Any
 import pytest
 
 from support.gateway import RunningGateway, memory_app
-from support.http_executions import Executions
-
-APPROVAL: dict[str, Any] = {
-    "nodes": {
-        "book": {"type": "task", "external": True, "retry": {"max_attempts": 2}},
-        "approve": {"type": "wait", "prompt": "Close ${input.ym}?", "wait_key": "${input.ym}"},
-        "report": {"type": "task", "external": True},
-    },
-    "edges": [{"from": "book", "to": "approve"}, {"from": "approve", "to": "report"}],
-}
+from support.http_executions import APPROVAL, Executions
 
 
 @pytest.fixture

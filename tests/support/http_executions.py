@@ -45,6 +45,16 @@ def attempts_in(events: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
     )
 
 
+APPROVAL: dict[str, Any] = {
+    "nodes": {
+        "book": {"type": "task", "external": True, "retry": {"max_attempts": 2}},
+        "approve": {"type": "wait", "prompt": "Close ${input.ym}?", "wait_key": "${input.ym}"},
+        "report": {"type": "task", "external": True},
+    },
+    "edges": [{"from": "book", "to": "approve"}, {"from": "approve", "to": "report"}],
+}
+
+
 class Executions:
     """What a client does, with the answers checked."""
 

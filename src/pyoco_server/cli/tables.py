@@ -1,6 +1,7 @@
 """Tables that fit the terminal: what matters least is left out first, what is long is cut."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -98,6 +99,9 @@ def _cell(column: str, value: Any) -> Text:
     return Text(printable(str(value)), COLOURS.get(str(value), ""))
 
 
+_LINE_ENDS = re.compile(r"\r\n|[\n\r]")
+
+
 def shown_time(timestamp: float, now: datetime | None = None) -> str:
     """Of today the time, of other days the date."""
     at = datetime.fromtimestamp(timestamp).astimezone()
@@ -108,3 +112,13 @@ def shown_time(timestamp: float, now: datetime | None = None) -> str:
 def printable(text: str) -> str:
     """One line, and nothing in it that a terminal would obey."""
     return "".join(c if c.isprintable() else "�" for c in text.replace("\t", "  ").replace("\n", " "))
+
+
+def plain(line: str) -> str:
+    """Printable, and without the colours of a program that thought it had a terminal."""
+    return printable(Text.from_ansi(line).plain)
+
+
+def plain_lines(text: str) -> str:
+    """As it was printed, without what a terminal would obey. A carriage return ends a line."""
+    return "\n".join(map(plain, _LINE_ENDS.split(text)))

@@ -14,7 +14,6 @@ from nats.aio.msg import Msg
 from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.receipts import Receipt
-from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.jetstream.bucket_feed import StreamFeed
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.kv_store import KvStore, is_removal
@@ -119,7 +118,7 @@ class ReceiptBucket(MarklessKvStore[Receipt]):
     """Its stream holds no more than its limit, and drops the oldest."""
 
 
-class RetryJobBucket(MarklessKvStore[RetryJob]):
+class CountedBucket(MarklessKvStore[T]):
     async def count(self) -> int:
         info = await self._connection.api(f"STREAM.INFO.{self._stream}")
         count: int = info["state"]["messages"]

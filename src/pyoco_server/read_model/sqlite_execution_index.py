@@ -36,10 +36,12 @@ CREATE TABLE waits (
     node_id TEXT NOT NULL,
     scope TEXT NOT NULL,
     waiting_at REAL NOT NULL,
+    wait_key TEXT,
     line BLOB NOT NULL,
     PRIMARY KEY (execution_id, node_id)
 ) WITHOUT ROWID;
 CREATE INDEX oldest ON waits (scope, waiting_at, execution_id, node_id);
+CREATE INDEX by_key ON waits (scope, wait_key, waiting_at, execution_id, node_id);
 """
 
 
@@ -111,6 +113,21 @@ class SqliteExecutionIndex:
         ).fetchall()
         return _page(rows, limit)
 
+    def is_waiting(self, tenant_id: str | None, execution_id: str, node_id: str) -> bool:
+        found = self._db.execute(
+            "SELECT 1 FROM waits WHERE execution_id = ? AND node_id = ? AND scope = ?",
+            (execution_id, node_id, self._scope(tenant_id)),
+        )
+        return found.fetchone() is not None
+
+    def waiting_with(self, tenant_id: str | None, wait_key: str) -> list[tuple[str, str]]:
+        rows = self._db.execute(
+            "SELECT execution_id, node_id FROM waits WHERE scope = ? AND wait_key = ? "
+            "ORDER BY waiting_at, execution_id, node_id",
+            (self._scope(tenant_id), wait_key),
+        )
+        return rows.fetchall()
+
     def counts(self, tenant_id: str | None) -> dict[ExecutionStatus, int]:
         rows = self._db.execute(
             "SELECT status, count(*) FROM executions WHERE scope = ? GROUP BY status",
@@ -141,9 +158,16 @@ class SqliteExecutionIndex:
         self._db.execute("DELETE FROM waits WHERE execution_id = ?", (summary.execution_id,))
         if summary.status is ExecutionStatus.ACTIVE:
             self._db.executemany(
-                "INSERT INTO waits VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO waits VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (wait.execution_id, wait.node_id, scope, wait.waiting_at, msgspec.json.encode(wait))
+                    (
+                        wait.execution_id,
+                        wait.node_id,
+                        scope,
+                        wait.waiting_at,
+                        wait.wait_key,
+                        msgspec.json.encode(wait),
+                    )
                     for wait in summary.waits
                 ],
             )

@@ -820,7 +820,7 @@ export interface paths {
         put?: never;
         /**
          * An event from outside
-         * @description Starts the template that the event means, once for each idempotency key.
+         * @description Starts the template, or resumes the node, that the event means: once for each idempotency key.
          */
         post: operations["receive_event_api_workflow_events_post"];
         delete?: never;
@@ -3412,7 +3412,7 @@ export interface operations {
                      * Command
                      * @enum {string}
                      */
-                    command: "StartExecution" | "CancelExecution" | "ArchiveExecution" | "MarkNodeReady" | "StartNode" | "ReportNodeProgress" | "PutNodeWaiting" | "RequestResumeNode" | "ResumeNode" | "SucceedNode" | "FailNode";
+                    command: "CreateExecution" | "StartExecution" | "CancelExecution" | "ArchiveExecution" | "MarkNodeReady" | "StartNode" | "ReportNodeProgress" | "PutNodeWaiting" | "RequestResumeNode" | "ResumeNode" | "SucceedNode" | "FailNode";
                 } & {
                     [key: string]: unknown;
                 };
@@ -3446,7 +3446,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0031: execution not found */
+            /** @description ERR-PYOCO-0034: graph not found */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5232,6 +5232,18 @@ export interface operations {
                     notes?: string | null;
                     /** Data */
                     data?: unknown;
+                    /**
+                     * Execution Id
+                     * @description with node_id: resume that node
+                     */
+                    execution_id?: string | null;
+                    /** Node Id */
+                    node_id?: string | null;
+                    /**
+                     * Wait Key
+                     * @description resume the node that waits with this key
+                     */
+                    wait_key?: string | number | null;
                 } & {
                     [key: string]: unknown;
                 };

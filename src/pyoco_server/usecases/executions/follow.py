@@ -13,6 +13,7 @@ from pyoco_server.usecases.executions.orchestrate import Orchestrate
 from pyoco_server.usecases.executions.ports import ExecutionIndex
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import Change, Feed, FeedBatch, Revision
+from pyoco_server.usecases.waiting import wait_at_most
 
 CHUNK = 200
 
@@ -68,6 +69,7 @@ class FollowExecutions:
         self._orchestrate = orchestrate
         self._hub = hub
         self._caught_up = asyncio.Event()
+        self._somebody_waits = asyncio.Event()
 
     @property
     def is_caught_up(self) -> bool:
@@ -83,6 +85,13 @@ class FollowExecutions:
         await self._caught_up.wait()
         await self._orchestrate.run()
 
+    async def next_wait(self, seconds: float) -> bool:
+        """Until something is heard of an execution in which a node waits; False after so long without."""
+        await wait_at_most(self._somebody_waits, seconds)
+        has_come = self._somebody_waits.is_set()
+        self._somebody_waits.clear()
+        return has_come
+
     async def _take(self, batch: FeedBatch[LoggedCommit]) -> None:
         if batch.is_reset:
             self._index.clear()
@@ -92,7 +101,10 @@ class FollowExecutions:
             chunk = batch.changes[start : start + CHUNK]
             for change in chunk:
                 self._tell(change)
-            self._index.apply([await self._made_good(change) for change in chunk])
+            applied = [await self._made_good(change) for change in chunk]
+            self._index.apply(applied)
+            if any(change.value is not None and change.value.summary.waits for change in applied):
+                self._somebody_waits.set()
             if start + CHUNK < len(batch.changes):
                 await asyncio.sleep(0)
         if batch.is_caught_up:
