@@ -1,0 +1,212 @@
+"""Executions under faults: a fork, two tasks, a join and a person's word, with cancels at random moments."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from audit import cached_executions, execution_logs, patiently, stored_runs
+from pyoco_server.domain.execution.events import Event, NodeStarted
+from pyoco_server.domain.execution.evolve import fold
+from pyoco_server.domain.execution.records import ExecutionRecord
+from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeStatus
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from sites import CLIENT_PATIENCE_SEC, GaveUp, Site
+
+LOOK_SEC = 0.5
+GRAPH_ID = "chaos"
+GRAPH: dict[str, Any] = {
+    "id": GRAPH_ID,
+    "nodes": {
+        "split": {"type": "fork"},
+        "left": {"type": "task", "flow": "tiny", "params": {"pause": "${input.pause}"}},
+        "right": {"type": "task", "flow": "tiny"},
+        "gather": {"type": "join"},
+        "approve": {"type": "wait", "prompt": "Go on?"},
+    },
+    "edges": [
+        {"from": "split", "to": "left"},
+        {"from": "split", "to": "right"},
+        {"from": "left", "to": "gather"},
+        {"from": "right", "to": "gather"},
+        {"from": "gather", "to": "approve"},
+    ],
+}
+
+
+@dataclass(eq=False)
+class Executions:
+    """Created, then resumed by their client where they wait for it, or cancelled, or both at once."""
+
+    cancel_share: float = 0.3
+    race_share: float = 0.1
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    """By id, what its person says."""
+    cancels: dict[str, set[str]] = field(default_factory=dict)
+    """By id, as what each answer to a cancel says that it ends."""
+    resumed: set[str] = field(default_factory=set)
+    acts: int = 0
+    behind: int = 0
+    """Cached states that the log was ahead of."""
+
+    async def prepare(self, site: Site, chance: random.Random) -> None:
+        answer = await site.ask("PUT", f"/graphs/{GRAPH_ID}", chance, json=GRAPH)
+        assert answer.status_code in (200, 201), answer.text
+
+    async def act(self, site: Site, chance: random.Random) -> None:
+        self.acts += 1
+        number = self.acts
+        key = f"{chance.getrandbits(64):x}"
+        answer = await site.ask(
+            "POST",
+            "/executions",
+            chance,
+            json={"graph_id": GRAPH_ID, "input": {"pause": chance.choice([0.0, 0.05, 0.5])}},
+            headers={"Idempotency-Key": key},
+        )
+        assert answer.status_code == 201, answer.text
+        execution_id: str = answer.json()["execution_id"]
+        self.acknowledged[execution_id] = number
+        fate = chance.random()
+        if fate < self.cancel_share:
+            await asyncio.sleep(chance.choice([0.0, 0.0, 0.05, 0.3, 1.0, 3.0]))
+            await self._cancel(site, chance, execution_id)
+        elif await self._waits(site, chance, execution_id):
+            work = [self._resume(site, chance, execution_id, number)]
+            if fate < self.cancel_share + self.race_share:
+                work.append(self._cancel(site, random.Random(chance.random()), execution_id))  # noqa: S311
+            await asyncio.gather(*work)
+
+    async def _cancel(self, site: Site, chance: random.Random, execution_id: str) -> None:
+        answer = await site.ask(
+            "POST",
+            f"/executions/{execution_id}/cancel",
+            chance,
+            headers={"Idempotency-Key": f"{chance.getrandbits(64):x}"},
+        )
+        assert answer.status_code == 200, answer.text
+        state = answer.json()
+        is_accepted = state.get("cancel_requested_at") is not None
+        ends = ExecutionStatus.CANCELED.value if is_accepted else state["status"]
+        self.cancels.setdefault(execution_id, set()).add(ends)
+
+    async def _waits(self, site: Site, chance: random.Random, execution_id: str) -> bool:
+        """Until it waits for its person."""
+        deadline = time.monotonic() + CLIENT_PATIENCE_SEC
+        while time.monotonic() < deadline:
+            answer = await site.ask("GET", f"/executions/{execution_id}", chance)
+            assert answer.status_code == 200, answer.text
+            state = answer.json()
+            if state["status"] != ExecutionStatus.ACTIVE:
+                return False
+            if state["nodes"]["approve"]["status"] == NodeStatus.WAITING:
+                return True
+            await asyncio.sleep(LOOK_SEC)
+        raise GaveUp(f"{execution_id} does not come to where it waits")
+
+    async def _resume(self, site: Site, chance: random.Random, execution_id: str, number: int) -> None:
+        answer = await site.ask(
+            "POST",
+            f"/executions/{execution_id}/nodes/approve/resume",
+            chance,
+            json={"data": {"number": number}},
+            headers={"Idempotency-Key": f"{chance.getrandbits(64):x}"},
+        )
+        assert answer.status_code in (200, 409), answer.text
+        if answer.status_code == 200:
+            self.resumed.add(execution_id)
+
+    async def settled(self, site: Site, patience: float) -> float:
+        began = time.monotonic()
+        while True:
+            states = _states(await patiently(execution_logs, site))
+            took = time.monotonic() - began
+            if all(state.is_terminal for state in states.values()) or took > patience:
+                return took
+            await asyncio.sleep(LOOK_SEC)
+
+    async def broken(self, site: Site) -> list[str]:
+        """Of every execution that there is, those that events started too."""
+        logs = await patiently(execution_logs, site)
+        states = _states(logs)
+        runs = {
+            run_id: run
+            for run_id, run in (await patiently(stored_runs, site)).items()
+            if run.execution_id is not None
+        }
+        cached = await patiently(cached_executions, site)
+        self.behind = sum(
+            execution_id not in cached or cached[execution_id].state.version < state.version
+            for execution_id, state in states.items()
+        )
+        return [
+            *(f"{lost}: acknowledged, and lost" for lost in self.acknowledged.keys() - states.keys()),
+            *(f"{state.execution_id}: still active" for state in states.values() if not state.is_terminal),
+            *gaps(logs),
+            *wrongly_cached(logs, cached),
+            *wrong_runs(logs, states, runs),
+            *self._wrong_ends(states),
+        ]
+
+    def _wrong_ends(self, states: Mapping[str, Execution]) -> Iterator[str]:
+        """Cancel wins; without one, the person's word is the result."""
+        for execution_id, number in self.acknowledged.items():
+            state = states.get(execution_id)
+            if state is None:
+                continue
+            for ends in self.cancels.get(execution_id, ()):
+                if state.status != ends:
+                    yield f"{execution_id}: its cancel was answered {ends}, and it ended {state.status}"
+            if execution_id not in self.cancels and state.result != {"approve": {"number": number}}:
+                yield f"{execution_id}: {state.status} {state.result} {state.error}"
+
+    def summary(self) -> str:
+        return (
+            f"{len(self.acknowledged)} executions, {len(self.cancels)} cancels, {len(self.resumed)} resumes"
+        )
+
+
+def _states(logs: Mapping[str, list[Event]]) -> dict[str, Execution]:
+    folded = {execution_id: fold(events) for execution_id, events in logs.items()}
+    return {execution_id: state for execution_id, state in folded.items() if state is not None}
+
+
+def gaps(logs: Mapping[str, list[Event]]) -> Iterator[str]:
+    for execution_id, events in logs.items():
+        found = [event.sequence for event in events]
+        if found != list(range(1, len(found) + 1)):
+            yield f"{execution_id}: the sequences of its log are {found}"
+
+
+def wrongly_cached(logs: Mapping[str, list[Event]], cached: Mapping[str, ExecutionRecord]) -> Iterator[str]:
+    """A cache may be behind its log; what it has is the fold of what it has seen."""
+    for execution_id, record in cached.items():
+        seen = [event for event in logs.get(execution_id, []) if event.sequence <= record.state.version]
+        if fold(seen) != record.state:
+            yield f"{execution_id}: its cached state is not the fold of its log"
+
+
+def wrong_runs(
+    logs: Mapping[str, list[Event]], states: Mapping[str, Execution], runs: Mapping[str, RunSnapshot]
+) -> Iterator[str]:
+    """An attempt is begun once; a run is that of an attempt; what succeeded did so by its run."""
+    begun: dict[str, tuple[str, str]] = {}
+    for execution_id, events in logs.items():
+        started = [event.payload for event in events if isinstance(event.payload, NodeStarted)]
+        for (node_id, attempt), times in Counter((one.node_id, one.attempt) for one in started).items():
+            if times > 1:
+                yield f"{execution_id}: attempt {attempt} of {node_id} was begun {times} times"
+        begun |= {one.run_id: (execution_id, one.node_id) for one in started if one.run_id is not None}
+    for run_id, run in runs.items():
+        if begun.get(run_id) != (run.execution_id, run.node_id):
+            yield f"{run_id}: a run of no attempt of {run.execution_id}/{run.node_id}"
+    for execution_id, state in states.items():
+        for node_id, node in state.nodes.items():
+            if node.run_id is None or node.status is not NodeStatus.SUCCEEDED:
+                continue
+            run = runs.get(node.run_id)
+            if run is None or (run.status, run.result) != (RunStatus.COMPLETED, node.output):
+                yield f"{execution_id}: {node_id} succeeded, and its run is {run and run.status}"
