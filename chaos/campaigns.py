@@ -16,7 +16,7 @@ from execution_workload import Executions
 from faults import Faults, How
 from members import HOST, GatewayMember, Member
 from sites import ACK_WAIT_SEC, GRACE_SEC, Site, installation
-from workloads import Runs, Together, crowd
+from workloads import Runs, Together, Workload, crowd
 
 SWEEP_SEC = 75.0
 """Two looks of the gateway's sweep, which ends runs whose job is gone."""
@@ -54,7 +54,7 @@ class Scale:
 
     def workload(self, chance: random.Random) -> Together:
         """All three levels. Executions first: they and events leave runs behind that are to end."""
-        parts = {Executions(): self.executions, Events(): self.events, Runs(): self.acts}
+        parts: dict[Workload, int] = {Executions(): self.executions, Events(): self.events, Runs(): self.acts}
         return Together(parts, chance)
 
     @property

@@ -207,6 +207,6 @@ def wrong_runs(
         for node_id, node in state.nodes.items():
             if node.run_id is None or node.status is not NodeStatus.SUCCEEDED:
                 continue
-            run = runs.get(node.run_id)
-            if run is None or (run.status, run.result) != (RunStatus.COMPLETED, node.output):
-                yield f"{execution_id}: {node_id} succeeded, and its run is {run and run.status}"
+            found = runs.get(node.run_id)
+            if found is None or (found.status, found.result) != (RunStatus.COMPLETED, node.output):
+                yield f"{execution_id}: {node_id} succeeded without its run"
