@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,27 +12,14 @@ from typing import Any
 import httpx2
 
 from audit import audit_records, execution_logs, patiently, receipts, stored_runs
-from pyoco_server.domain.events.receipts import ClaimState, Receipt, receipt_key
-from pyoco_server.domain.execution.events import ExecutionCreated
+from pyoco_server.domain.events.receipts import receipt_key
 from sites import CLIENT_PATIENCE_SEC, GaveUp, Site
+from support.event_promises import Heard, agrees, started_by_key
 
 LOOK_SEC = 0.5
 ACTION = "chaos.tiny"
 STEPS = {"one-step": 1, "three-steps": 3}
 STILL_STARTING = 409
-
-
-@dataclass
-class Heard:
-    """What the posts of one key were answered with."""
-
-    template_id: str
-    run_ids: set[str] = field(default_factory=set)
-    execution_ids: set[str] = field(default_factory=set)
-
-    @property
-    def started(self) -> set[str]:
-        return self.execution_ids or self.run_ids
 
 
 @dataclass(eq=False)
@@ -109,14 +96,8 @@ class Events:
 
     async def _wrong_starts(self, site: Site) -> list[str]:
         """By key, everything that was started under it, however it was answered."""
-        started: dict[str, set[str]] = defaultdict(set)
-        for run_id, run in (await patiently(stored_runs, site)).items():
-            if run.execution_id is None and (key := _key_in(run.params)) is not None:
-                started[key].add(run_id)
-        for execution_id, events in (await patiently(execution_logs, site)).items():
-            created = [one.payload for one in events if isinstance(one.payload, ExecutionCreated)]
-            for key in filter(None, (_key_in(one.input) for one in created)):
-                started[key].add(execution_id)
+        logs = await patiently(execution_logs, site)
+        started = started_by_key(logs, await patiently(stored_runs, site))
         return [
             f"event {key}: answered {sorted(heard.started)}, started {sorted(started[key])}"
             for key, heard in self.keys.items()
@@ -128,7 +109,7 @@ class Events:
         return [
             f"event {key}: answered {heard}, its receipt is {receipt}"
             for key, heard in self.keys.items()
-            if not _agrees(receipt := stored.get(receipt_key(None, heard.template_id, key)), heard)
+            if not agrees(receipt := stored.get(receipt_key(None, heard.template_id, key)), heard)
         ]
 
     async def _wrong_records(self, site: Site) -> list[str]:
@@ -178,15 +159,3 @@ def _in_files(site: Site) -> Counter[str]:
             with suppress(ValueError):
                 found[json.loads(line)["event_id"]] += 1
     return found
-
-
-def _key_in(params: Any) -> str | None:
-    trigger = params.get("trigger") if isinstance(params, dict) else None
-    return trigger.get("idempotency_key") if isinstance(trigger, dict) else None
-
-
-def _agrees(receipt: Receipt | None, heard: Heard) -> bool:
-    """A receipt whose last word was lost still names what it was claimed for."""
-    if receipt is None:
-        return False
-    return {receipt.run_id} == (heard.run_ids if receipt.state is ClaimState.ACCEPTED else heard.started)

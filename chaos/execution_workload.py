@@ -3,18 +3,14 @@
 import asyncio
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from audit import cached_executions, execution_logs, patiently, stored_runs
-from pyoco_server.domain.execution.events import Event, NodeStarted
-from pyoco_server.domain.execution.evolve import fold
-from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeStatus
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from sites import CLIENT_PATIENCE_SEC, GaveUp, Site
+from support.execution_promises import folded, kept_badly
 
 LOOK_SEC = 0.5
 GRAPH_ID = "chaos"
@@ -122,7 +118,7 @@ class Executions:
     async def settled(self, site: Site, patience: float) -> float:
         began = time.monotonic()
         while True:
-            states = _states(await patiently(execution_logs, site))
+            states = folded(await patiently(execution_logs, site))
             took = time.monotonic() - began
             if all(state.is_terminal for state in states.values()) or took > patience:
                 return took
@@ -131,12 +127,8 @@ class Executions:
     async def broken(self, site: Site) -> list[str]:
         """Of every execution that there is, those that events started too."""
         logs = await patiently(execution_logs, site)
-        states = _states(logs)
-        runs = {
-            run_id: run
-            for run_id, run in (await patiently(stored_runs, site)).items()
-            if run.execution_id is not None
-        }
+        states = folded(logs)
+        runs = await patiently(stored_runs, site)
         cached = await patiently(cached_executions, site)
         self.behind = sum(
             execution_id not in cached or cached[execution_id].state.version < state.version
@@ -144,10 +136,7 @@ class Executions:
         )
         return [
             *(f"{lost}: acknowledged, and lost" for lost in self.acknowledged.keys() - states.keys()),
-            *(f"{state.execution_id}: still active" for state in states.values() if not state.is_terminal),
-            *gaps(logs),
-            *wrongly_cached(logs, cached),
-            *wrong_runs(logs, states, runs),
+            *kept_badly(logs, cached, runs),
             *self._wrong_ends(states),
         ]
 
@@ -167,46 +156,3 @@ class Executions:
         return (
             f"{len(self.acknowledged)} executions, {len(self.cancels)} cancels, {len(self.resumed)} resumes"
         )
-
-
-def _states(logs: Mapping[str, list[Event]]) -> dict[str, Execution]:
-    folded = {execution_id: fold(events) for execution_id, events in logs.items()}
-    return {execution_id: state for execution_id, state in folded.items() if state is not None}
-
-
-def gaps(logs: Mapping[str, list[Event]]) -> Iterator[str]:
-    for execution_id, events in logs.items():
-        found = [event.sequence for event in events]
-        if found != list(range(1, len(found) + 1)):
-            yield f"{execution_id}: the sequences of its log are {found}"
-
-
-def wrongly_cached(logs: Mapping[str, list[Event]], cached: Mapping[str, ExecutionRecord]) -> Iterator[str]:
-    """A cache may be behind its log; what it has is the fold of what it has seen."""
-    for execution_id, record in cached.items():
-        seen = [event for event in logs.get(execution_id, []) if event.sequence <= record.state.version]
-        if fold(seen) != record.state:
-            yield f"{execution_id}: its cached state is not the fold of its log"
-
-
-def wrong_runs(
-    logs: Mapping[str, list[Event]], states: Mapping[str, Execution], runs: Mapping[str, RunSnapshot]
-) -> Iterator[str]:
-    """An attempt is begun once; a run is that of an attempt; what succeeded did so by its run."""
-    begun: dict[str, tuple[str, str]] = {}
-    for execution_id, events in logs.items():
-        started = [event.payload for event in events if isinstance(event.payload, NodeStarted)]
-        for (node_id, attempt), times in Counter((one.node_id, one.attempt) for one in started).items():
-            if times > 1:
-                yield f"{execution_id}: attempt {attempt} of {node_id} was begun {times} times"
-        begun |= {one.run_id: (execution_id, one.node_id) for one in started if one.run_id is not None}
-    for run_id, run in runs.items():
-        if begun.get(run_id) != (run.execution_id, run.node_id):
-            yield f"{run_id}: a run of no attempt of {run.execution_id}/{run.node_id}"
-    for execution_id, state in states.items():
-        for node_id, node in state.nodes.items():
-            if node.run_id is None or node.status is not NodeStatus.SUCCEEDED:
-                continue
-            found = runs.get(node.run_id)
-            if found is None or (found.status, found.result) != (RunStatus.COMPLETED, node.output):
-                yield f"{execution_id}: {node_id} succeeded without its run"

@@ -60,8 +60,9 @@ class EventUseCases:
         front: EventsFront,
         submit_run: SubmitRun,
         executions: Executions,
+        clock: Clock,
     ) -> None:
-        clock, events = front.clock, backend.events
+        events = backend.events
         front.audit.attach(events.audit)
         self._is_worker = config.workflow_event_retry_worker_enabled
         self.audit = front.audit

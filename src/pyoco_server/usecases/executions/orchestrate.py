@@ -74,17 +74,22 @@ class Orchestrate:
         self._attended: set[str] = set()
         self._wake = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._statuses: dict[str, RunStatus] = {}
-        """The last known status of runs that have not ended: most changes of a run are signs of life."""
+        self._cut_off: set[str] = set()
+        """Executions that were not attended to the end: what was done for them has to be looked up."""
+        self._appending: set[str] = set()
+        """The ids of our own commits, until the log has answered."""
+        self._unfinished: dict[str, tuple[str, RunStatus]] = {}
+        """By run that has not ended, its execution and last known status: most changes are signs of life."""
 
     # What may be news
 
     def nudge(self, commit: Commit) -> None:
-        """A commit that this orchestrator did not write. Who speaks for a node may leave its run behind."""
-        if self._lease.is_held:
-            due = self._want(commit.execution_id)
-            if commit.actor != ORCHESTRATOR:
-                due.look_at.update(_nodes_of(commit))
+        """A commit that this orchestrator did not write. Who speaks for a node may leave its run behind.
+
+        Another orchestrator may do so, too: it may have died between its commit and what follows from it.
+        """
+        if self._lease.is_held and commit.command_id not in self._appending:
+            self._want(commit.execution_id).look_at.update(_nodes_of(commit))
 
     def look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
         """Every change of a run passes here."""
@@ -92,17 +97,17 @@ class Orchestrate:
             run = change.value
             if run is None or run.execution_id is None:
                 continue
-            if self._is_news(run) and self._lease.is_held:
+            if self._is_news(run, run.execution_id) and self._lease.is_held:
                 due = self._want(run.execution_id)
                 due.runs[run.run_id] = RunFact(run.status, run.result, run.error)
 
-    def _is_news(self, run: RunSnapshot) -> bool:
-        known = self._statuses.get(run.run_id)
+    def _is_news(self, run: RunSnapshot, execution_id: str) -> bool:
+        known = self._unfinished.get(run.run_id)
         if run.status.is_terminal:
-            self._statuses.pop(run.run_id, None)
+            self._unfinished.pop(run.run_id, None)
         else:
-            self._statuses[run.run_id] = run.status
-        return known is not run.status
+            self._unfinished[run.run_id] = execution_id, run.status
+        return known is None or known[1] is not run.status
 
     def _want(self, execution_id: str) -> _Due:
         due = self._due.get(execution_id)
@@ -128,6 +133,7 @@ class Orchestrate:
             self._timers.clear()
             self._due.clear()
             self._attended.clear()
+            self._cut_off.clear()
 
     async def _attend_for_ever(self) -> None:
         tasks: set[asyncio.Task[None]] = set()
@@ -151,8 +157,11 @@ class Orchestrate:
 
     async def _attend(self, execution_id: str, due: _Due) -> None:
         self._attended.add(execution_id)
+        due.look_at_all |= execution_id in self._cut_off
+        self._cut_off.add(execution_id)
         try:
             await self._react(execution_id, due)
+            self._cut_off.discard(execution_id)
             self._meter.attended(asyncio.get_running_loop().time() - due.since)
         except NatsUnavailable as error:
             log.warning(
@@ -179,14 +188,15 @@ class Orchestrate:
             return
         state = record.state
         graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
-        runs = {**await self._node_runs.read(self._runs_to_read(state, due)), **due.runs}
         for _ in range(MAX_TRIES):
+            runs = await self._known_runs(record.state, due)
             reaction = react(record.state, graph, runs, self._clock(), self._grace_sec)
             if not reaction.events:
                 break
             try:
                 record = await self._append(record, reaction)
             except WrongRevision:
+                due.look_at_all = True  # whoever it was may have left runs behind
                 current = await self._records.fresh(execution_id)
                 if current is None:
                     return
@@ -200,6 +210,10 @@ class Orchestrate:
             if record.state.is_terminal:
                 self._say_ended(record.state)
 
+    async def _known_runs(self, state: Execution, due: _Due) -> dict[str, RunFact | None]:
+        """What is read is newer than what was heard before."""
+        return {**due.runs, **await self._node_runs.read(self._runs_to_read(state, due))}
+
     def _runs_to_read(self, state: Execution, due: _Due) -> set[str]:
         """Of nodes that may be waiting for their run, and of nodes for which somebody else has spoken."""
         wanted = {
@@ -211,20 +225,22 @@ class Orchestrate:
                 or (due.look_at_all and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING))
             )
         }
-        return {run_id for run_id in wanted if run_id not in due.runs}
+        return {run_id for run_id in wanted if not _is_over(due.runs.get(run_id))}
 
     async def _append(self, record: ExecutionRecord, reaction: Reaction) -> ExecutionRecord:
-        return await self._records.append(
-            record,
-            Commit(
-                execution_id=record.state.execution_id,
-                command_id=self._new_id(),
-                first_sequence=record.state.version + 1,
-                at=max(self._clock(), record.state.updated_at),
-                actor=ORCHESTRATOR,
-                payloads=reaction.events,
-            ),
+        commit = Commit(
+            execution_id=record.state.execution_id,
+            command_id=self._new_id(),
+            first_sequence=record.state.version + 1,
+            at=max(self._clock(), record.state.updated_at),
+            actor=ORCHESTRATOR,
+            payloads=reaction.events,
         )
+        self._appending.add(commit.command_id)
+        try:
+            return await self._records.append(record, commit)
+        finally:
+            self._appending.discard(commit.command_id)
 
     async def _carry_out(self, record: ExecutionRecord, reaction: Reaction) -> None:
         state = record.state
@@ -247,13 +263,10 @@ class Orchestrate:
             )
 
     def _later(self, execution_id: str, seconds: float) -> None:
-        def look_again() -> None:
-            self._want(execution_id).look_at_all = True
-
         previous = self._timers.pop(execution_id, None)
         if previous is not None:
             previous.cancel()
-        self._timers[execution_id] = asyncio.get_running_loop().call_later(seconds, look_again)
+        self._timers[execution_id] = asyncio.get_running_loop().call_later(seconds, self._want, execution_id)
 
     def _say_ended(self, state: Execution) -> None:
         self._meter.execution_ended(state.status.value)
@@ -264,6 +277,10 @@ class Orchestrate:
             graph_id=state.graph_id,
             status=state.status.value,
         )
+
+
+def _is_over(fact: RunFact | None) -> bool:
+    return fact is not None and fact.status.is_terminal
 
 
 def _nodes_of(commit: Commit) -> Iterable[str]:
