@@ -64,6 +64,8 @@ GRAPH: dict[str, Any] = {
 ACTION = Action(key="act", updated_at="", flow_name="f")
 EARLY_SEC = 2.0
 """Measuring another host's clock takes a round trip, and a round trip may be slow."""
+ON_ITS_WAY_SEC = 40.0
+"""Between a decision and its commit in the log: with slow calls, and frozen in between."""
 LATE_SEC = 30.0
 """Once nothing is hurt any more: a lease that has to run out, a sweep, an AckWait."""
 
@@ -178,43 +180,49 @@ Timed = Mapping[str, list[tuple[Event, float]]]
 """By execution, its events and when they were stored: by no host's clock, but by the world's."""
 
 
-def untimely(timed: Timed, grace_sec: float, healed_at: float) -> Iterator[str]:
+def untimely(timed: Timed, grace_sec: float, healed_at: float, epoch: float) -> Iterator[str]:
     """What was decided by the clock was decided when its time had come, whoever's clock it was."""
     for execution_id, events in timed.items():
-        for problem in _Timeline(grace_sec, healed_at).problems(events):
+        for problem in _Timeline(grace_sec, healed_at, epoch).problems(events):
             yield f"{execution_id}: {problem}"
 
 
 class _Timeline:
     """When what happened to the nodes of one execution."""
 
-    def __init__(self, grace_sec: float, healed_at: float) -> None:
+    def __init__(self, grace_sec: float, healed_at: float, epoch: float) -> None:
         self._grace_sec = grace_sec
         self._healed_at = healed_at
+        self._epoch = epoch
         self._begun: dict[str, float] = {}
         self._failed: dict[str, float] = {}
         self._cancelled_at = 0.0
 
     def problems(self, events: list[tuple[Event, float]]) -> Iterator[str]:
-        for event, at in events:
-            match event.payload:
-                case NodeStarted(node_id=node_id):
-                    if node_id in self._failed:
-                        yield from self._off(f"{node_id}: its retry", self._failed[node_id] + BACKOFF_SEC, at)
-                    self._begun[node_id] = at
-                case NodeWaiting(node_id=node_id):
-                    self._begun[node_id] = at
-                case NodeFailReported(node_id=node_id, error=error):
-                    self._failed[node_id] = at
-                    if error.code == "TIMEOUT":
-                        limit = WAIT_SEC if node_id == "approve" else TASK_SEC
-                        yield from self._off(f"{node_id}: its timeout", self._begun[node_id] + limit, at)
-                case ExecutionCancelRequested():
-                    self._cancelled_at = at
-                case ExecutionCanceled():
-                    yield from self._off("its cancel", self._cancelled_at + self._grace_sec, at, early=False)
-                case _:
-                    pass
+        for event, stored_at in events:
+            yield from self._look_at(event, event.occurred_at - self._epoch, stored_at)
+
+    def _look_at(self, event: Event, at: float, stored_at: float) -> Iterator[str]:
+        if not stored_at - ON_ITS_WAY_SEC <= at <= stored_at + EARLY_SEC:
+            yield f"{event.type} is dated {stored_at - at:.1f} s before it was stored"
+        match event.payload:
+            case NodeStarted(node_id=node_id):
+                if node_id in self._failed:
+                    yield from self._off(f"{node_id}: its retry", self._failed[node_id] + BACKOFF_SEC, at)
+                self._begun[node_id] = at
+            case NodeWaiting(node_id=node_id):
+                self._begun[node_id] = at
+            case NodeFailReported(node_id=node_id, error=error):
+                self._failed[node_id] = at
+                if error.code == "TIMEOUT":
+                    limit = WAIT_SEC if node_id == "approve" else TASK_SEC
+                    yield from self._off(f"{node_id}: its timeout", self._begun[node_id] + limit, at)
+            case ExecutionCancelRequested():
+                self._cancelled_at = at
+            case ExecutionCanceled():
+                yield from self._off("its cancel", self._cancelled_at + self._grace_sec, at, early=False)
+            case _:
+                pass
 
     def _off(self, what: str, due: float, at: float, *, early: bool = True) -> Iterator[str]:
         if early and due - at > EARLY_SEC:

@@ -130,7 +130,9 @@ class Process:
             self.skew += world.chance.uniform(-300, 300)
         await self._thawed.wait()
         if not self.is_alive:
-            await asyncio.get_running_loop().create_future()
+            grave = asyncio.get_running_loop().create_future()
+            world.graves.append(grave)  # what waits here for ever must not be cleaned up before the end
+            await grave
 
     async def call(self, method: Callable[..., Awaitable[Any]], name: str, *args: Any, **options: Any) -> Any:
         world = self.world
@@ -332,6 +334,7 @@ class World:
         self.chance = random.Random(self.seed)  # noqa: S311
         self.is_hurting = True
         self.hurt: Counter[str] = Counter()
+        self.graves: list[asyncio.Future[None]] = []
         self.acknowledged: set[str] = set()
         self.cancel_answers: dict[str, set[RunStatus]] = {}
         self.execution_clients = ExecutionClients()
@@ -568,7 +571,7 @@ class World:
         cached = {key: decode_record(data) for key, (data, _) in cache._values.items()}
         yield from kept_badly(logs, cached, runs)
         yield from self.execution_clients.broken(logs)
-        yield from untimely(timed, CONFIG.cancel_grace_period_sec, self.healed_at)
+        yield from untimely(timed, CONFIG.cancel_grace_period_sec, self.healed_at, EPOCH)
         stored = {key: wire.decode_receipt(data) for key, (data, _) in self.events.receipts._values.items()}
         yield from self.event_clients.broken(logs, runs, stored, self.events.audit.events)
 

@@ -1,7 +1,7 @@
 """One clock for all gateways: that of NATS.
 
 Deadlines, retries and grace periods are stored as times, and another gateway than the one that stored them
-may have to act on them. Two hosts' clocks may be minutes apart; both can read the clock of the store they share.
+may have to act on them. Two hosts' clocks may be minutes apart; both can read that of the store they share.
 Between two readings this host's monotonic clock goes on, so that a jump of its wall clock changes nothing.
 """
 

@@ -109,6 +109,13 @@ class Orchestrate:
             self._unfinished[run.run_id] = execution_id, run.status
         return known is None or known[1] is not run.status
 
+    def _unfinished_of(self, execution_id: str) -> dict[str, RunFact]:
+        return {
+            run_id: RunFact(status)
+            for run_id, (owner, status) in self._unfinished.items()
+            if owner == execution_id
+        }
+
     def _want(self, execution_id: str) -> _Due:
         due = self._due.get(execution_id)
         if due is None:
@@ -126,6 +133,9 @@ class Orchestrate:
         try:
             for execution_id in self._index.active():
                 self._want(execution_id).look_at_all = True
+            for run_id, (execution_id, status) in self._unfinished.items():
+                # Also of an execution that has ended: whoever ended it may not have stopped its runs.
+                self._want(execution_id).runs[run_id] = RunFact(status)
             await self._attend_for_ever()
         finally:
             for timer in self._timers.values():
@@ -157,7 +167,9 @@ class Orchestrate:
 
     async def _attend(self, execution_id: str, due: _Due) -> None:
         self._attended.add(execution_id)
-        due.look_at_all |= execution_id in self._cut_off
+        if execution_id in self._cut_off:
+            due.look_at_all = True
+            due.runs = {**self._unfinished_of(execution_id), **due.runs}
         self._cut_off.add(execution_id)
         try:
             await self._react(execution_id, due)
