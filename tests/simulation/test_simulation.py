@@ -43,7 +43,7 @@ def test_f2_what_was_promised_holds_in_every_world(share: range) -> None:
         assert hurt["kill g"]
         assert hurt["kill w"]
         assert hurt["freeze w"]
-        assert min(hurt["runs"], hurt["executions"], hurt["events"]) > len(share)
+        assert min(hurt["runs"], hurt["executions"], hurt["events"]) > len(share) // 2
 
 
 def test_f2_a_seed_tells_the_same_story_again() -> None:

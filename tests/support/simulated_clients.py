@@ -35,8 +35,8 @@ from support.events import arrival
 from support.execution_promises import Logs, folded
 
 ACTOR = Actor(ActorKind.USER, "ann")
-TASK_SEC = 40.0
-WAIT_SEC = 60.0
+TASK_SEC = 25.0
+WAIT_SEC = 30.0
 BACKOFF_SEC = 5.0
 GRAPH_ID = "simulated"
 GRAPH: dict[str, Any] = {
@@ -144,7 +144,7 @@ class ExecutionClients:
             )
             if state.is_terminal or state.nodes["approve"].status is NodeStatus.WAITING:
                 return not state.is_terminal
-            await asyncio.sleep(5.0)
+            await asyncio.sleep(3.0)
 
     async def _resume(self, ask: Ask, own: random.Random, execution_id: str) -> None:
         command = c.ResumeNode(actor=ACTOR, node_id="approve", data="yes")

@@ -57,6 +57,7 @@ from pyoco_server.usecases.events.start_executions import StartExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.lease import decode_lease
+from pyoco_server.usecases.ports import FeedPosition
 from pyoco_server.usecases.shared_clock import SharedClock
 from pyoco_server.usecases.watch_hub import WatchHub
 from pyoco_server.worker import worker as worker_module
@@ -85,7 +86,7 @@ CONFIG = NatsBackendConfig(
     audit_log_path="",
 )
 EPOCH = 1_700_000_000.0
-LOOK_SEC = 0.25
+LOOK_SEC = 0.5
 HEALED_SEC = 400.0
 """Of virtual time, in which everything must have come to its end: several sweeps and ack waits."""
 ANSWER_SEC = 8.0
@@ -181,6 +182,20 @@ class Port:
                 yield item
 
         return reading
+
+
+class LateFeed:
+    """Changes come in their order, and some time after they were made."""
+
+    def __init__(self, process: Process, target: Any) -> None:
+        self._process = process
+        self._target = target
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[Any]:
+        async for batch in self._target.follow(position):
+            await self._process.step()
+            await asyncio.sleep(self._process.world.delay())
+            yield batch
 
 
 async def _nothing() -> None:
@@ -324,8 +339,8 @@ class World:
     odds: Odds = field(default_factory=Odds)
     gateways: int = 2
     workers: int = 2
-    clients: int = 4
-    acts: int = 3
+    clients: int = 3
+    acts: int = 2
     """What each client does."""
     levels: tuple[float, float, float] = (0.4, 0.3, 0.3)
     """How often it is a run, an execution, an event."""
@@ -422,7 +437,7 @@ class World:
         runs, queue = Port(process, self.store), Port(process, self.queue)
         events = SimpleNamespace(
             **{one.name: Port(process, getattr(self.events, one.name)) for one in fields(MemoryEvents)},
-            audit_feed=self.events.audit,
+            audit_feed=LateFeed(process, self.events.audit),
         )
         return SimpleNamespace(runs=runs, queue=queue, events=events, is_available=True, **ports)
 
@@ -433,9 +448,10 @@ class World:
             backend = self._ports(process)
             backend.run_index = SqliteRunIndex(None, tenants=False)
             self._indexes.append(backend.run_index)
-            backend.run_feed, backend.worker_feed = self.store, self.shared["workers"]
+            backend.run_feed = LateFeed(process, self.store)
+            backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
-            backend.execution_feed = self.shared["execution_log"]
+            backend.execution_feed = LateFeed(process, self.shared["execution_log"])
             backend.execution_index = SqliteExecutionIndex(tenants=False)
             self._indexes.append(backend.execution_index)
             backend.shared_clock = SharedClock(Port(process, WorldTime()))
@@ -482,7 +498,7 @@ class World:
 
     async def _death_of(self, process: Process, work: "asyncio.Task[None] | None" = None) -> None:
         while process.is_alive and not (work is not None and work.done()):  # noqa: ASYNC110 - virtual
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.0)
 
     # Clients
 

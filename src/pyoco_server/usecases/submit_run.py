@@ -56,15 +56,11 @@ class SubmitRun:
         _say_accepted(snapshot)
 
     async def place_derived(self, job: Job) -> None:
-        """A run whose id follows from what it is of: whoever places it, it is there once."""
-        snapshot = pending(job)
-        try:
-            revision = await self._runs.create(snapshot.run_id, snapshot)
-        except WrongRevision:
-            return  # another one places it, or has; if that one dies in between, `replace_job` mends it
-        self._on_written(revision)
-        await self._queue.publish(job, revision)
-        _say_accepted(snapshot)
+        """A run whose id follows from what it is of: whoever places it, it is there once.
+
+        So is its job: one that finds the run there may be the only one who is left to publish it.
+        """
+        await self.place_claimed(job, is_repeat=False)
 
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""

@@ -226,9 +226,9 @@ class Orchestrate:
         """What is read is newer than what was heard before."""
         return {**due.runs, **await self._node_runs.read(self._runs_to_read(state, due))}
 
-    def _runs_to_read(self, state: Execution, due: _Due) -> set[str]:
+    def _runs_to_read(self, state: Execution, due: _Due) -> list[str]:
         """Of nodes that may be waiting for their run, and of nodes for which somebody else has spoken."""
-        wanted = {
+        wanted = [
             node.run_id
             for node_id, node in state.nodes.items()
             if node.run_id is not None
@@ -236,8 +236,8 @@ class Orchestrate:
                 node_id in due.look_at
                 or (due.look_at_all and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING))
             )
-        }
-        return {run_id for run_id in wanted if not _is_over(due.runs.get(run_id))}
+        ]
+        return [run_id for run_id in wanted if not _is_over(due.runs.get(run_id))]
 
     async def _append(self, record: ExecutionRecord, reaction: Reaction) -> ExecutionRecord:
         commit = Commit(
