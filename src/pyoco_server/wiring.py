@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -222,10 +222,10 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                     feeds, config.executions_stream, config.executions_subject_prefix, decode_commit, restore
                 ),
                 execution_cache=await _bucket(
-                    connection, config.executions_kv_bucket, encode_record, decode_record
+                    connection, config.executions_kv_bucket, encode_record, decode_record, restore
                 ),
                 execution_index=execution_index,
-                leases=await _bucket(connection, config.leases_kv_bucket, wire.encode, decode_lease),
+                leases=await _bucket(connection, config.leases_kv_bucket, wire.encode, decode_lease, restore),
                 shared_clock=shared_clock,
             )
         finally:
@@ -234,10 +234,14 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
 
 
 async def _bucket(
-    connection: NatsConnection, bucket: str, encode: Callable[[T], bytes], decode: Callable[[bytes], T]
+    connection: NatsConnection,
+    bucket: str,
+    encode: Callable[[T], bytes],
+    decode: Callable[[bytes], T],
+    restore: Callable[[], Awaitable[object]] | None = None,
 ) -> KvStore[T]:
     config = await stream_config(connection, f"KV_{bucket}") or {}
-    return KvStore(connection, bucket, config, encode, decode)
+    return KvStore(connection, bucket, config, encode, decode, restore=restore)
 
 
 @asynccontextmanager

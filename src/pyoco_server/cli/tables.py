@@ -36,6 +36,9 @@ COLOURS = {
     "DISCONNECTED": "red",
     "CANCELLING": "yellow",
     "CANCELLED": "yellow",
+    "CANCELED": "yellow",
+    "ACTIVE": "blue",
+    "WAITING": "bold magenta",
 }
 
 
@@ -43,10 +46,10 @@ def print_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], expendable: Sequence[str] = ()
 ) -> None:
     """`expendable` columns are left out where there is no room, the first one first."""
-    console = Console(highlight=False)
+    console = _console()
     cells = [{column: _cell(column, row.get(column)) for column in columns} for row in rows]
     natural = {column: max(cell_len(column), *(row[column].cell_len for row in cells)) for column in columns}
-    widths = fitted(natural, expendable, _width(console))
+    widths = fitted(natural, expendable, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for column, width in widths.items():
         is_whole = column in FLEXIBLE or width >= natural[column]
@@ -78,8 +81,10 @@ def _least(shown: Mapping[str, int]) -> int:
     return sum(columns) + GAP * (len(columns) - 1)
 
 
-def _width(console: Console) -> int:
-    return console.width if console.is_terminal or "COLUMNS" in os.environ else NO_TERMINAL_WIDTH
+def _console() -> Console:
+    console = Console(highlight=False)
+    has_width = console.is_terminal or "COLUMNS" in os.environ
+    return console if has_width else Console(highlight=False, width=NO_TERMINAL_WIDTH)
 
 
 def _cell(column: str, value: Any) -> Text:

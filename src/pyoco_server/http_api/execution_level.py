@@ -62,6 +62,7 @@ class ExecutionLevel:
             clock=clock,
             new_id=new_id,
             nudge=nudge,
+            meter=meter,
         )
         self.command = CommandExecution(
             records=records,

@@ -73,6 +73,12 @@ class SqliteExecutionIndex:
         ).fetchone()
         return int(found[0]) if found else 0
 
+    def has_ended(self, execution_id: str) -> bool:
+        found = self._db.execute(
+            "SELECT status FROM executions WHERE execution_id = ?", (execution_id,)
+        ).fetchone()
+        return found is not None and found[0] != ExecutionStatus.ACTIVE.value
+
     def page(self, wanted: ExecutionFilter, after: Place | None, limit: int) -> SummaryPage:
         where = ["scope = ?", "archived = ?"]
         values: list[Any] = [self._scope(wanted.tenant_id), int(wanted.archived)]

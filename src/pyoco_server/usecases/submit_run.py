@@ -56,11 +56,16 @@ class SubmitRun:
         _say_accepted(snapshot)
 
     async def place_derived(self, job: Job) -> None:
-        """A run whose id follows from what it is of: whoever places it, it is there once.
+        """A run whose id follows from what it is of: whoever places it, and however often, it is there once.
 
-        So is its job: one that finds the run there may be the only one who is left to publish it.
+        If another one is placing it, or has, the queue drops the second job; if that one died, it takes it.
         """
-        await self.place_claimed(job, is_repeat=False)
+        snapshot = pending(job)
+        revision = await self._create(snapshot)
+        if revision is not None:
+            self._on_written(revision)
+            await self._queue.publish(job, revision)
+            _say_accepted(snapshot)
 
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""

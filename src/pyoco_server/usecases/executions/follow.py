@@ -5,8 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyoco_server.domain.execution.records import LoggedCommit
+from pyoco_server.domain.execution.events import ORCHESTRATOR, Commit
+from pyoco_server.domain.execution.records import LoggedCommit, summarise
 from pyoco_server.errors import TooManyWatchers
+from pyoco_server.usecases.executions.command import is_execution_id
 from pyoco_server.usecases.executions.orchestrate import Orchestrate
 from pyoco_server.usecases.executions.ports import ExecutionIndex
 from pyoco_server.usecases.executions.records import ExecutionRecords
@@ -90,11 +92,29 @@ class FollowExecutions:
             chunk = batch.changes[start : start + CHUNK]
             for change in chunk:
                 self._tell(change)
-            self._index.apply(chunk)
+            self._index.apply([await self._made_good(change) for change in chunk])
             if start + CHUNK < len(batch.changes):
                 await asyncio.sleep(0)
         if batch.is_caught_up:
             self._caught_up.set()
+
+    async def _made_good(self, change: Change[LoggedCommit]) -> Change[LoggedCommit]:
+        """Where somebody wrote what is no commit, the execution stands where it stood before."""
+        if change.value is not None or not is_execution_id(change.key):
+            return change
+        record = await self._records.fresh(change.key)
+        if record is None:
+            return change
+        nothing = Commit(
+            execution_id=change.key,
+            command_id="",
+            first_sequence=record.state.version + 1,
+            at=record.state.updated_at,
+            actor=ORCHESTRATOR,
+            payloads=(),
+        )
+        self._orchestrate.nudge(nothing)
+        return Change(change.key, change.revision, LoggedCommit(nothing, summarise(record.state)), None)
 
     def _tell(self, change: Change[LoggedCommit]) -> None:
         logged = change.value

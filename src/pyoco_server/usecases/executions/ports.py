@@ -35,8 +35,10 @@ class ExecutionLog(Protocol):
         """Raises WrongRevision when the log has gone on behind `expected`."""
         ...
 
-    def read(self, execution_id: str, after: Revision = ...) -> AsyncIterator[tuple[LoggedCommit, Revision]]:
-        """The commits behind `after`, in order."""
+    def read(
+        self, execution_id: str, after: Revision = ...
+    ) -> AsyncIterator[tuple[LoggedCommit | None, Revision]]:
+        """The commits behind `after`, in order. None: something is there that is no commit."""
         ...
 
 
@@ -65,6 +67,10 @@ class ExecutionIndex(Protocol):
     def waits(self, tenant_id: str | None, after: Place | None, limit: int) -> SummaryPage: ...
     def version(self, execution_id: str) -> int:
         """Of the last commit that was seen; 0 when there is none."""
+        ...
+
+    def has_ended(self, execution_id: str) -> bool:
+        """Whether it is known to have; of one that nobody has heard of it is not."""
         ...
 
     def counts(self, tenant_id: str | None) -> dict[ExecutionStatus, int]: ...
