@@ -45,8 +45,6 @@ class Executions:
     """By id, as what each answer to a cancel says that it ends."""
     resumed: set[str] = field(default_factory=set)
     acts: int = 0
-    behind: int = 0
-    """Cached states that the log was ahead of."""
 
     async def prepare(self, site: Site, chance: random.Random) -> None:
         answer = await site.ask("PUT", f"/graphs/{GRAPH_ID}", chance, json=GRAPH)
@@ -130,10 +128,6 @@ class Executions:
         states = folded(logs)
         runs = await patiently(stored_runs, site)
         cached = await patiently(cached_executions, site)
-        self.behind = sum(
-            execution_id not in cached or cached[execution_id].state.version < state.version
-            for execution_id, state in states.items()
-        )
         return [
             *(f"{lost}: acknowledged, and lost" for lost in self.acknowledged.keys() - states.keys()),
             *kept_badly(logs, cached, runs),
