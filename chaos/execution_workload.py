@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx2
+
 from audit import cached_executions, execution_logs, patiently, stored_runs
 from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeStatus
 from sites import CLIENT_PATIENCE_SEC, GaveUp, Site
 from support.execution_promises import folded, kept_badly
 
 LOOK_SEC = 0.5
+NOT_FOUND = 404
 GRAPH_ID = "chaos"
 GRAPH: dict[str, Any] = {
     "id": GRAPH_ID,
@@ -44,6 +47,8 @@ class Executions:
     cancels: dict[str, set[str]] = field(default_factory=dict)
     """By id, as what each answer to a cancel says that it ends."""
     resumed: set[str] = field(default_factory=set)
+    unseen: list[str] = field(default_factory=list)
+    """Answers that an execution is not there, though its creation was answered before."""
     acts: int = 0
 
     async def prepare(self, site: Site, chance: random.Random) -> None:
@@ -74,11 +79,30 @@ class Executions:
                 work.append(self._cancel(site, random.Random(chance.random()), execution_id))  # noqa: S311
             await asyncio.gather(*work)
 
+    async def _of(
+        self,
+        site: Site,
+        chance: random.Random,
+        method: str,
+        execution_id: str,
+        path: str = "",
+        **options: Any,
+    ) -> httpx2.Response:
+        """A request about an execution that is there: a client that hears otherwise asks again."""
+        while True:
+            answer = await site.ask(method, f"/executions/{execution_id}{path}", chance, **options)
+            if answer.status_code != NOT_FOUND:
+                return answer
+            self.unseen.append(f"{execution_id}: acknowledged, and answered 404 to {method} {path}")
+            await asyncio.sleep(LOOK_SEC)
+
     async def _cancel(self, site: Site, chance: random.Random, execution_id: str) -> None:
-        answer = await site.ask(
-            "POST",
-            f"/executions/{execution_id}/cancel",
+        answer = await self._of(
+            site,
             chance,
+            "POST",
+            execution_id,
+            "/cancel",
             headers={"Idempotency-Key": f"{chance.getrandbits(64):x}"},
         )
         assert answer.status_code == 200, answer.text
@@ -91,7 +115,7 @@ class Executions:
         """Until it waits for its person."""
         deadline = time.monotonic() + CLIENT_PATIENCE_SEC
         while time.monotonic() < deadline:
-            answer = await site.ask("GET", f"/executions/{execution_id}", chance)
+            answer = await self._of(site, chance, "GET", execution_id)
             assert answer.status_code == 200, answer.text
             state = answer.json()
             if state["status"] != ExecutionStatus.ACTIVE:
@@ -102,10 +126,12 @@ class Executions:
         raise GaveUp(f"{execution_id} does not come to where it waits")
 
     async def _resume(self, site: Site, chance: random.Random, execution_id: str, number: int) -> None:
-        answer = await site.ask(
-            "POST",
-            f"/executions/{execution_id}/nodes/approve/resume",
+        answer = await self._of(
+            site,
             chance,
+            "POST",
+            execution_id,
+            "/nodes/approve/resume",
             json={"data": {"number": number}},
             headers={"Idempotency-Key": f"{chance.getrandbits(64):x}"},
         )
@@ -130,6 +156,7 @@ class Executions:
         cached = await patiently(cached_executions, site)
         return [
             *(f"{lost}: acknowledged, and lost" for lost in self.acknowledged.keys() - states.keys()),
+            *self.unseen,
             *kept_badly(logs, cached, runs),
             *self._wrong_ends(states),
         ]
