@@ -192,6 +192,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
             Path(config.read_model_path) if config.read_model_path else None, tenants=tenants
         )
         execution_index = SqliteExecutionIndex(tenants=tenants)
+        executions = await stream_config(connection, config.executions_stream) or {}
         shared_clock = SharedClock(JetStreamTime(connection, config.executions_stream))
         try:
             await shared_clock.measure()
@@ -216,7 +217,10 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                 undeliverable=JetStreamUndeliverable(feeds, config),
                 run_index=index,
                 execution_log=JetStreamExecutionLog(
-                    connection, config.executions_stream, config.executions_subject_prefix
+                    connection,
+                    config.executions_stream,
+                    config.executions_subject_prefix,
+                    is_replicated=executions.get("num_replicas", 1) > 1,
                 ),
                 execution_feed=StreamFeed(
                     feeds, config.executions_stream, config.executions_subject_prefix, decode_commit, restore
