@@ -273,10 +273,16 @@ class EventClients:
                 yield f"event {key}: answered {heard}, started {started[key]}"
             if not agrees(receipts.get(receipt_key(None, heard.template_id, key)), heard):
                 yield f"event {key}: answered {heard}, its receipt says something else"
+        yield from (f"event {event_id}: answered, and not recorded" for event_id in self.unrecorded(records))
+
+    def unrecorded(self, records: list[StoredEvent]) -> list[str]:
+        """A gateway that died has taken the records along that waited for NATS."""
         recorded = {event.record.event_id for event in records}
-        for event_id, gateway in self.answers.items():
-            if event_id not in recorded and gateway.is_alive:
-                yield f"event {event_id}: answered, and not recorded"
+        return [
+            event_id
+            for event_id, gateway in self.answers.items()
+            if event_id not in recorded and gateway.is_alive
+        ]
 
 
 GRAPH_TEXT = msgspec.json.encode(GRAPH)

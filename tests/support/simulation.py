@@ -420,7 +420,8 @@ class World:
         """The last word of each log says where its execution stands."""
         log = self.shared["execution_log"]
         last = (log._decode(data).summary for data, _ in log._values.values())
-        return all(summary.status is not ExecutionStatus.ACTIVE for summary in last)
+        are_over = all(summary.status is not ExecutionStatus.ACTIVE for summary in last)
+        return are_over and not self.event_clients.unrecorded(self.events.audit.events)
 
     async def _define(self) -> None:
         """What clients want is known before anything is hurt."""
