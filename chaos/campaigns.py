@@ -20,7 +20,7 @@ from workloads import Runs, Together, Workload, crowd
 
 SWEEP_SEC = 75.0
 """Two looks of the gateway's sweep, which ends runs whose job is gone."""
-SMALL_STREAMS = {"dlq_max_bytes": 1_000_000, "logs_max_bytes": 1_000_000}
+SMALL_STREAMS = {"dlq_max_bytes": 1_000_000, "logs_max_bytes": 1_000_000, "audit_max_bytes": 1_000_000}
 """What these may take at most is set aside for them when they are made."""
 SOAK_SEC = 3000.0
 """Shorter than this the growth of memory says more about warming up than about leaks."""
