@@ -9,6 +9,11 @@ import nats.errors
 from nats.js.errors import NotFoundError
 
 from pyoco_server.domain import wire
+from pyoco_server.domain.events.audit import AuditRecord
+from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.domain.execution.codec import decode_commit, decode_record
+from pyoco_server.domain.execution.events import Event
+from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.runs import RunSnapshot
 from sites import AUDIT, Site
 
@@ -51,13 +56,39 @@ async def accepted_writes(site: Site) -> dict[str, list[RunSnapshot]]:
     return found
 
 
-async def stored_runs(site: Site) -> dict[str, RunSnapshot]:
-    bucket = f"KV_{site.config.runs_kv_bucket}"
+async def _values(site: Site, bucket: str, decode: Callable[[bytes], T]) -> dict[str, T]:
     return {
-        subject.rpartition(".")[2]: wire.decode_run(data)
-        async for subject, data in messages_of(site, bucket)
+        subject.rpartition(".")[2]: decode(data)
+        async for subject, data in messages_of(site, f"KV_{bucket}")
         if data
     }
+
+
+async def stored_runs(site: Site) -> dict[str, RunSnapshot]:
+    return await _values(site, site.config.runs_kv_bucket, wire.decode_run)
+
+
+async def cached_executions(site: Site) -> dict[str, ExecutionRecord]:
+    return await _values(site, site.config.executions_kv_bucket, decode_record)
+
+
+async def receipts(site: Site) -> dict[str, Receipt]:
+    return await _values(site, site.config.workflow_receipts_kv_bucket, wire.decode_receipt)
+
+
+async def execution_logs(site: Site) -> dict[str, list[Event]]:
+    """By execution, everything that its log says."""
+    found: dict[str, list[Event]] = defaultdict(list)
+    async for _, data in messages_of(site, site.config.executions_stream):
+        commit = decode_commit(data).commit
+        found[commit.execution_id] += commit.events()
+    return found
+
+
+async def audit_records(site: Site) -> list[AuditRecord]:
+    return [
+        wire.decode_stored_event(data).record async for _, data in messages_of(site, site.config.audit_stream)
+    ]
 
 
 async def messages_in(site: Site, stream: str) -> int:

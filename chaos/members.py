@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx2
@@ -38,6 +38,7 @@ class Member:
     directory: Path
     environ: dict[str, str] = field(default_factory=dict)
     is_frozen: bool = False
+    kills: int = 0
     child: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -62,6 +63,7 @@ class Member:
         return True
 
     async def kill(self) -> None:
+        self.kills += 1
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> float:
@@ -145,7 +147,8 @@ def _node(
 def gateway_member(directory: Path, name: str, config: NatsBackendConfig) -> GatewayMember:
     port = free_port(HOST)
     command = (sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", str(port))
-    member = GatewayMember("gateway", name, command, directory, environment(config))
+    own = replace(config, audit_log_path=str(directory / f"{name}.jsonl"))
+    member = GatewayMember("gateway", name, command, directory, environment(own))
     member.port = port
     return member
 

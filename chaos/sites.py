@@ -105,6 +105,7 @@ async def installation(
                 "run_heartbeat_interval_sec": 0.5,
                 "worker_heartbeat_interval_sec": 0.5,
                 "cancel_grace_period_sec": GRACE_SEC,
+                "workflow_event_max_receipts": 100_000,
                 **settings,
             }
         )

@@ -1,12 +1,12 @@
 """What clients do meanwhile, and what must be true of it afterwards.
 
-A workload is anything with `act`, `settled` and `broken`. Runs are one; executions and events go beside it.
+Runs are here; executions and events have files of their own, and `Together` is all of them at once.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -19,6 +19,10 @@ LOOK_SEC = 0.2
 
 
 class Workload(Protocol):
+    async def prepare(self, site: Site, chance: random.Random) -> None:
+        """What has to be there before the first act."""
+        ...
+
     async def act(self, site: Site, chance: random.Random) -> None:
         """One thing that a client does, to its end."""
         ...
@@ -34,7 +38,7 @@ class Workload(Protocol):
     def summary(self) -> str: ...
 
 
-@dataclass
+@dataclass(eq=False)
 class Runs:
     """Submits and cancels of short flows, by clients that repeat what was not answered."""
 
@@ -44,6 +48,9 @@ class Runs:
     """Flow by run id, once the gateway said 200."""
     cancel_answers: dict[str, set[str]] = field(default_factory=dict)
     submits: int = 0
+
+    async def prepare(self, site: Site, chance: random.Random) -> None:
+        pass
 
     async def act(self, site: Site, chance: random.Random) -> None:
         self.submits += 1
@@ -128,6 +135,35 @@ def _reversals(run_id: str, writes: list[RunSnapshot]) -> Iterator[str]:
             RunStatus.CANCELLED,
         ):
             yield f"{run_id}: {after.status} was written after CANCELLING"
+
+
+class Together:
+    """Each workload so many times, in an order from the seed."""
+
+    def __init__(self, parts: Mapping[Workload, int], chance: random.Random) -> None:
+        self._parts = [part for part, acts in parts.items() if acts]
+        self._deck = [part for part, acts in parts.items() for _ in range(acts)]
+        chance.shuffle(self._deck)
+
+    async def prepare(self, site: Site, chance: random.Random) -> None:
+        for part in self._parts:
+            await part.prepare(site, chance)
+
+    async def act(self, site: Site, chance: random.Random) -> None:
+        await self._deck.pop().act(site, chance)
+
+    async def settled(self, site: Site, patience: float) -> float:
+        """One after the other, in their order: what is below ends what is above."""
+        began = time.monotonic()
+        for part in self._parts:
+            await part.settled(site, patience)
+        return time.monotonic() - began
+
+    async def broken(self, site: Site) -> list[str]:
+        return [problem for part in self._parts for problem in await part.broken(site)]
+
+    def summary(self) -> str:
+        return "; ".join(part.summary() for part in self._parts)
 
 
 async def crowd(

@@ -55,6 +55,7 @@ from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consum
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
 from pyoco_server.jetstream.server_process import find_binary as find_nats_server
+from pyoco_server.jetstream.server_time import JetStreamTime
 from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.task_logs import LogStream
 from pyoco_server.jetstream.undeliverable import JetStreamUndeliverable
@@ -64,6 +65,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.usecases.lease import LeaseRecord, decode_lease
+from pyoco_server.usecases.shared_clock import SharedClock
 
 __all__ = [
     "BootstrapNats",
@@ -153,6 +155,7 @@ class JetStreamGatewayBackend(JetStreamBackend):
     execution_cache: KvStore[ExecutionRecord]
     execution_index: SqliteExecutionIndex
     leases: KvStore[LeaseRecord]
+    shared_clock: SharedClock
 
 
 @asynccontextmanager
@@ -192,7 +195,10 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
             Path(config.read_model_path) if config.read_model_path else None, tenants=tenants
         )
         execution_index = SqliteExecutionIndex(tenants=tenants)
+        executions = await stream_config(connection, config.executions_stream) or {}
+        shared_clock = SharedClock(JetStreamTime(connection, config.executions_stream))
         try:
+            await shared_clock.measure()
             yield JetStreamGatewayBackend(
                 **{
                     **{field.name: getattr(backend, field.name) for field in fields(backend)},
@@ -214,7 +220,10 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                 undeliverable=JetStreamUndeliverable(feeds, config),
                 run_index=index,
                 execution_log=JetStreamExecutionLog(
-                    connection, config.executions_stream, config.executions_subject_prefix
+                    connection,
+                    config.executions_stream,
+                    config.executions_subject_prefix,
+                    is_replicated=executions.get("num_replicas", 1) > 1,
                 ),
                 execution_feed=StreamFeed(
                     feeds, config.executions_stream, config.executions_subject_prefix, decode_commit, restore
@@ -224,6 +233,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                 ),
                 execution_index=execution_index,
                 leases=await _bucket(connection, config.leases_kv_bucket, wire.encode, decode_lease, restore),
+                shared_clock=shared_clock,
             )
         finally:
             index.close()

@@ -5,7 +5,7 @@ import pytest
 from campaigns import CAMPAIGNS, Scale
 
 SEED = 20_260_101
-SMALL = Scale(acts=40, clients=8, soak_sec=5.0, rest=1.0)
+SMALL = Scale(acts=40, executions=10, events=10, clients=8, soak_sec=5.0, rest=1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """The logs of executions: a commit is there once, whole, and behind the one its writer knew."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
+from nats.aio.msg import Msg
 
 from pyoco_server.domain.execution.events import (
     Actor,
@@ -15,6 +17,8 @@ from pyoco_server.domain.execution.events import (
     Payload,
 )
 from pyoco_server.domain.execution.records import LoggedCommit, advance, summarise
+from pyoco_server.jetstream import execution_log
+from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
 from pyoco_server.usecases.executions.ports import BEGINNING
 from pyoco_server.usecases.ports import Revision, WrongRevision
 from support.things import NOW
@@ -111,3 +115,25 @@ async def test_a_feed_begins_with_the_last_commit_of_each_execution(world: World
         if batch.is_caught_up:
             break
     assert seen == {"exec-1": "c-2", "exec-2": "c-3"}
+
+
+async def test_f6_a_replica_that_is_behind_hides_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several replicas any of them answers a scan, also one that has not heard of the execution."""
+
+    async def of_one_that_is_behind(*_: object, **__: object) -> AsyncIterator[Msg]:
+        behind: list[Msg] = []
+        for message in behind:
+            yield message
+
+    log = world.backend.execution_log
+    if not isinstance(log, JetStreamExecutionLog):
+        pytest.skip("memory has no replicas")
+    first = await log.append(a_commit("c-1"), BEGINNING)
+    second = await log.append(a_commit("c-2", (ExecutionStarted(),), 3), first)
+    monkeypatch.setattr(execution_log, "scan", of_one_that_is_behind)
+    monkeypatch.setattr(log, "_is_replicated", True)
+    assert [revision async for _, revision in log.read("exec-1")] == [first, second]
+    assert [revision async for _, revision in log.read("exec-1", first)] == [second]
+    assert [found async for found in log.read("exec-2")] == []

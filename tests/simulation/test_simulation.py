@@ -1,4 +1,6 @@
-"""F2, REQ-0010, REQ-0018: whole worlds of gateways, workers and clients, each from a seed.
+"""F2, F9, REQ-0010, REQ-0018: whole worlds of gateways, workers and clients, each from a seed.
+
+Runs, executions and events, and clocks that are up to ten minutes apart.
 
 PYOCO_TEST_SEEDS=10000 tries more of them; PYOCO_TEST_SEED=1234 one again.
 """
@@ -33,22 +35,29 @@ def test_f2_what_was_promised_holds_in_every_world(share: range) -> None:
     for seed in share:
         world, broken = simulate(seed)
         assert broken == [], f"PYOCO_TEST_SEED={seed}: {broken[:5]}"
-        assert len(world.acknowledged) == world.clients * world.acts
+        assert world.hurt["runs"] == len(world.acknowledged)
+        assert world.hurt["executions"] == len(world.execution_clients.acknowledged)
+        assert world.hurt["events"] == len(world.event_clients.keys)
         hurt += world.hurt
     if len(share) > 5:
         assert hurt["kill g"]
         assert hurt["kill w"]
         assert hurt["freeze w"]
+        assert min(hurt["runs"], hurt["executions"], hurt["events"]) > len(share) // 2
 
 
 def test_f2_a_seed_tells_the_same_story_again() -> None:
     first, _ = simulate(7)
     again, _ = simulate(7)
-    assert (first.hurt, first.acknowledged, first.cancel_answers) == (
+    assert (first.hurt, first.acknowledged, first.execution_clients, first.cancel_answers) == (
         again.hurt,
         again.acknowledged,
+        again.execution_clients,
         again.cancel_answers,
     )
+    assert {key: heard.started for key, heard in first.event_clients.keys.items()} == {
+        key: heard.started for key, heard in again.event_clients.keys.items()
+    }
 
 
 def test_f2_a_broken_promise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,3 +67,26 @@ def test_f2_a_broken_promise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(MemoryStore, "_expect", lambda *_: None)
     broken = [problem for seed in range(20) for problem in simulate(seed, odds=Odds(slow=0.5))[1]]
     assert broken
+
+
+def test_f9_clocks_that_are_compared_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the shared clock, what one gateway has dated runs out by the clock of another."""
+    from pyoco_server.usecases.shared_clock import SharedClock  # noqa: PLC0415 - what is broken here
+
+    async def unmeasured(_: SharedClock) -> None:
+        pass
+
+    monkeypatch.setattr(SharedClock, "measure", unmeasured)
+    broken = [problem for seed in range(5) for problem in simulate(seed)[1]]
+    assert any("dated" in problem for problem in broken)
+    assert any("its timeout came" in problem for problem in broken)
+
+
+def test_f2_an_orchestrator_that_forgets_what_was_cut_off_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyoco_server.usecases.executions.node_runs import NodeRuns  # noqa: PLC0415 - what is broken here
+
+    async def forgetful(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(NodeRuns, "_mend", forgetful)
+    assert [problem for seed in range(20) for problem in simulate(seed, levels=(0.0, 1.0, 0.0))[1]]

@@ -152,7 +152,13 @@ def on_memory(
     submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id)
     found.append(
         EventUseCases(
-            backend, config, front, submit_run, executions or RecordedExecutions(), waits or NothingWaits()
+            backend=backend,
+            config=config,
+            front=front,
+            submit_run=submit_run,
+            executions=executions or RecordedExecutions(),
+            waits=waits or NothingWaits(),
+            clock=clock,
         )
     )
     return EventsLab(backend, front, found[0], clock)
@@ -168,26 +174,26 @@ async def prepare(lab: EventsLab, **action: Any) -> None:
     await lab.use_cases.actions.put(replace(wanted, **action))
 
 
-async def post(lab: EventsLab, key: str | None = "k", **fields: Any) -> Answer:
-    body = {"idempotency_key": key, **fields} if key else fields
-
+def arrival(body: dict[str, Any]) -> Arrival:
     async def read_body() -> bytes:
         return msgspec.json.encode(body)
 
     async def ask_caller() -> Caller:
         return ANONYMOUS
 
-    return await lab.front.receive_event(
-        Arrival(
-            token="",
-            source_id="",
-            headers={},
-            read_body=read_body,
-            ask_caller=ask_caller,
-            ip=None,
-            user_agent=None,
-        )
+    return Arrival(
+        token="",
+        source_id="",
+        headers={},
+        read_body=read_body,
+        ask_caller=ask_caller,
+        ip=None,
+        user_agent=None,
     )
+
+
+async def post(lab: EventsLab, key: str | None = "k", **fields: Any) -> Answer:
+    return await lab.front.receive_event(arrival({"idempotency_key": key, **fields} if key else fields))
 
 
 class FakeGoogleChat:

@@ -8,10 +8,10 @@ import asyncio
 import inspect
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -22,15 +22,20 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.execution.codec import decode_record, encode_record
+from pyoco_server.domain.execution.events import Event
+from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.jobs import Job, Submission
 from pyoco_server.domain.outcomes import FlowOutcome
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
+from pyoco_server.http_api import event_use_cases as event_use_cases_module
 from pyoco_server.http_api import gateway as gateway_module
+from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.testing.events import MemoryEvents
 from pyoco_server.testing.memory import (
     MemoryDeadLetters,
     MemoryQueue,
@@ -43,14 +48,33 @@ from pyoco_server.testing.memory import (
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.testing.memory_graphs import MemoryGraphs
 from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.usecases import shared_clock as shared_clock_module
 from pyoco_server.usecases.callers import ANONYMOUS
+from pyoco_server.usecases.events import start_template as start_template_module
+from pyoco_server.usecases.events.manage_actions import ManageActions
+from pyoco_server.usecases.events.manage_templates import ManageTemplates
+from pyoco_server.usecases.events.start_executions import StartExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.lease import decode_lease
+from pyoco_server.usecases.ports import FeedPosition
+from pyoco_server.usecases.shared_clock import SharedClock
 from pyoco_server.usecases.watch_hub import WatchHub
 from pyoco_server.worker import worker as worker_module
 from pyoco_server.worker.presence import WorkerIdInUse
 from pyoco_server.worker.worker import SideWorkEnded, Worker
 from support import virtual_time
+from support.execution_promises import kept_badly
+from support.simulated_clients import (
+    ACTION,
+    GRAPH_ID,
+    GRAPH_TEXT,
+    TEMPLATES,
+    EventClients,
+    ExecutionClients,
+    Question,
+    untimely,
+)
 
 CONFIG = NatsBackendConfig(
     consumer_ack_wait_sec=10.0,
@@ -59,9 +83,10 @@ CONFIG = NatsBackendConfig(
     run_heartbeat_interval_sec=2.0,
     worker_heartbeat_interval_sec=4.0,
     cancel_grace_period_sec=3.0,
+    audit_log_path="",
 )
 EPOCH = 1_700_000_000.0
-LOOK_SEC = 0.25
+LOOK_SEC = 0.5
 HEALED_SEC = 400.0
 """Of virtual time, in which everything must have come to its end: several sweeps and ack waits."""
 ANSWER_SEC = 8.0
@@ -106,7 +131,9 @@ class Process:
             self.skew += world.chance.uniform(-300, 300)
         await self._thawed.wait()
         if not self.is_alive:
-            await asyncio.get_running_loop().create_future()
+            grave = asyncio.get_running_loop().create_future()
+            world.graves.append(grave)  # what waits here for ever must not be cleaned up before the end
+            await grave
 
     async def call(self, method: Callable[..., Awaitable[Any]], name: str, *args: Any, **options: Any) -> Any:
         world = self.world
@@ -138,6 +165,8 @@ class Port:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, name)
+        if inspect.isasyncgenfunction(found):
+            return self._reading(found, name)
         if not inspect.iscoroutinefunction(found):
             return found
 
@@ -145,6 +174,64 @@ class Port:
             return await self._process.call(found, name, *args, **options)
 
         return travelling
+
+    def _reading(self, found: Callable[..., AsyncIterator[Any]], name: str) -> Callable[..., Any]:
+        async def reading(*args: Any, **options: Any) -> AsyncIterator[Any]:
+            await self._process.call(_nothing, name)
+            async for item in found(*args, **options):
+                yield item
+
+        return reading
+
+
+class LateFeed:
+    """Changes come in their order, and some time after they were made."""
+
+    def __init__(self, process: Process, target: Any) -> None:
+        self._process = process
+        self._target = target
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[Any]:
+        async for batch in self._target.follow(position):
+            await self._process.step()
+            await asyncio.sleep(self._process.world.delay())
+            yield batch
+
+
+async def _nothing() -> None:
+    pass
+
+
+class WorldTime:
+    async def now(self) -> float:
+        return EPOCH + asyncio.get_running_loop().time()
+
+
+async def _measured(clock: SharedClock) -> None:
+    while True:
+        try:
+            return await clock.measure()
+        except NatsUnavailable:
+            await asyncio.sleep(1.0)
+
+
+class TimedLog(MemoryExecutionLog):
+    """Knows when it stored what, by the clock of the world."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stored_at: list[float] = []
+
+    def _remember(self, key: str, data: bytes | None) -> None:
+        super()._remember(key, data)
+        self._stored_at.append(asyncio.get_running_loop().time())
+
+    def timed(self) -> dict[str, list[tuple[Event, float]]]:
+        found: dict[str, list[tuple[Event, float]]] = {}
+        for (key, data, _), at in zip(self._history, self._stored_at, strict=True):
+            assert data is not None
+            found.setdefault(key, []).extend((event, at) for event in self._decode(data).commit.events())
+        return found
 
 
 class Source:
@@ -234,10 +321,16 @@ class Executors:
         pass
 
 
-@dataclass
+@dataclass(frozen=True)
 class Gateway:
     process: Process
     use_cases: UseCases
+    front: EventsFront
+    event_level: EventUseCases
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.is_alive
 
 
 @dataclass
@@ -246,16 +339,21 @@ class World:
     odds: Odds = field(default_factory=Odds)
     gateways: int = 2
     workers: int = 2
-    clients: int = 4
-    acts: int = 3
+    clients: int = 3
+    acts: int = 2
     """What each client does."""
+    levels: tuple[float, float, float] = (0.4, 0.3, 0.3)
+    """How often it is a run, an execution, an event."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311
         self.is_hurting = True
         self.hurt: Counter[str] = Counter()
+        self.graves: list[asyncio.Future[None]] = []
         self.acknowledged: set[str] = set()
         self.cancel_answers: dict[str, set[RunStatus]] = {}
+        self.execution_clients = ExecutionClients()
+        self.event_clients = EventClients()
         self.problems: list[str] = []
         self._gateways: dict[str, Gateway] = {}
 
@@ -280,7 +378,7 @@ class World:
         """Everything that was broken, in words."""
         self.store: MemoryStore[RunSnapshot] = MemoryStore(wire.encode, wire.decode_run)
         self.queue = MemoryQueue(CONFIG)
-        self.shared = {
+        self.shared: dict[str, Any] = {
             "workers": MemoryStore(wire.encode, wire.decode_worker),
             "claims": MemoryStore(wire.encode, wire.decode_claim),
             "dead_letters": MemoryDeadLetters(),
@@ -289,38 +387,60 @@ class World:
             "wheels": MemoryWheels("wheels"),
             "wheel_history": MemoryWheelHistory(),
             "graphs": MemoryGraphs(),
-            "execution_log": MemoryExecutionLog(),
+            "execution_log": TimedLog(),
             "execution_cache": MemoryStore(encode_record, decode_record),
             "leases": MemoryStore(wire.encode, decode_lease),
         }
-        self._indexes: list[SqliteRunIndex] = []
+        self.events = MemoryEvents.new(CONFIG)
+        self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
+        await self._define()
         keepers = [asyncio.ensure_future(self._keep_gateway(f"g{n}")) for n in range(self.gateways)]
         keepers += [asyncio.ensure_future(self._keep_worker(f"w{n}")) for n in range(self.workers)]
         try:
             await asyncio.gather(*(self._client(n) for n in range(self.clients)))
             self.is_hurting = False
+            self.healed_at = asyncio.get_running_loop().time()
             await self._settle()
         finally:
             for keeper in keepers:
                 keeper.cancel()
             for index in self._indexes:
                 index.close()
-        return [*self.problems, *self._broken()]
+        return [*self.problems, *self._broken(), *self._broken_above()]
 
     async def _settle(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + HEALED_SEC
         while loop.time() < deadline:
-            if not self._unfinished() and not await self.queue.run_ids():
+            if not self._unfinished() and not await self.queue.run_ids() and self._have_ended():
                 return
             await asyncio.sleep(1.0)
+
+    def _have_ended(self) -> bool:
+        """The last word of each log says where its execution stands."""
+        log = self.shared["execution_log"]
+        last = (log._decode(data).summary for data, _ in log._values.values())
+        are_over = all(summary.status is not ExecutionStatus.ACTIVE for summary in last)
+        return are_over and not self.event_clients.unrecorded(self.events.audit.events)
+
+    async def _define(self) -> None:
+        """What clients want is known before anything is hurt."""
+        graphs = ManageGraphs(self.shared["graphs"], _HostTime().time)
+        await graphs.register(GRAPH_ID, GRAPH_TEXT, "application/json", ANONYMOUS)
+        await ManageActions(self.events.actions, _HostTime().time).put(ACTION)
+        for template in TEMPLATES:
+            await ManageTemplates(self.events.templates, _HostTime().time).put(template, None)
 
     # Processes
 
     def _ports(self, process: Process) -> SimpleNamespace:
         ports = {name: Port(process, target) for name, target in self.shared.items()}
         runs, queue = Port(process, self.store), Port(process, self.queue)
-        return SimpleNamespace(runs=runs, queue=queue, is_available=True, **ports)
+        events = SimpleNamespace(
+            **{one.name: Port(process, getattr(self.events, one.name)) for one in fields(MemoryEvents)},
+            audit_feed=LateFeed(process, self.events.audit),
+        )
+        return SimpleNamespace(runs=runs, queue=queue, events=events, is_available=True, **ports)
 
     async def _keep_gateway(self, name: str) -> None:
         while True:
@@ -329,17 +449,42 @@ class World:
             backend = self._ports(process)
             backend.run_index = SqliteRunIndex(None, tenants=False)
             self._indexes.append(backend.run_index)
-            backend.run_feed, backend.worker_feed = self.store, self.shared["workers"]
+            backend.run_feed = LateFeed(process, self.store)
+            backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
-            backend.execution_feed = self.shared["execution_log"]
+            backend.execution_feed = LateFeed(process, self.shared["execution_log"])
             backend.execution_index = SqliteExecutionIndex(tenants=False)
-            use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
-            self._gateways[name] = Gateway(process, use_cases)
-            work = [asyncio.ensure_future(start()) for start in use_cases.background().values()]
+            self._indexes.append(backend.execution_index)
+            backend.shared_clock = SharedClock(Port(process, WorldTime()))
+            opening = asyncio.ensure_future(_measured(backend.shared_clock))
+            await self._death_of(process, opening)
+            gateway = self._new_gateway(process, backend)
+            self._gateways[name] = gateway
+            background = {**gateway.use_cases.background(), **gateway.event_level.background()}
+            work = [asyncio.ensure_future(start()) for start in background.values()]
             await self._death_of(process)
             for task in work:
                 task.add_done_callback(_look_at)
             await asyncio.sleep(self.chance.uniform(0.1, 5.0))
+
+    def _new_gateway(self, process: Process, backend: Any) -> Gateway:
+        use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+        level: list[EventUseCases] = []
+        front = EventsFront(CONFIG, lambda: level[0], _HostTime().time)
+        executions = use_cases.executions
+        start = StartExecutions(use_cases.graphs, executions.create, executions.read)
+        level.append(
+            EventUseCases(
+                backend=backend,
+                config=CONFIG,
+                front=front,
+                submit_run=use_cases.submit_run,
+                executions=start,
+                waits=executions.waits,
+                clock=backend.shared_clock,
+            )
+        )
+        return Gateway(process, use_cases, front, level[0])
 
     async def _keep_worker(self, name: str) -> None:
         while True:
@@ -364,34 +509,41 @@ class World:
 
     async def _death_of(self, process: Process, work: "asyncio.Task[None] | None" = None) -> None:
         while process.is_alive and not (work is not None and work.done()):  # noqa: ASYNC110 - virtual
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.0)
 
     # Clients
 
     async def _client(self, number: int) -> None:
         own = random.Random(self.chance.random())  # noqa: S311
         for n in range(self.acts):
-            submission = Submission(flow_name="f", params={"n": n}, tag="default")
-            submitted = await self._until_answered(
-                own,
-                lambda gateway: gateway.submit_once(submission, f"key-{number}-{n}"),  # noqa: B023
-            )
-            self.acknowledged.add(submitted.run_id)
-            if own.random() < 0.5:
-                await asyncio.sleep(own.choice([0.0, 0.05, 1.0, 12.0]))
-                answer = await self._until_answered(
-                    own,
-                    lambda gateway: gateway.cancel_run(submitted.run_id, ANONYMOUS, None),  # noqa: B023
-                )
-                self.cancel_answers.setdefault(submitted.run_id, set()).add(answer.status)
+            key = f"key-{number}-{n}"
+            level = own.choices(("runs", "executions", "events"), self.levels)[0]
+            self.count(level)
+            if level == "runs":
+                await self._submit(own, key)
+            elif level == "executions":
+                await self.execution_clients.act(self._ask, own, key)
+            else:
+                await self.event_clients.act(self._ask, own, key)
             await asyncio.sleep(own.uniform(0, 3))
 
-    async def _until_answered(self, own: random.Random, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _submit(self, own: random.Random, key: str) -> None:
+        submission = Submission(flow_name="f", params={"key": key}, tag="default")
+        submitted = await self._ask(own, lambda gateway: gateway.use_cases.submit_once(submission, key))
+        self.acknowledged.add(submitted.run_id)
+        if own.random() < 0.5:
+            await asyncio.sleep(own.choice([0.0, 0.05, 1.0, 12.0]))
+            answer = await self._ask(
+                own, lambda gateway: gateway.use_cases.cancel_run(submitted.run_id, ANONYMOUS, None)
+            )
+            self.cancel_answers.setdefault(submitted.run_id, set()).add(answer.status)
+
+    async def _ask(self, own: random.Random, question: Question, *refusals: type[PyocoServerError]) -> Any:
         while True:
             gateway = self._gateways.get(own.choice(list(self._gateways)) if self._gateways else "")
             if gateway is not None:
                 _here.set(gateway.process)
-                asking = asyncio.ensure_future(ask(gateway.use_cases))
+                asking = asyncio.ensure_future(question(gateway))
                 await asyncio.wait({asking}, timeout=ANSWER_SEC)
                 asking.add_done_callback(_look_at)
                 if asking.done():
@@ -399,6 +551,8 @@ class World:
                         answer = asking.result()
                     except NatsUnavailable:
                         pass
+                    except refusals:
+                        raise
                     except PyocoServerError as error:
                         self.problems.append(f"a client heard {type(error).__name__}: {error}")
                         raise
@@ -435,6 +589,18 @@ class World:
                 and "killed" not in str(run.error)
             ):
                 yield f"{run.run_id}: failed for no reason of its own: {run.error}"
+
+    def _broken_above(self) -> Iterator[str]:
+        """What was promised of executions and events."""
+        timed, runs = self.shared["execution_log"].timed(), self._runs()
+        logs = {key: [event for event, _ in events] for key, events in timed.items()}
+        cache = self.shared["execution_cache"]
+        cached = {key: decode_record(data) for key, (data, _) in cache._values.items()}
+        yield from kept_badly(logs, cached, runs)
+        yield from self.execution_clients.broken(logs)
+        yield from untimely(timed, CONFIG.cancel_grace_period_sec, self.healed_at, EPOCH)
+        stored = {key: wire.decode_receipt(data) for key, (data, _) in self.events.receipts._values.items()}
+        yield from self.event_clients.broken(logs, runs, stored, self.events.audit.events)
 
     def _reversals(self) -> Iterator[str]:
         history: dict[str, list[RunSnapshot]] = {}
@@ -484,6 +650,9 @@ def _simulated(world: World) -> Iterator[None]:
         patch.object(gateway_module, "time", _HostTime()),
         patch.object(gateway_module, "new_run_id", world.new_run_id),
         patch.object(worker_module, "time", _HostTime()),
+        patch.object(event_use_cases_module, "new_run_id", world.new_run_id),
+        patch.object(start_template_module, "time", _HostTime()),
+        patch.object(shared_clock_module, "time", _HostTime()),
         patch.object(MemoryUndeliverable, "_LOOK_SEC", 2.0),
     ):
         yield

@@ -2,10 +2,14 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+STEP_SEC = 1e-6
+"""Of doing something. Without it a timer that rounding makes fire a moment too early would do so for ever."""
 
 
 class Stuck(Exception):
@@ -22,7 +26,7 @@ class _NoWaiting(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise Stuck
-        self.now += timeout
+        self.now += timeout or STEP_SEC
         return []
 
 
@@ -34,6 +38,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._clock.now
+
+    def run_in_executor(  # type: ignore[override]
+        self, _executor: object, work: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """At once: a thread would come to its end whenever it likes."""
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(work(*args))
+        except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
+            done.set_exception(error)
+        return done
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.jobs import Job, pending
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLarge
 from pyoco_server.testing import MemoryBackend, open_memory_backend
 from pyoco_server.testing.memory_store import MemoryStore
@@ -110,3 +110,20 @@ async def test_a_try_that_was_overtaken_by_its_own_repeat_was_accepted() -> None
         await submit.place_claimed(job, is_repeat=False)
         assert await backend.queue.run_ids() == {RUN_ID}
         assert len(backend.queue._messages) == 1
+
+
+async def test_a_derived_run_that_another_has_placed_without_its_job_gets_it() -> None:
+    """The other one was frozen in between, and has lost the right to go on."""
+    async with open_memory_backend() as backend:
+        await backend.runs.create(RUN_ID, pending(a_job(run_id=RUN_ID)))
+        await submit(backend.runs, backend.queue).place_derived(a_job(run_id=RUN_ID))
+        assert await backend.queue.run_ids() == {RUN_ID}
+        await submit(backend.runs, backend.queue).place_derived(a_job(run_id=RUN_ID))
+        assert len(backend.queue._messages) == 1
+
+
+async def test_a_derived_run_that_a_worker_has_is_left_alone() -> None:
+    async with open_memory_backend() as backend:
+        await backend.runs.create(RUN_ID, a_snapshot(status=RunStatus.RUNNING))
+        await submit(backend.runs, backend.queue).place_derived(a_job(run_id=RUN_ID))
+        assert await backend.queue.run_ids() == set()

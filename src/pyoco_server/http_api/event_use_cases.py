@@ -56,14 +56,16 @@ def check_settings(config: NatsBackendConfig) -> None:
 class EventUseCases:
     def __init__(
         self,
+        *,
         backend: ServerBackend,
         config: NatsBackendConfig,
         front: EventsFront,
         submit_run: SubmitRun,
         executions: Executions,
         waits: Waits,
+        clock: Clock,
     ) -> None:
-        clock, events = front.clock, backend.events
+        events = backend.events
         front.audit.attach(events.audit)
         self._is_worker = config.workflow_event_retry_worker_enabled
         self.audit = front.audit

@@ -85,6 +85,7 @@ class UseCases:
         self.list_workers = ListWorkers(self.follow_workers, backend.run_index, clock, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
 
+        self._keep_time = backend.shared_clock.run
         self.graphs = ManageGraphs(backend.graphs, clock)
         self.executions = ExecutionLevel(
             backend=backend,
@@ -92,7 +93,7 @@ class UseCases:
             graphs=self.graphs,
             submit_run=self.submit_run,
             cancel_run=self.cancel_run,
-            clock=clock,
+            clock=backend.shared_clock,
             new_id=new_run_id,
             hub=execution_hub,
             meter=metrics,
@@ -119,6 +120,7 @@ class UseCases:
             "sweep-runs": self.sweep_runs.run,
             "end-undeliverable": self.end_undeliverable.run,
             "follow-workers": self.follow_workers.run,
+            "keep-time": self._keep_time,
             **self.executions.background(),
         }
 
@@ -229,12 +231,15 @@ class Gateway:
         use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
         self._use_cases = use_cases
         self._event_level = EventUseCases(
-            backend,
-            self.config,
-            self.events,
-            use_cases.submit_run,
-            StartExecutions(use_cases.graphs, use_cases.executions.create, use_cases.executions.read),
-            use_cases.executions.waits,
+            backend=backend,
+            config=self.config,
+            front=self.events,
+            submit_run=use_cases.submit_run,
+            executions=StartExecutions(
+                use_cases.graphs, use_cases.executions.create, use_cases.executions.read
+            ),
+            waits=use_cases.executions.waits,
+            clock=backend.shared_clock,
         )
         background = {**use_cases.background(), **self._event_level.background()}
         work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]

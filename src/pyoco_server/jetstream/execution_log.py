@@ -1,6 +1,8 @@
 """The logs of executions in one stream: a subject per execution, a message per commit."""
 
+import base64
 from collections.abc import AsyncIterator
+from typing import Any
 
 from pyoco_server.domain.execution.codec import decode_commit, encode_commit
 from pyoco_server.domain.execution.events import Commit
@@ -8,6 +10,7 @@ from pyoco_server.domain.execution.records import LoggedCommit
 from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.kv_store import NO_MESSAGE
 from pyoco_server.jetstream.scan import scan
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.executions.ports import BEGINNING
@@ -17,10 +20,13 @@ log = get_logger(__name__)
 
 
 class JetStreamExecutionLog:
-    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
+    def __init__(
+        self, connection: NatsConnection, stream: str, subject_prefix: str, *, is_replicated: bool
+    ) -> None:
         self._connection = connection
         self._stream = stream
         self._prefix = subject_prefix
+        self._is_replicated = is_replicated
 
     async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
         data = encode_commit(logged)
@@ -56,8 +62,24 @@ class JetStreamExecutionLog:
     ) -> AsyncIterator[tuple[LoggedCommit | None, Revision]]:
         subject = f"{self._prefix}.{execution_id}"
         async for message in scan(self._connection, self._stream, subject, start=after + 1):
-            revision = Revision(int((message.headers or {})["Nats-Sequence"]))
-            yield commit_in(message.data, message.subject), revision
+            after = Revision(int((message.headers or {})["Nats-Sequence"]))
+            yield commit_in(message.data, message.subject), after
+        # Any replica answers a scan, also one that is behind: what it lacks is asked of the leader.
+        while self._is_replicated and (found := await self._next_of_leader(subject, after)) is not None:
+            after = Revision(found["seq"])
+            yield commit_in(base64.b64decode(found.get("data", "")), subject), after
+
+    async def _next_of_leader(self, subject: str, after: Revision) -> dict[str, Any] | None:
+        try:
+            answer = await self._connection.api(
+                f"STREAM.MSG.GET.{self._stream}", {"seq": after + 1, "next_by_subj": subject}
+            )
+        except ApiError as error:
+            if error.err_code == NO_MESSAGE:
+                return None
+            raise
+        message: dict[str, Any] = answer["message"]
+        return message
 
 
 def commit_in(data: bytes, place: str) -> LoggedCommit | None:

@@ -15,7 +15,7 @@ R = TypeVar("R")
 log = get_logger(__name__)
 
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-_NO_MESSAGE = 10037
+NO_MESSAGE = 10037
 _REMOVED_MARKER_TTL = "24h"
 """Long enough for every follower to see it, also one that was down for a while."""
 
@@ -125,7 +125,7 @@ class KvStore(Generic[T]):
                 f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self._prefix + key}
             )
         except ApiError as error:
-            if error.err_code == _NO_MESSAGE:
+            if error.err_code == NO_MESSAGE:
                 return None
             raise
         message = answer["message"]

@@ -31,6 +31,7 @@ from pyoco_server.testing.memory_graphs import MemoryGraphs
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.lease import LeaseRecord, decode_lease
 from pyoco_server.usecases.ports import QueuedMessage, Revision
+from pyoco_server.usecases.shared_clock import SharedClock
 
 
 class MemoryApiKeys(MemoryStore[ApiKeyRecord]):
@@ -329,6 +330,11 @@ class MemorySignals:
         return stop
 
 
+class MemoryTime:
+    async def now(self) -> float:
+        return time.time()
+
+
 @dataclass(frozen=True)
 class MemoryBackend:
     runs: MemoryStore[RunSnapshot]
@@ -356,6 +362,7 @@ class MemoryGatewayBackend(MemoryBackend):
         default_factory=lambda: MemoryStore(encode_record, decode_record)
     )
     leases: MemoryStore[LeaseRecord] = field(default_factory=lambda: MemoryStore(wire.encode, decode_lease))
+    shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
 
     @property
     def execution_feed(self) -> MemoryExecutionLog:

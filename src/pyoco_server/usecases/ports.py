@@ -375,6 +375,14 @@ class GatewayBackend(Backend, Protocol):
     def run_index(self) -> RunIndex: ...
 
 
+class ServerTime(Protocol):
+    """The clock of the store: the one that every host can read."""
+
+    async def now(self) -> float:
+        """Unix seconds."""
+        ...
+
+
 class Clock(Protocol):
     def __call__(self) -> float:
         """Unix seconds."""

@@ -5,7 +5,9 @@ from typing import Protocol
 from pyoco_server.usecases.events.ports import EventLevelBackend
 from pyoco_server.usecases.executions.ports import ExecutionBackend
 from pyoco_server.usecases.ports import GatewayBackend
+from pyoco_server.usecases.shared_clock import SharedClock
 
 
 class ServerBackend(GatewayBackend, ExecutionBackend, EventLevelBackend, Protocol):
-    pass
+    @property
+    def shared_clock(self) -> SharedClock: ...

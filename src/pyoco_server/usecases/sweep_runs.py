@@ -42,7 +42,7 @@ class SweepRuns:
         self._seen = unfinished
         if suspects:
             suspects -= await self._queue.run_ids()
-        for run_id in suspects:
+        for run_id in sorted(suspects):
             await self._end(run_id, unfinished[run_id])
 
     async def _end(self, run_id: str, seen: Revision) -> None:

@@ -127,7 +127,7 @@ class Orchestrate:
     async def _work(self) -> None:
         log.info("orchestrating", action="orchestrator.started")
         try:
-            for execution_id in {*self._index.active(), *self._live.executions()}:
+            for execution_id in dict.fromkeys([*self._index.active(), *self._live.executions()]):
                 self._want(execution_id).look_at_all = True
             await self._attend_for_ever()
         finally:
@@ -221,7 +221,7 @@ class Orchestrate:
             await self._records.save_if_far(record)
         return record, not refused
 
-    def _runs_to_read(self, state: Execution, due: _Due) -> set[str]:
+    def _runs_to_read(self, state: Execution, due: _Due) -> list[str]:
         """Of nodes for which somebody else has spoken; or all that go on, whether a node waits or not."""
         wanted = {
             node.run_id
@@ -234,7 +234,7 @@ class Orchestrate:
         }
         if due.look_at_all:
             wanted.update(self._live.of(state.execution_id))
-        return {run_id for run_id in wanted if not _has_ended(due.runs.get(run_id))}
+        return sorted(run_id for run_id in wanted if not _has_ended(due.runs.get(run_id)))
 
     async def _append(self, record: ExecutionRecord, reaction: Reaction) -> tuple[ExecutionRecord, bool]:
         """The record with the events, and whether these are all of them: a part, if they are too large."""

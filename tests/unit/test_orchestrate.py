@@ -1,0 +1,205 @@
+"""The orchestrator between its ports: what was cut off is done in the end, whoever interrupts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.execution.events import (
+    ORCHESTRATOR,
+    Actor,
+    ActorKind,
+    Commit,
+    NodeReady,
+    NodeStarted,
+)
+from pyoco_server.domain.execution.react import run_id_of
+from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit, advance, summarise
+from pyoco_server.domain.execution.state import ExecutionStatus
+from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.runs import RunStatus
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.http_api.gateway import UseCases
+from pyoco_server.http_api.metrics import Metrics
+from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
+from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.usecases import shared_clock
+from pyoco_server.usecases.callers import ANONYMOUS
+from pyoco_server.usecases.executions.create import NewExecution
+from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.executions.records import ExecutionRecords
+from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.watch_hub import WatchHub
+from support import virtual_time
+
+ANN = Actor(ActorKind.USER, "ann")
+CONFIG = NatsBackendConfig(audit_log_path="")
+BEFORE_THE_SWEEP_SEC = 20.0
+GRAPH = {"id": "g", "nodes": {"only": {"type": "task", "flow": "f"}}, "edges": []}
+
+
+class LoopTime:
+    """The time of the virtual loop, for what asks the clock."""
+
+    def time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    monotonic = time
+
+
+@asynccontextmanager
+async def orchestrating(
+    backend: MemoryGatewayBackend, graph: Mapping[str, Any] = GRAPH
+) -> AsyncIterator[UseCases]:
+    use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+    await use_cases.graphs.register("g", msgspec.json.encode(graph), "application/json", ANONYMOUS)
+    work = [asyncio.ensure_future(start()) for start in use_cases.background().values()]
+    try:
+        yield use_cases
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.wait(work)
+
+
+@asynccontextmanager
+async def another(backend: MemoryGatewayBackend) -> AsyncIterator[MemoryGatewayBackend]:
+    """The same stores, as another gateway sees them that knows nothing yet."""
+    runs, executions = SqliteRunIndex(None, tenants=False), SqliteExecutionIndex(tenants=False)
+    yield replace(backend, run_index=runs, execution_index=executions)
+    runs.close()
+    executions.close()
+
+
+def logged(commit: Commit, record: ExecutionRecord) -> tuple[LoggedCommit, Revision]:
+    after = advance(record, commit, 0)
+    assert after is not None
+    return LoggedCommit(commit, summarise(after.state)), Revision(record.log_revision)
+
+
+async def has_job(backend: MemoryGatewayBackend, run_id: str) -> bool:
+    """In the time that there is before a sweep gives the run up."""
+    for _ in range(int(BEFORE_THE_SWEEP_SEC)):
+        if run_id in await backend.queue.run_ids():
+            return True
+        await asyncio.sleep(1.0)
+    return False
+
+
+def test_a_dispatch_that_was_cut_off_is_mended_though_its_run_is_heard_of_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> bool:
+        async with open_memory_gateway_backend(CONFIG) as backend, orchestrating(backend) as use_cases:
+            publish, failures = backend.queue.publish, iter([NatsUnavailable("nats unavailable")])
+
+            async def unanswered_once(job: Job, revision: Revision, **options: Any) -> bool:
+                for failure in failures:
+                    raise failure
+                return await publish(job, revision, **options)
+
+            monkeypatch.setattr(backend.queue, "publish", unanswered_once)
+            await use_cases.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
+            return await has_job(backend, run_id_of("e", "only", 1))
+
+    assert virtual_time.run(main())
+
+
+def test_what_another_orchestrator_has_begun_and_not_dispatched_is_dispatched() -> None:
+    """It was killed behind its commit, and the one who took over hears of the commit late."""
+
+    async def main() -> bool:
+        async with open_memory_gateway_backend(CONFIG) as backend, orchestrating(backend) as use_cases:
+            await asyncio.sleep(1.0)
+            wanted = NewExecution(graph_id="g", execution_id="e", start=True)
+            others = ExecutionRecords(backend.execution_log, backend.execution_cache, backend.execution_index)
+            run_id = run_id_of("e", "only", 1)
+            attend = use_cases.executions.orchestrate._react
+
+            async def late(execution_id: str, due: Any) -> None:
+                """Between the create and the first look, somebody else has looked."""
+                record = await others.fresh(execution_id)
+                assert record is not None
+                if record.state.nodes["only"].run_id is None:
+                    started = NodeStarted(node_id="only", attempt=1, run_id=run_id)
+                    await backend.execution_log.append(
+                        *logged(
+                            Commit(
+                                execution_id="e",
+                                command_id="of-another",
+                                first_sequence=record.state.version + 1,
+                                at=record.state.updated_at,
+                                actor=ORCHESTRATOR,
+                                payloads=(NodeReady(node_id="only"), started),
+                            ),
+                            record,
+                        )
+                    )
+                await attend(execution_id, due)
+
+            use_cases.executions.orchestrate._react = late  # type: ignore[method-assign]
+            await use_cases.executions.create(wanted, ANONYMOUS, ANN)
+            return await has_job(backend, run_id)
+
+    assert virtual_time.run(main())
+
+
+def test_a_run_whose_time_is_up_is_cancelled_though_the_first_cancel_was_not_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The execution has ended by then: nothing of it but its run is left to look at."""
+
+    async def main() -> RunStatus:
+        monkeypatch.setattr(shared_clock, "time", LoopTime())
+        timed = {**GRAPH, "nodes": {"only": {"type": "task", "flow": "f", "timeout_sec": 5}}}
+        async with (
+            open_memory_gateway_backend(CONFIG) as backend,
+            orchestrating(backend, timed) as use_cases,
+        ):
+            cancel, failures = use_cases.cancel_run.of_system, iter([NatsUnavailable("nats unavailable")])
+
+            async def unheard_once(*args: Any) -> Any:
+                for failure in failures:
+                    raise failure
+                return await cancel(*args)
+
+            monkeypatch.setattr(use_cases.cancel_run, "of_system", unheard_once)
+            await use_cases.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
+            await asyncio.sleep(5.0 + BEFORE_THE_SWEEP_SEC)
+            run = await backend.runs.get(run_id_of("e", "only", 1))
+            assert run is not None
+            return run.value.status
+
+    assert virtual_time.run(main()) is RunStatus.CANCELLED
+
+
+def test_who_takes_over_cancels_the_runs_that_nothing_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before died between the end of the execution and the cancel of its run."""
+
+    async def main() -> RunStatus:
+        monkeypatch.setattr(shared_clock, "time", LoopTime())
+        timed = {**GRAPH, "nodes": {"only": {"type": "task", "flow": "f", "timeout_sec": 5}}}
+        async with open_memory_gateway_backend(CONFIG) as backend:
+            async with orchestrating(backend, timed) as dying:
+
+                async def unheard(*_: Any) -> None:
+                    raise NatsUnavailable("nats unavailable")
+
+                monkeypatch.setattr(dying.cancel_run, "of_system", unheard)
+                await dying.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
+                await asyncio.sleep(6.0)
+                state = await dying.executions.read.state("e", ANONYMOUS)
+                assert state.status is ExecutionStatus.FAILED
+            async with another(backend) as living, orchestrating(living, timed):
+                await asyncio.sleep(BEFORE_THE_SWEEP_SEC)
+                run = await backend.runs.get(run_id_of("e", "only", 1))
+        assert run is not None
+        return run.value.status
+
+    assert virtual_time.run(main()) is RunStatus.CANCELLED

@@ -1,0 +1,101 @@
+"""F9: one clock for all gateways, however far their own are apart."""
+
+import asyncio
+
+import pytest
+
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.usecases import shared_clock
+from pyoco_server.usecases.shared_clock import INTERVAL_SEC, SAMPLES, SharedClock
+from support import virtual_time
+
+EPOCH = 1_700_000_000.0
+SKEW_SEC = -300.0
+
+
+class Host:
+    """Its wall clock is five minutes behind, and may jump."""
+
+    def __init__(self) -> None:
+        self.skew = SKEW_SEC
+
+    def time(self) -> float:
+        return EPOCH + self.skew + asyncio.get_running_loop().time()
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() + 77.0
+
+
+class Server:
+    """Its answers travel so long there, and so long back."""
+
+    def __init__(self, *travels: tuple[float, float]) -> None:
+        self.travels = list(travels)
+        self.ahead = 0.0
+
+    async def now(self) -> float:
+        there, back = self.travels.pop(0) if self.travels else (0.0, 0.0)
+        await asyncio.sleep(there)
+        shown = real() + self.ahead
+        await asyncio.sleep(back)
+        return shown
+
+
+class Silent:
+    async def now(self) -> float:
+        raise NatsUnavailable("nats unavailable")
+
+
+def real() -> float:
+    return EPOCH + asyncio.get_running_loop().time()
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    host = Host()
+    monkeypatch.setattr(shared_clock, "time", host)
+    return host
+
+
+def test_until_it_is_measured_it_is_the_hosts() -> None:
+    async def main() -> float:
+        return SharedClock(Silent())() - real()
+
+    assert virtual_time.run(main()) == pytest.approx(SKEW_SEC, abs=0.01)
+
+
+def test_the_quickest_of_its_answers_counts() -> None:
+    async def main() -> float:
+        clock = SharedClock(Server((4.0, 0.0), (0.01, 0.01), (0.0, 3.0)))
+        await clock.measure()
+        return clock() - real()
+
+    assert virtual_time.run(main()) == pytest.approx(0.0, abs=0.02)
+
+
+def test_a_jump_of_the_hosts_clock_changes_nothing(host: Host) -> None:
+    async def main() -> float:
+        clock = SharedClock(Server())
+        await clock.measure()
+        host.skew = 4_000.0
+        return clock() - real()
+
+    assert virtual_time.run(main()) == pytest.approx(0.0, abs=0.02)
+
+
+def test_it_follows_the_servers_and_outlives_its_silence() -> None:
+    async def main() -> float:
+        server = Server()
+        clock = SharedClock(server)
+        await clock.measure()
+        server.ahead, clock._server = 20.0, Silent()
+        following = asyncio.ensure_future(clock.run())
+        await asyncio.sleep(INTERVAL_SEC + 1.0)
+        clock._server = server
+        await asyncio.sleep(INTERVAL_SEC + 1.0)
+        assert not following.done()
+        following.cancel()
+        return clock() - real()
+
+    assert SAMPLES > 1
+    assert virtual_time.run(main()) == pytest.approx(20.0, abs=0.02)
