@@ -1,5 +1,10 @@
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
+import { EventsPage, EventsPart } from "../events/EventsPage";
+import { ExecutionPage } from "../executions/ExecutionPage";
+import { ExecutionsPage } from "../executions/ExecutionsPage";
+import { GraphPage } from "../graphs/GraphPage";
+import { GraphsPage } from "../graphs/GraphsPage";
 import { chooseLanguage, type Key, language, LANGUAGES, t } from "../i18n";
 import { collect } from "../metrics/history";
 import { MetricsPage } from "../metrics/MetricsPage";
@@ -8,6 +13,9 @@ import { RunsPage } from "../runs/RunsPage";
 import { Glyph, type IconName, Logo } from "../ui/icons";
 import { Empty } from "../ui/texts";
 import { Toasts } from "../ui/toasts";
+import { badge } from "../waits/answer";
+import { inbox, useInbox } from "../waits/inbox";
+import { WaitsPage } from "../waits/WaitsPage";
 import { WheelsPage } from "../wheels/WheelsPage";
 import { WorkersPage } from "../workers/WorkersPage";
 import { link, place } from "./router";
@@ -22,11 +30,17 @@ interface Section {
   Page: ComponentType;
   /** One thing of the section. */
   Detail?: ComponentType<{ id: string }>;
+  /** Beside its name in the navigation. */
+  Badge?: ComponentType;
 }
 
 /** What there is to see, in the order of the navigation. */
 const SECTIONS: Section[] = [
   { path: "runs", title: "nav.runs", Page: RunsPage, Detail: RunPage },
+  { path: "executions", title: "nav.executions", Page: ExecutionsPage, Detail: ExecutionPage },
+  { path: "waits", title: "nav.waits", Page: WaitsPage, Badge: WaitsBadge },
+  { path: "graphs", title: "nav.graphs", Page: GraphsPage, Detail: GraphPage },
+  { path: "events", title: "nav.events", Page: EventsPage, Detail: EventsPart },
   { path: "workers", title: "nav.workers", Page: WorkersPage },
   { path: "wheels", title: "nav.wheels", Page: WheelsPage },
   { path: "metrics", title: "nav.metrics", Page: MetricsPage },
@@ -56,6 +70,7 @@ function Content() {
   const [path = "runs", id] = place.value.path;
   const section = SECTIONS.find((one) => one.path === path);
   useEffect(collect, []);
+  useInbox();
   useEffect(() => {
     document.title = `${section ? t(section.title) : "404"} · pyoco-server`;
     window.scrollTo({ top: 0 });
@@ -98,6 +113,7 @@ function Header({ isOut }: { isOut: boolean }) {
               aria-current={section.path === current ? "page" : undefined}
             >
               {t(section.title)}
+              {section.Badge && <section.Badge />}
             </a>
           ))}
         </nav>
@@ -115,6 +131,19 @@ function Header({ isOut }: { isOut: boolean }) {
         )}
       </div>
     </header>
+  );
+}
+
+/** How many wait for somebody. */
+function WaitsBadge() {
+  const found = inbox.value;
+  if (!found?.items.length) return null;
+  const shown = badge(found.items.length, found.cursor !== null);
+  return (
+    <span class="badge">
+      <span aria-hidden="true">{shown}</span>
+      <span class="sr-only">{t("nav.waiting", { n: shown })}</span>
+    </span>
   );
 }
 
