@@ -1,5 +1,5 @@
 import type { ComponentType } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { EventsPage, EventsPart } from "../events/EventsPage";
 import { ExecutionPage } from "../executions/ExecutionPage";
 import { ExecutionsPage } from "../executions/ExecutionsPage";
@@ -96,6 +96,11 @@ function NotFound() {
 
 function Header({ isOut }: { isOut: boolean }) {
   const current = place.value.path[0] ?? "runs";
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const here = nav.current?.querySelector<HTMLElement>("[aria-current]");
+    if (here && nav.current) nav.current.scrollLeft = here.offsetLeft - (nav.current.clientWidth - here.offsetWidth) / 2;
+  }, [current, isOut]);
   return (
     <header class="top">
       <a class="brand" href={link(["runs"])}>
@@ -105,7 +110,7 @@ function Header({ isOut }: { isOut: boolean }) {
         </span>
       </a>
       {!isOut && (
-        <nav class="sections" aria-label={t("nav.label")}>
+        <nav class="sections" ref={nav} aria-label={t("nav.label")}>
           {SECTIONS.map((section) => (
             <a
               key={section.path}

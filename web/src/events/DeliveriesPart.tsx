@@ -114,7 +114,6 @@ function MonthChart({ current, month, live }: { current: string; month: string; 
             <a
               href={link(["events", "deliveries"], { ym: column.month === current ? undefined : column.month })}
               aria-current={column.month === month ? "true" : undefined}
-              aria-label={t("events.monthTotal", { month: column.month, n: column.total })}
             >
               <svg viewBox="0 0 10 100" preserveAspectRatio="none" aria-hidden="true">
                 {column.parts.map((part) => (
@@ -140,8 +139,8 @@ function MonthChart({ current, month, live }: { current: string; month: string; 
 
 function Breakdown({ summary }: { summary: EventSummary }) {
   const parts = [
-    { title: t("events.reasons"), counts: summary.by_reason_code },
-    { title: t("events.advice"), counts: summary.by_retry_advice },
+    { title: t("events.reasons"), counts: summary.by_reason_code, word: visible },
+    { title: t("events.advice"), counts: summary.by_retry_advice, word: (name: string) => t(`advice.${adviceOf(name)}`) },
   ].filter((part) => Object.keys(part.counts).length > 0);
   if (parts.length === 0) return null;
   return (
@@ -152,8 +151,8 @@ function Breakdown({ summary }: { summary: EventSummary }) {
           <ul class="bars">
             {bars(part.counts).map((bar) => (
               <li key={bar.name}>
-                <span class="bar-name">{visible(bar.name)}</span>
-                <progress value={bar.share} max={1} aria-label={visible(bar.name)} />
+                <span class="bar-name">{part.word(bar.name)}</span>
+                <progress value={bar.share} max={1} aria-label={part.word(bar.name)} />
                 <span class="num">{count(bar.count, language.value)}</span>
               </li>
             ))}

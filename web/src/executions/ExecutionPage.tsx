@@ -52,7 +52,9 @@ export function ExecutionPage({ id }: { id: string }) {
       <Head execution={execution} isLive={isLive} onChanged={refresh} />
       {error && <Problem error={error} />}
       {pastError && <Problem error={pastError} />}
-      {at === null && <Notices execution={execution} onNode={(name) => refine({ ...place.value.query, node: name })} />}
+      {at === null && (
+        <Notices execution={execution} selected={selected} onNode={(name) => refine({ ...place.value.query, node: name })} />
+      )}
       <Facts execution={shown} />
       {shown.error && <Failure execution={shown} />}
       {definition && (
@@ -172,8 +174,9 @@ function isWaiting(execution: Execution): boolean {
   return Object.values(execution.nodes).some((node) => node.status === "WAITING");
 }
 
-function Notices({ execution, onNode }: { execution: Execution; onNode: (id: string) => void }) {
-  const waiting = execution.status === "ACTIVE" ? Object.entries(execution.nodes).filter(([, node]) => node.status === "WAITING") : [];
+function Notices({ execution, selected, onNode }: { execution: Execution; selected: string | null; onNode: (id: string) => void }) {
+  const isActive = execution.status === "ACTIVE";
+  const waiting = Object.entries(execution.nodes).filter(([id, node]) => isActive && node.status === "WAITING" && id !== selected);
   return (
     <>
       {waiting.map(([id, node]) => (
@@ -293,9 +296,6 @@ function Picture({
   const moment = events.find((event) => event.sequence === at);
   return (
     <section class={`panel ${at === null ? "" : "is-past"}`} aria-label={t("run.view.graph")}>
-      <header class="panel-head with-tools">
-        <h2>{t("run.view.graph")}</h2>
-      </header>
       {at !== null && (
         <div class="past-bar" role="status">
           <p>
@@ -312,6 +312,9 @@ function Picture({
           </button>
         </div>
       )}
+      <header class="panel-head with-tools">
+        <h2>{t("run.view.graph")}</h2>
+      </header>
       <GraphView
         {...drawn}
         label={t("execution.graph", { n: drawn.nodes.length })}

@@ -11,6 +11,9 @@ import { Age, Moment, Plain, RunId, Took } from "../ui/texts";
 import { Deadline } from "../waits/Deadline";
 import { ResumeForm } from "../waits/ResumeForm";
 
+/** Stands for itself where the log leaves it out. */
+const FAILED = "FAILED";
+
 /** One node: where it stands, what went in, what came out, and the answer it waits for. */
 export function NodePanel({
   id,
@@ -72,7 +75,7 @@ export function NodePanel({
       )}
       {node?.error && (
         <pre class="error-text" tabIndex={0} aria-label={t("run.error")}>
-          {`${node.error.code}: ${visible(node.error.message)}`}
+          {`${node.error.code ?? FAILED}: ${visible(node.error.message)}`}
         </pre>
       )}
       {node?.gate && <GateView gate={node.gate} />}

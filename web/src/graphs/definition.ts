@@ -159,10 +159,13 @@ export function idIn(text: string): string {
   return /^\s*"?id"?\s*:\s*["']?([A-Za-z0-9_-]{1,64})["']?\s*,?\s*$/m.exec(text)?.[1] ?? "";
 }
 
+/** How the next problem begins; a problem may have a semicolon of its own. */
+const PROBLEM = /; (?=node |nodes |edges? |edges\[|id |top level|there (?:is|are) |and \d+ more)/;
+
 /** `graph x: one; two` as a list: the server says all that is wrong at once. */
 export function problemsIn(detail: string): string[] {
   return detail
     .replace(/^graph [A-Za-z0-9_-]*:? ?/, "")
-    .split("; ")
+    .split(PROBLEM)
     .filter(Boolean);
 }

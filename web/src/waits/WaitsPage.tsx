@@ -67,7 +67,7 @@ function WaitCard({ wait }: { wait: Wait }) {
           </p>
         </div>
         <button type="button" class={`button ${isOpen ? "" : "primary"}`} aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
-          {isOpen ? t("action.close") : t("waits.answer")}
+          {isOpen ? t("waits.later") : t("waits.answer")}
         </button>
       </div>
       {isOpen && <Answering wait={wait} onDone={() => setOpen(false)} />}
