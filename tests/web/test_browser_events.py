@@ -270,6 +270,21 @@ def test_no_part_has_a_serious_barrier(
             keep(page, f"{name}-{language}-{theme}")
 
 
+@pytest.mark.parametrize("part", ["templates", "actions", "sources"])
+def test_no_form_has_a_serious_barrier_or_overhangs_a_phone(
+    browser: Browser, site: Site, web: Path, part: str
+) -> None:
+    with page_of(browser, site, f"#/events/{part}", width=375) as page:
+        page.get_by_role("button", name=f"New {part.removesuffix('s')}").click()
+        page.get_by_role("dialog").wait_for()
+        assert serious_barriers(page, web) == []
+        inside = (
+            "[...document.querySelectorAll('dialog *')].every((e) => e.getBoundingClientRect().right <= 375)"
+        )
+        assert page.evaluate(inside)
+        keep(page, f"phone-{part}-form")
+
+
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_it_fits_a_phone(browser: Browser, site: Site, places: dict[str, str], language: str) -> None:
     for name, place in places.items():

@@ -252,7 +252,7 @@ def test_a_failed_one_tells_why_and_goes_on_from_where_it_failed(browser: Browse
         page.wait_for_function(
             "navigator.clipboard.readText().then((t) => t.startsWith('pyoco-client executions create'))"
         )
-        page.get_by_role("button", name="From where it failed").click()
+        page.get_by_role("button", name="From where it stopped").click()
         page.wait_for_function("(old) => !location.hash.includes(old)", arg=execution_id)
         expect(page.get_by_role("button", name="divide: Failed")).to_be_visible()
         page.get_by_role("button", name="load: Succeeded").click()
@@ -368,6 +368,20 @@ def test_no_page_has_a_serious_barrier(
         with page_of(browser, site, place, language=language, theme=theme) as page:
             assert serious_barriers(page, web) == [], place
             keep(page, f"{name}-{language}-{theme}")
+
+
+@pytest.mark.parametrize(
+    ("place", "button"),
+    [("#/executions", "New execution"), ("#/graphs", "Register a graph"), ("cancel", "Cancel")],
+)
+def test_no_dialog_has_a_serious_barrier(
+    browser: Browser, site: Site, web: Path, places: dict[str, str], place: str, button: str
+) -> None:
+    held = places["executions-held-node-approve"]
+    with page_of(browser, site, held if place == "cancel" else place) as page:
+        page.get_by_role("button", name=button, exact=True).first.click()
+        page.get_by_role("dialog").wait_for()
+        assert serious_barriers(page, web) == []
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])

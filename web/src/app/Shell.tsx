@@ -77,7 +77,7 @@ function Content() {
   }, [path, id, language.value]);
   return (
     <main id="content" tabIndex={-1}>
-      {section === undefined ? <NotFound /> : id !== undefined && section.Detail ? <section.Detail id={id} /> : <section.Page />}
+      {section === undefined ? <NotFound /> : id !== undefined && section.Detail ? <section.Detail key={id} id={id} /> : <section.Page />}
     </main>
   );
 }

@@ -24,7 +24,7 @@ export function GraphPage({ id }: { id: string }) {
     `${id} ${wanted}`,
   );
   const [open, setOpen] = useState<"start" | "register" | null>(null);
-  const graph = wanted === null ? newest.value : older.value;
+  const graph = wanted === null ? newest.value : older.value?.version === wanted ? older.value : null;
   const error = (wanted === null ? newest : older).error;
 
   if (error instanceof ApiError && error.status === 404) {

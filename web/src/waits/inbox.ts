@@ -14,13 +14,13 @@ export const inboxError = signal<Error | null>(null);
 const REFRESH_MS = 3000;
 const SHOWN = 100;
 
-export async function refreshInbox(signal_?: AbortSignal): Promise<void> {
+export async function refreshInbox(aborting?: AbortSignal): Promise<void> {
   try {
-    const page = await get("/waits", { query: { limit: SHOWN }, signal: signal_ });
+    const page = await get("/waits", { query: { limit: SHOWN }, signal: aborting });
     inbox.value = { items: page.items, cursor: page.next_cursor };
     inboxError.value = null;
   } catch (problem) {
-    if (!signal_?.aborted) inboxError.value = problem as Error;
+    if (!aborting?.aborted) inboxError.value = problem as Error;
   }
 }
 
