@@ -216,7 +216,7 @@ function DeliveryRow({ row, onChanged }: { row: Delivery; onChanged: () => Promi
         )}
         {row.duplicate && <span class="row-reason">{t("events.duplicate")}</span>}
       </td>
-      <td data-label={t("events.column.template")}>{visible(row.template_name ?? row.template_id ?? "–")}</td>
+      <td class="cell-template" data-label={t("events.column.template")}>{visible(row.template_name ?? row.template_id ?? "–")}</td>
       <td>
         <Age at={Date.parse(row.at) / 1000} />
       </td>
