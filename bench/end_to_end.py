@@ -22,8 +22,8 @@ def rounds(whole: Installation, runs: int, tags: list[str]) -> None:
     rates = []
     for number in range(1, ROUNDS + 1):
         before, started = whole.cpu_seconds(), time.perf_counter()
-        asyncio.run(_submit(whole.port, runs, tags))
-        _wait_for_completed(whole.url, number * runs)
+        asyncio.run(submit(whole.port, runs, tags))
+        wait_for_completed(whole.url, number * runs)
         rates.append(runs / (time.perf_counter() - started))
         after = whole.cpu_seconds()
         costs = "  ".join(f"{name} {(after[name] - before[name]) / runs * 1e6:.0f}" for name in after)
@@ -31,7 +31,7 @@ def rounds(whole: Installation, runs: int, tags: list[str]) -> None:
     print(f"    median {statistics.median(rates):.0f} runs/s")
 
 
-async def _submit(port: int, runs: int, tags: list[str]) -> None:
+async def submit(port: int, runs: int, tags: list[str]) -> None:
     bodies = [json.dumps({"flow_name": "tiny", "params": {"x": 1}, "tag": tag}).encode() for tag in tags]
     share = runs // len(tags)
     await asyncio.gather(
@@ -42,16 +42,14 @@ async def _submit(port: int, runs: int, tags: list[str]) -> None:
     )
 
 
-def _wait_for_completed(url: str, runs: int) -> None:
+def wait_for_completed(url: str, runs: int) -> None:
     with httpx2.Client(base_url=url) as http:
         wait_until(lambda: f'pyoco_runs_total{{status="COMPLETED"}} {runs}.0' in http.get("/metrics").text)
 
 
-def idle_latency(url: str, tag: str) -> list[float]:
+def idle_latency(url: str, tag: str, times: int = 200) -> list[float]:
     with httpx2.Client(base_url=url, timeout=30) as http:
-        for _ in range(20):
-            _one_run(http, tag)
-        return sorted(_one_run(http, tag) for _ in range(200))
+        return sorted(_one_run(http, tag) for _ in range(times))
 
 
 def _one_run(http: httpx2.Client, tag: str) -> float:
@@ -67,6 +65,7 @@ def measure(durability: Durability, runs: int, tags: list[str]) -> None:
     with installation(durability) as whole:
         whole.start_worker("worker", "--tags", ",".join(tags))
         rounds(whole, runs, tags)
+        idle_latency(whole.url, tags[-1], 20)
         taken = idle_latency(whole.url, tags[-1])
         print(f"    idle: p50 {taken[100] * 1000:.1f} ms   p99 {taken[198] * 1000:.1f} ms")
 
@@ -77,7 +76,7 @@ def sleepers() -> None:
         whole.start_worker("worker", "--concurrency", "50")
         started = time.perf_counter()
         asyncio.run(hammer(HOST, whole.port, post("/runs", b'{"flow_name":"nap"}'), connections=16, total=50))
-        _wait_for_completed(whole.url, 50)
+        wait_for_completed(whole.url, 50)
         print(f"  50 runs of a 1 s sleep, --concurrency 50: {time.perf_counter() - started:.2f} s")
 
 

@@ -35,9 +35,10 @@ async def hammer_each(
 
 def post(path: str, body: bytes) -> bytes:
     length = f"content-length: {len(body)}"
-    head = "\r\n".join([f"POST {path} HTTP/1.1", "host: x", "content-type: application/json", length, "", ""])
+    kind = "content-type: application/json"
+    head = "\r\n".join([f"POST {path} HTTP/1.1", "host: 127.0.0.1", kind, length, "", ""])
     return head.encode() + body
 
 
 def get(path: str, *headers: str) -> bytes:
-    return "\r\n".join([f"GET {path} HTTP/1.1", "host: x", *headers, "", ""]).encode()
+    return "\r\n".join([f"GET {path} HTTP/1.1", "host: 127.0.0.1", *headers, "", ""]).encode()

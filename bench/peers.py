@@ -6,6 +6,7 @@ left out.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import platform
@@ -19,8 +20,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from end_to_end import idle_latency, submit, wait_for_completed
+from gateways import nats_for_a_while
 from installation import FLOWS, HOST, installation, wait_until
+from lists import put_runs
 from pyoco_server.cli.ports import free_port
+from pyoco_server.config import NatsBackendConfig
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / ".venv-peers"
@@ -33,6 +38,9 @@ BEGIN, END = "<!-- peers: written by bench/peers.py -->\n", "<!-- /peers -->\n"
 class Peer:
     name: str
     drive: Callable[[str, int], dict[str, float]]
+    share: float = 1.0
+    """Of the runs of a round: a slow one is measured with fewer."""
+    nats_url: str = ""
     rates: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
 
@@ -89,30 +97,49 @@ def is_listening(port: int) -> bool:
 def ours(stack: ExitStack) -> Iterator[Peer]:
     whole = stack.enter_context(installation("fast"))
     whole.start_worker("worker")
-    yield Peer("pyoco-server", driver(Path(sys.executable), "pyoco_driver.py", whole.url))
+    yield Peer(
+        "pyoco-server", driver(Path(sys.executable), "pyoco_driver.py", whole.url), nats_url=whole.nats_url
+    )
+
+
+@contextmanager
+def ours_lightly(stack: ExitStack) -> Iterator[Peer]:
+    """The same server, with clients that cost next to nothing: what is left is the server's own."""
+    whole = stack.enter_context(installation("fast"))
+    whole.start_worker("worker")
+    done = 0
+
+    def drive(what: str, count: int) -> dict[str, float]:
+        nonlocal done
+        if what != "rate":
+            taken = idle_latency(whole.url, "default", count)
+            done += count
+            return {"p50": taken[len(taken) // 2]}
+        began = time.perf_counter()
+        asyncio.run(submit(whole.port, count, ["default"]))
+        done += count
+        wait_for_completed(whole.url, done)
+        return {"rate": count / (time.perf_counter() - began)}
+
+    yield Peer("pyoco-server, light HTTP client", drive)
 
 
 @contextmanager
 def older(stack: ExitStack) -> Iterator[Peer]:
-    """Its documented commands, and nothing else of it."""
+    """Its documented commands, and nothing else of it; a NATS like ours."""
     bin_, port = PEERS / "older" / "bin", free_port(HOST)
-    nats_port, http_port = free_port(HOST), free_port(HOST)
-    bootstrap = (
-        "--with-nats-bootstrap",
-        "--nats-client-port",
-        str(nats_port),
-        "--nats-http-port",
-        str(http_port),
-    )
-    path = f"{bin_}:{os.environ['PATH']}"
-    url = f"nats://{HOST}:{nats_port}"
-    stack.enter_context(
-        process(bin_ / "pyoco-server", "up", "--host", HOST, "--port", str(port), *bootstrap, PATH=path)
-    )
+    url = stack.enter_context(nats_for_a_while()).url
+    server = ("up", "--host", HOST, "--port", str(port), "--nats-url", url)
+    stack.enter_context(process(bin_ / "pyoco-server", *server))
     wait_until(lambda: is_listening(port))
     worker = ("--nats-url", url, "--tags", "default", "--worker-id", "w", "--flow-resolver", FLOWS)
-    stack.enter_context(process(bin_ / "pyoco-worker", *worker, PATH=path))
-    yield Peer("pyoco-server 0.5.1", driver(bin_ / "python", "pyoco_driver.py", f"http://{HOST}:{port}"))
+    stack.enter_context(process(bin_ / "pyoco-worker", *worker))
+    yield Peer(
+        "pyoco-server 0.5.1",
+        driver(bin_ / "python", "pyoco_driver.py", f"http://{HOST}:{port}"),
+        share=0.01,
+        nats_url=url,
+    )
 
 
 @contextmanager
@@ -152,15 +179,19 @@ def dramatiq(stack: ExitStack) -> Iterator[Peer]:
 
 def measure(runs: int, rounds: int, idle: int) -> list[Peer]:
     """One after the other within a round, so that what else the machine does concerns all of them."""
-    makers = [ours, *(maker for name, maker in OTHERS.items() if is_there(name) and is_there("celery"))]
+    makers = [
+        ours,
+        ours_lightly,
+        *(maker for name, maker in OTHERS.items() if is_there(name) and is_there("celery")),
+    ]
     with ExitStack() as stack:
         peers = [stack.enter_context(make(stack)) for make in makers]
         for peer in peers:
-            peer.drive("rate", 160)  # everything imported, connected and warm
+            peer.drive("idle", max(1, int(50 * peer.share)))  # everything imported, connected and warm
         for _ in range(rounds):
             for peer in peers:
-                peer.rates.append(peer.drive("rate", runs)["rate"])
-                peer.idle.append(peer.drive("idle", idle)["p50"] * 1000)
+                peer.rates.append(peer.drive("rate", max(16, int(runs * peer.share)))["rate"])
+                peer.idle.append(peer.drive("idle", max(3, int(idle * peer.share)))["p50"] * 1000)
                 print(
                     f"  {peer.name:<32} {peer.rates[-1]:7.0f} runs/s   idle p50 {peer.idle[-1]:6.1f} ms",
                     flush=True,
@@ -178,9 +209,9 @@ def lists(peers_runs: int) -> list[str]:
     for make in [ours, *([older] if is_there("older") else [])]:
         with ExitStack() as stack:
             peer = stack.enter_context(make(stack))
-            peer.drive("fill", peers_runs)
-            time.sleep(2)
-            found[peer.name] = peer.drive("list", 20)["list"] * 1000
+            asyncio.run(put_runs(NatsBackendConfig(nats_url=peer.nats_url), peers_runs))
+            peer.drive("rate", 16)  # the list has been read, and the newest run is there
+            found[peer.name] = peer.drive("list", 5)["list"] * 1000
     return [
         f"`GET /runs?limit=50` with {peers_runs:,} runs: "
         + ", ".join(f"{n} {ms:.1f} ms" for n, ms in found.items())

@@ -140,6 +140,7 @@ class NatsBackendConfig:
     workflows_kv_bucket: Name = "pyoco_workflows"
     workflow_receipts_kv_bucket: Name = "pyoco_workflow_receipts"
     workflow_retry_kv_bucket: Name = "pyoco_workflow_retry_jobs"
+    workflow_resumes_kv_bucket: Name = "pyoco_workflow_resumes"
     audit_stream: Name = "PYOCO_AUDIT"
     audit_subject_prefix: Subject = "pyoco.audit"
     audit_max_age_sec: SecondsOrNever = 34_560_000.0
@@ -151,6 +152,9 @@ class NatsBackendConfig:
     workflow_event_strict_keys: bool = False
     workflow_event_max_receipts: Count = 1000
     workflow_event_receipt_ttl_days: Days = 90
+    workflow_event_resume_ttl_days: Days = 7
+    """So long an event is kept whose node does not wait yet."""
+    workflow_event_max_resumes: Count = 1000
     workflow_event_retry_max_attempts: Count = 3
     workflow_event_retry_base_delay_seconds: Seconds = 30.0
     workflow_event_retry_terminal_ttl_days: Days = 30

@@ -100,6 +100,10 @@ class NatsUnavailable(PyocoServerError):
     )
 
 
+class NobodyAnswers(NatsUnavailable):
+    """There is a server, but nothing that takes such a request: no JetStream, or no such stream."""
+
+
 class TooManyWatchers(NatsUnavailable):
     """The gateway has as many watchers as it was allowed; the same id and status as any overload."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -20,6 +20,8 @@ from pyoco_server.domain.compaction import fit
 from pyoco_server.domain.events.leases import Lease, Slot
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import DAY_SEC
+from pyoco_server.domain.events.resumes import KeptResume
+from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.execution.codec import decode_commit, decode_record, encode_record
@@ -42,9 +44,9 @@ from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, run
 from pyoco_server.jetstream.event_stores import (
     AuditFeed,
     AuditRecords,
+    CountedBucket,
     ListedKvStore,
     ReceiptBucket,
-    RetryJobBucket,
 )
 from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
 from pyoco_server.jetstream.graph_store import JetStreamGraphs
@@ -129,7 +131,8 @@ class JetStreamEvents:
     slots: ListedKvStore[Slot]
     leases: ListedKvStore[Lease]
     receipts: ReceiptBucket
-    retry_jobs: RetryJobBucket
+    retry_jobs: CountedBucket[RetryJob]
+    resumes: CountedBucket[KeptResume]
     audit: AuditRecords
     audit_feed: AuditFeed
 
@@ -217,10 +220,10 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
                     feeds, config.executions_stream, config.executions_subject_prefix, decode_commit, restore
                 ),
                 execution_cache=await _bucket(
-                    connection, config.executions_kv_bucket, encode_record, decode_record
+                    connection, config.executions_kv_bucket, encode_record, decode_record, restore
                 ),
                 execution_index=execution_index,
-                leases=await _bucket(connection, config.leases_kv_bucket, wire.encode, decode_lease),
+                leases=await _bucket(connection, config.leases_kv_bucket, wire.encode, decode_lease, restore),
             )
         finally:
             index.close()
@@ -228,10 +231,14 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetSt
 
 
 async def _bucket(
-    connection: NatsConnection, bucket: str, encode: Callable[[T], bytes], decode: Callable[[bytes], T]
+    connection: NatsConnection,
+    bucket: str,
+    encode: Callable[[T], bytes],
+    decode: Callable[[bytes], T],
+    restore: Callable[[], Awaitable[object]] | None = None,
 ) -> KvStore[T]:
     config = await stream_config(connection, f"KV_{bucket}") or {}
-    return KvStore(connection, bucket, config, encode, decode)
+    return KvStore(connection, bucket, config, encode, decode, restore=restore)
 
 
 @asynccontextmanager
@@ -245,13 +252,15 @@ async def open_events(config: NatsBackendConfig, name: str) -> AsyncIterator[Jet
 async def _events(
     connection: NatsConnection, feeds: NatsConnection, config: NatsBackendConfig
 ) -> JetStreamEvents:
-    bucket, receipts, jobs = (
+    bucket, receipts, jobs, resumes = (
         config.workflows_kv_bucket,
         config.workflow_receipts_kv_bucket,
         config.workflow_retry_kv_bucket,
+        config.workflow_resumes_kv_bucket,
     )
     settings = {
-        name: await stream_config(connection, f"KV_{name}") or {} for name in (bucket, receipts, jobs)
+        name: await stream_config(connection, f"KV_{name}") or {}
+        for name in (bucket, receipts, jobs, resumes)
     }
 
     def part(name: str, decode: Callable[[bytes], T], *, is_cached: bool = False) -> ListedKvStore[T]:
@@ -269,12 +278,15 @@ async def _events(
         receipts=ReceiptBucket(
             connection, receipts, settings[receipts], wire.decode_receipt, ttl_of=lambda _: receipt_ttl
         ),
-        retry_jobs=RetryJobBucket(
+        retry_jobs=CountedBucket(
             connection,
             jobs,
             settings[jobs],
             wire.decode_retry_job,
             ttl_of=lambda job: None if job.status.is_active else job_ttl,
+        ),
+        resumes=CountedBucket(
+            connection, resumes, settings[resumes], wire.decode_kept_resume, is_cached=True
         ),
         audit=AuditRecords(connection, config.audit_stream, config.audit_subject_prefix),
         audit_feed=AuditFeed(

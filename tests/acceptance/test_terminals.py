@@ -113,6 +113,17 @@ def test_a_run_is_drawn_anew_while_it_changes(stack: Stack) -> None:
         assert b"\x1b[32m" in terminal.raw, "in colour"
 
 
+def test_a11_what_a_flow_printed_is_text_in_a_terminal_and_untouched_elsewhere(stack: Stack) -> None:
+    stack.go("eight")
+    run_id = stack.submit_and_end("gate", "eight")
+    with stack.terminal("pyoco-client", "logs", run_id) as terminal:
+        assert terminal.ends() == 0
+        assert terminal.lines == ["eight を準備しました", "all done"]
+        assert b"\x1b" not in terminal.raw
+    piped = stack.programs.run("pyoco-client", "logs", run_id, **stack.environ)
+    assert piped.stdout == "eight を準備しました\nall \x1b[31mdone\x1b[0m\n"
+
+
 def test_ctrl_c_ends_the_watch_and_not_the_run(stack: Stack) -> None:
     run_id = stack.submit("gate", "two")
     with stack.terminal("pyoco-client", "watch", run_id) as terminal:

@@ -3,9 +3,11 @@
 A gateway on a developer's machine has no keys: what the browser may send there, any page could make it send.
 """
 
+import re
 from typing import Any
 
 import pytest
+from starlette.routing import Route
 
 from pyoco_server.cli.stack import for_this_machine
 from pyoco_server.config import NatsBackendConfig
@@ -122,3 +124,34 @@ async def test_a6_its_own_names_are_those_of_this_machine(host: str) -> None:
 def test_a6_elsewhere_the_operator_says_which_names(settings: dict[str, Any], listens_on: str) -> None:
     config = NatsBackendConfig(**settings)
     assert for_this_machine(config, listens_on) == config
+
+
+async def test_a6_no_page_loads_anything_from_another_host() -> None:
+    """Whatever the application answers as a page, documented or not."""
+    async with memory_app() as gateway:
+        documented = gateway.app.openapi()["paths"]
+        paths = [route.path for route in gateway.app.router.routes if isinstance(route, Route)]
+        answers = {path: await gateway.client.get(path) for path in paths if path not in documented}
+        pages = {
+            path: answer
+            for path, answer in answers.items()
+            if answer.headers["content-type"].startswith("text/html")
+        }
+        assert set(pages) == {"/", "/docs"}
+        for path, answer in pages.items():
+            assert re.findall(r"""(?:src|href|action|url)\s*[=(]\s*["']?(?:\w+:)?//""", answer.text) == [], (
+                path
+            )
+            policy = answer.headers["content-security-policy"]
+            assert policy.startswith("default-src 'none'; "), path
+            assert "http" not in policy, path
+            assert "unsafe" not in policy, path
+
+
+async def test_a6_the_page_about_the_api_lists_every_call() -> None:
+    async with memory_app() as gateway:
+        page = (await gateway.client.get("/docs")).text
+        for path, methods in gateway.app.openapi()["paths"].items():
+            for method in methods:
+                row = f"<code>{method.upper()}</code></td><td><code>{path}</code>"
+                assert row in page

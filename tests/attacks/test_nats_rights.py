@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import nats
 import nats.errors
 import pytest
@@ -19,7 +20,7 @@ from support.lab import TERMINAL
 from support.nats_accounts import NatsWithAccounts, nats_with_accounts
 from support.nats_server import free_port
 from support.programs import Programs
-from support.waiting import until
+from support.waiting import until, until_now
 from support.wheels import a_wheel_file, wheel_name
 
 YAML = 'flow: {graph: "which"}\ntasks: {which: {callable: "my_flows.tasks:which"}}\n'
@@ -114,6 +115,102 @@ async def test_with_these_rights_the_whole_product_works(site: Site, tmp_path: P
     assert written < 40  # a worker that hears its own writes as those of others would never stop
 
 
+GRAPH: dict[str, Any] = {
+    "nodes": {
+        "split": {"type": "fork"},
+        "a": {"type": "task", "flow": "tiny"},
+        "b": {"type": "task", "flow": "tiny"},
+        "gather": {"type": "join"},
+        "approve": {"type": "wait", "wait_key": "k"},
+    },
+    "edges": [
+        {"from": "split", "to": "a"},
+        {"from": "split", "to": "b"},
+        {"from": "a", "to": "gather"},
+        {"from": "b", "to": "gather"},
+        {"from": "gather", "to": "approve"},
+    ],
+}
+
+
+def test_with_these_rights_a_graph_is_carried_out_and_resumed_by_an_event(site: Site) -> None:
+    client = site.client
+    client.put_graph("g", GRAPH)
+    assert [graph["graph_id"] for graph in client.list_graphs()["items"]] == ["g"]
+    client.executions.create("g", execution_id="e1")
+    early = client.events.resume(wait_key="k", data=7, idempotency_key="early")
+    assert early["kept"] is True
+    with worker_of(site) as worker:
+        worker.says("worker ready")
+        ended = until_now(lambda: client.executions.get("e1"), lambda state: state["status"] != "ACTIVE")
+    assert (ended["status"], ended["result"]) == ("COMPLETED", {"approve": 7})
+    again = client.events.resume(wait_key="k", data=7, idempotency_key="early")
+    assert (again["duplicate"], again["execution_id"]) == (True, "e1")
+    assert client.executions.archive("e1")["archived_at"]
+
+
+def test_with_these_rights_events_start_runs_and_executions_and_are_tried_again(site: Site) -> None:
+    events = site.client.events
+    events.put_action("once", {"flow_name": "tiny", "concurrency": "one"})
+    events.put_action("many", {"flow_name": "tiny"})
+    for name, actions in (("one", ["once"]), ("steps", ["many", "many"])):
+        steps = [
+            {
+                "id": f"s{number}",
+                "action": action,
+                "trigger_kind": "after_previous" if number else "external_event",
+            }
+            for number, action in enumerate(actions)
+        ]
+        events.put_template(name, {"name": name, "year": 2026, "month": 2, "steps": steps})
+    first = events.send(template_id="one", idempotency_key="k1")
+    assert events.send(template_id="one", idempotency_key="k1")["duplicate"] is True
+    with pytest.raises(httpx2.HTTPStatusError, match="409"):
+        events.send(template_id="one", idempotency_key="k2")
+    several = events.send(template_id="steps", idempotency_key="k1")
+    with worker_of(site) as worker:
+        worker.says("worker ready")
+        until_now(lambda: site.client.get_run(first["run_id"]), lambda run: run["status"] == "COMPLETED")
+        until_now(
+            lambda: site.client.executions.get(several["execution_id"]),
+            lambda state: state["status"] == "COMPLETED",
+        )
+    drained = events.drain(force=True)
+    assert (drained["succeeded"], drained["remaining_due"]) == (1, 0)
+    found = events.summary("2026-02")
+    assert (found["total"], found["by_status"]["success"]) == (4, 2)
+    replayed = events.replay(found["recent"][0]["event_id"])
+    assert replayed["triggered"] is True
+    events.delete_template("one")
+    events.delete_action("once")
+
+
+def test_what_is_remembered_of_events_is_exported_with_the_gateways_rights(site: Site) -> None:
+    site.client.events.put_action("many", {"flow_name": "tiny"})
+    steps = [{"id": "s", "action": "many", "trigger_kind": "external_event"}]
+    site.client.events.put_template("one", {"name": "one", "year": 2026, "month": 2, "steps": steps})
+    site.client.events.send(template_id="one", idempotency_key="k1")
+    done = site.programs.run(
+        *("pyoco-server-admin", "--nats-url", site.nats.url("gateway"), "events", "export", "--dir", "out")
+    )
+    assert done.returncode == 0, done.stderr
+    (receipt,) = json.loads((site.programs.directory / "out" / "receipts.json").read_text())
+    assert receipt["idempotency_key"] == "k1"
+
+
+def test_the_rights_of_the_page_about_backups_are_enough_for_them(site: Site, tmp_path: Path) -> None:
+    run_id = site.client.submit_run("tiny")["run_id"]
+    admin = ("pyoco-server-admin", "--nats-url")
+    saved = site.programs.run(*admin, site.nats.url("backup"), "backup", "--directory", "saved")
+    assert saved.returncode == 0, saved.stderr
+    assert json.loads(saved.stdout)["streams"]["KV_pyoco_auth"] == 1
+    with nats_with_accounts(tmp_path / "elsewhere") as other:
+        restored = site.programs.run(*admin, other.url("backup"), "restore", "--directory", "saved")
+        assert restored.returncode == 0, restored.stderr
+        assert json.loads(restored.stdout) == json.loads(saved.stdout)
+    assert run_id in site.client.list_runs()[0]["run_id"]
+
+
 async def test_a_worker_that_may_not_make_its_consumer_says_so_and_waits(site: Site) -> None:
     with worker_of(site, "--tags", "elsewhere") as worker:
         worker.says("allowed to this user")
@@ -165,6 +262,29 @@ FORBIDDEN = {
     "delete a message": ("$JS.API.STREAM.MSG.DELETE.KV_pyoco_runs", {"seq": 1}),
     "change a stream": ("$JS.API.STREAM.UPDATE.PYOCO_DLQ", {"name": "PYOCO_DLQ", "subjects": ["x"]}),
     "make a stream": ("$JS.API.STREAM.CREATE.MINE", {"name": "MINE", "subjects": ["$KV.pyoco_auth.>"]}),
+    "write an execution": ("pyoco.exec.mine", {}),
+    "read executions": ("$JS.API.STREAM.MSG.GET.PYOCO_EXECUTIONS", {"seq": 1}),
+    "read executions directly": ("$JS.API.DIRECT.GET.PYOCO_EXECUTIONS", {"seq": 1}),
+    "write an execution's state": ("$KV.pyoco_executions.mine", {}),
+    "read an execution's state": ("$JS.API.DIRECT.GET.KV_pyoco_executions", {"last_by_subj": "$KV.>"}),
+    "read graphs": ("$JS.API.DIRECT.GET.KV_pyoco_graphs", {"last_by_subj": "$KV.>"}),
+    "write graphs": ("$KV.pyoco_graphs.acme.mine", {}),
+    "read leases": ("$JS.API.DIRECT.GET.KV_pyoco_leases", {"last_by_subj": "$KV.>"}),
+    "take a lease": ("$KV.pyoco_leases.orchestrator", {}),
+    "read templates and secrets of sources": (
+        "$JS.API.DIRECT.GET.KV_pyoco_workflows",
+        {"last_by_subj": "$KV.>"},
+    ),
+    "write templates": ("$KV.pyoco_workflows.template.acme.mine", {}),
+    "read receipts": ("$JS.API.DIRECT.GET.KV_pyoco_workflow_receipts", {"last_by_subj": "$KV.>"}),
+    "write receipts": ("$KV.pyoco_workflow_receipts.mine", {}),
+    "delete receipts": ("$JS.API.STREAM.MSG.DELETE.KV_pyoco_workflow_receipts", {"seq": 1}),
+    "read retry jobs": ("$JS.API.STREAM.MSG.GET.KV_pyoco_workflow_retry_jobs", {"seq": 1}),
+    "write retry jobs": ("$KV.pyoco_workflow_retry_jobs.acme.mine", {}),
+    "read kept events": ("$JS.API.STREAM.MSG.GET.KV_pyoco_workflow_resumes", {"seq": 1}),
+    "write kept events": ("$KV.pyoco_workflow_resumes.acme.mine", {}),
+    "read the audit": ("$JS.API.STREAM.MSG.GET.PYOCO_AUDIT", {"seq": 1}),
+    "write the audit": ("pyoco.audit.acme.2026-02", {}),
     "list streams": ("$JS.API.STREAM.NAMES", {}),
 }
 
@@ -187,6 +307,11 @@ async def test_the_gateway_cannot_write_api_keys_nor_the_admin_wheels(site: Site
     async with connected(site, "gateway") as gateway, connected(site, "admin") as admin:
         assert await is_refused(gateway, "$KV.pyoco_auth.api_keys.mine", b"{}")
         assert await is_refused(gateway, "$JS.API.STREAM.DELETE.KV_pyoco_auth")
+        for stream in ("PYOCO_EXECUTIONS", "PYOCO_AUDIT"):
+            for change in ("MSG.DELETE", "PURGE", "UPDATE", "DELETE"):
+                assert await is_refused(gateway, f"$JS.API.STREAM.{change}.{stream}", b'{"seq": 1}')
+        assert await is_refused(admin, "pyoco.exec.mine", b"{}")
+        assert await is_refused(admin, "$KV.pyoco_workflows.template.acme.mine", b"{}")
         assert await is_refused(admin, "$O.pyoco_wheels.M.x", b"{}")
         assert await is_refused(admin, "pyoco.work.default", b"{}")
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from pyoco_server.cli import client_output
-from pyoco_server.cli.tables import print_table
+from pyoco_server.cli.tables import plain_lines, print_table
 from pyoco_server.domain.runs import RunStatus
 from pyoco_server.domain.task_logs import LogLine
 from support.gateway import memory_app
@@ -93,3 +93,15 @@ def test_a11_a_terminal_is_given_no_commands(evil: str, capsys: pytest.CaptureFi
     assert json.loads(document) == run
     print_table([run], ["run_id", "flow_name", "status", "tags", "error"])
     assert commands_in(document + capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_a11_what_a_flow_printed_is_text_in_a_terminal(evil: str) -> None:
+    shown = plain_lines(f"before {evil} after\n")
+    assert commands_in(shown) == []
+    assert (shown.split(" ")[0], shown[-7:]) == ("before", " after\n")
+
+
+def test_a11_colours_are_left_out_and_lines_stay_lines() -> None:
+    assert plain_lines("\x1b[31mred\x1b[0m\n\n10%\r20%\r\nend") == "red\n\n10%\n20%\nend"
+    assert plain_lines("") == ""

@@ -45,7 +45,8 @@ def a_commit(
 
 async def all_of(world: World, execution_id: str, after: Revision = BEGINNING) -> list[str]:
     return [
-        logged.commit.command_id async for logged, _ in world.backend.execution_log.read(execution_id, after)
+        "unreadable" if logged is None else logged.commit.command_id
+        async for logged, _ in world.backend.execution_log.read(execution_id, after)
     ]
 
 

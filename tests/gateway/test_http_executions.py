@@ -4,65 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from support.gateway import RunningGateway, memory_app
+from support.http_executions import APPROVAL, Executions
 from support.waiting import until
-
-APPROVAL: dict[str, Any] = {
-    "nodes": {
-        "book": {"type": "task", "external": True, "retry": {"max_attempts": 2}},
-        "approve": {"type": "wait", "prompt": "Close ${input.ym}?", "wait_key": "${input.ym}"},
-        "report": {"type": "task", "external": True},
-    },
-    "edges": [{"from": "book", "to": "approve"}, {"from": "approve", "to": "report"}],
-}
-
-
-class Executions:
-    """What a client does, with the answers checked."""
-
-    def __init__(self, http: httpx2.AsyncClient) -> None:
-        self.http = http
-
-    async def register(self, graph_id: str, definition: dict[str, Any]) -> None:
-        answer = await self.http.put(f"/graphs/{graph_id}", json=definition)
-        assert answer.status_code in (200, 201), answer.text
-
-    async def create(self, graph_id: str = "approval", **fields: Any) -> dict[str, Any]:
-        return await self.post("/executions", 201, graph_id=graph_id, **fields)
-
-    async def get(self, execution_id: str, **params: Any) -> dict[str, Any]:
-        answer = await self.http.get(f"/executions/{execution_id}", params=params)
-        assert answer.status_code == 200, answer.text
-        state: dict[str, Any] = answer.json()
-        return state
-
-    async def post(
-        self, path: str, status: int = 200, headers: dict[str, str] | None = None, **fields: Any
-    ) -> dict[str, Any]:
-        answer = await self.http.post(path, json=fields, headers=headers or {})
-        assert answer.status_code == status, answer.text
-        body: dict[str, Any] = answer.json()
-        return body
-
-    async def node(
-        self, execution_id: str, node_id: str, verb: str, status: int = 200, **fields: Any
-    ) -> dict[str, Any]:
-        return await self.post(f"/executions/{execution_id}/nodes/{node_id}/{verb}", status, **fields)
-
-    async def until_node(self, execution_id: str, node_id: str, status: str) -> dict[str, Any]:
-        return await until(
-            lambda: self.get(execution_id), lambda state: state["nodes"][node_id]["status"] == status
-        )
-
-    async def until_ended(self, execution_id: str) -> dict[str, Any]:
-        return await until(lambda: self.get(execution_id), lambda state: state["status"] != "ACTIVE")
-
-    async def types(self, execution_id: str) -> list[str]:
-        answer = await self.http.get(f"/executions/{execution_id}/events")
-        return [event["type"] for event in answer.json()["items"]]
 
 
 @pytest.fixture
@@ -334,3 +280,104 @@ async def test_a_list_tells_how_many_there_are_in_each_status_when_asked(executi
     assert await counts(graph_id="other") == nothing
     assert await counts(archived=True) == {**nothing, "CANCELED": 1}
     assert "counts" not in (await executions.http.get("/executions")).json()
+
+
+async def test_every_end_is_counted_once_whoever_brought_it_about(executions: Executions) -> None:
+    await executions.create(execution_id="e1", start=False)
+    await executions.post("/executions/e1/cancel")
+    await executions.post("/executions/e1/cancel")
+    text = (await executions.http.get("/metrics")).text
+    assert 'pyoco_executions_ended_total{status="CANCELED"} 1.0' in text
+
+
+async def test_a_create_that_is_refused_is_counted(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.post("/executions", 409, graph_id="approval", execution_id="e1")
+    text = (await executions.http.get("/metrics")).text
+    assert 'pyoco_execution_commands_rejected_total{code="EXECUTION_EXISTS"} 1.0' in text
+
+
+async def test_any_of_the_twelve_commands_goes_through_one_path(executions: Executions) -> None:
+    path = "/executions/e1/commands"
+    created = await executions.post(
+        path, 201, command="CreateExecution", graphId="approval", input={"ym": "x"}
+    )
+    assert (created["execution_id"], created["started_at"]) == ("e1", None)
+    refused = await executions.post(path, 409, command="MarkNodeReady", node_id="book")
+    assert refused["code"] == "EXECUTION_NOT_STARTED"
+    await executions.post(path, command="StartExecution")
+    await executions.until_node("e1", "book", "READY")
+    steps: list[dict[str, Any]] = [
+        {"command": "MarkNodeReady", "node_id": "book"},
+        {"command": "StartNode", "node_id": "book", "worker_id": "w"},
+        {"command": "ReportNodeProgress", "node_id": "book", "progress": 1},
+        {"command": "PutNodeWaiting", "node_id": "book", "wait_key": "k"},
+        {"command": "RequestResumeNode", "node_id": "book", "resume_key": "k", "requested_by": "eve"},
+        {"command": "ResumeNode", "node_id": "book", "resume_key": "k"},
+        {"command": "SucceedNode", "node_id": "book", "output": 1},
+    ]
+    for step in steps:
+        await executions.post(path, **step)
+    await executions.until_node("e1", "approve", "WAITING")
+    await executions.post(path, command="FailNode", node_id="approve", error="no")
+    await executions.until_ended("e1")
+    await executions.post(path, command="CancelExecution")
+    assert (await executions.post(path, command="ArchiveExecution"))["archived_at"] is not None
+    assert (await executions.get("e1"))["status"] == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "word"),
+    [
+        ("/executions/e1/nodes/book/start", {"nodeId": "approve"}, "node_id"),
+        ("/executions/e1/cancel", {"execution_id": "e2"}, "execution_id"),
+        ("/executions/e2/commands", {"command": "CreateExecution", "execution_id": "e1"}, "execution_id"),
+        ("/executions/e1/cancel", {"command": "StartExecution"}, "command"),
+    ],
+)
+async def test_a_body_that_contradicts_its_path_is_refused(
+    executions: Executions, path: str, body: dict[str, Any], word: str
+) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    assert word in str((await executions.post(path, 422, **body))["detail"])
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256, "a\tb"])
+async def test_a_key_that_is_none_is_refused(executions: Executions, key: str) -> None:
+    headers = {"Idempotency-Key": key}
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    for path, body in (("/executions", {"graph_id": "approval"}), ("/executions/e1/cancel", {})):
+        answer = await executions.http.post(path, json=body, headers=headers)
+        assert (answer.status_code, "Idempotency-Key" in answer.text) == (422, True)
+
+
+async def test_keys_of_runs_and_of_executions_never_meet(executions: Executions) -> None:
+    for key in ("k", "creates:k", "create:", "create:k"):
+        headers = {"Idempotency-Key": key}
+        answer = await executions.http.post("/runs", json={"flow_name": "f"}, headers=headers)
+        assert answer.status_code == 200
+        created = await executions.post("/executions", 201, headers, graph_id="approval", input={"ym": "x"})
+        assert created["execution_id"] != answer.json()["run_id"]
+
+
+async def test_a_correlation_id_is_kept_with_the_events(executions: Executions) -> None:
+    headers = {"X-Correlation-Id": "c-7"}
+    await executions.post(
+        "/executions", 201, headers, graph_id="approval", execution_id="e1", correlationId="other"
+    )
+    await executions.post("/executions/e1/cancel", 200, headers)
+    events = await executions.events("e1")
+    assert {event["correlation_id"] for event in events if event["actor"]["kind"] == "user"} == {"c-7"}
+    refused = await executions.post("/executions/e1/cancel", 422, {"X-Correlation-Id": "x" * 257})
+    assert "X-Correlation-Id" in refused["detail"]
+
+
+async def test_a_deadline_may_be_very_far_away(executions: Executions) -> None:
+    """Farther than the timers of an event loop reach."""
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    await executions.node("e1", "book", "start")
+    await executions.node("e1", "book", "wait", deadline=1e300)
+    await executions.node("e1", "book", "resume")
+    await executions.node("e1", "book", "succeed")
+    await executions.until_node("e1", "approve", "WAITING")

@@ -80,7 +80,7 @@ def other_routes() -> list[tuple[str, str]]:
     ]
 
 
-OPEN = {"/", "/health", "/ready", "/static", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+OPEN = {"/", "/health", "/ready", "/static", "/docs", "/openapi.json"}
 """What a stranger may see: nothing in it belongs to anybody."""
 
 

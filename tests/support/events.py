@@ -15,11 +15,14 @@ from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.audit import AuditRecord
+from pyoco_server.domain.events.requests import ResumeTarget
+from pyoco_server.domain.events.resumes import KeptResume, WaitPlace
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
+from pyoco_server.errors import ExecutionNotFound
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.callers import ANONYMOUS, Caller
-from pyoco_server.usecases.events.ports import ExecutionOrder, Executions
+from pyoco_server.usecases.events.ports import ExecutionOrder, Executions, Waits
 from pyoco_server.usecases.events.receive_event import Answer, Arrival
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_run_id
@@ -95,6 +98,20 @@ class RecordedExecutions:
         return execution_id in self.active if execution_id in self.orders else None
 
 
+class NothingWaits:
+    """There are no executions."""
+
+    def find(self, _tenant_id: str | None, _target: ResumeTarget) -> list[WaitPlace]:
+        return []
+
+    async def resume(self, _kept: KeptResume, _place: WaitPlace) -> None:
+        raise ExecutionNotFound
+
+    async def news(self, _seconds: float) -> bool:
+        await asyncio.Event().wait()
+        return False
+
+
 class FakeClock:
     def __init__(self) -> None:
         self.now = NOW
@@ -124,12 +141,20 @@ async def events_lab(executions: Executions | None = None, **settings: Any) -> A
 
 
 def on_memory(
-    backend: Any, config: NatsBackendConfig, clock: FakeClock, executions: Executions | None = None
+    backend: Any,
+    config: NatsBackendConfig,
+    clock: FakeClock,
+    executions: Executions | None = None,
+    waits: Waits | None = None,
 ) -> EventsLab:
     found: list[EventUseCases] = []
     front = EventsFront(config, lambda: found[0], clock)
     submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id)
-    found.append(EventUseCases(backend, config, front, submit_run, executions or RecordedExecutions()))
+    found.append(
+        EventUseCases(
+            backend, config, front, submit_run, executions or RecordedExecutions(), waits or NothingWaits()
+        )
+    )
     return EventsLab(backend, front, found[0], clock)
 
 

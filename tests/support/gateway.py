@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.api_keys import ApiKey, new_record, record_key
 from pyoco_server.http_api import create_app
+from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.ports import ApiKeyStore
@@ -87,12 +88,21 @@ async def on_backend(
 async def another_gateway(
     first: RunningGateway, config: NatsBackendConfig | None = None
 ) -> AsyncIterator[RunningGateway]:
-    """Beside the first, on the same store, with a picture of the runs of its own."""
-    settings = config or NatsBackendConfig()
-    index = SqliteRunIndex(None, tenants=settings.http_auth_mode != "none")
-    async with on_backend(replace(first.backend, run_index=index), settings) as second:
+    """Beside the first, on the same store, with a picture of its own."""
+    async with own_picture(first.backend, config) as backend, on_backend(backend, config) as second:
         yield second
-    index.close()
+
+
+@asynccontextmanager
+async def own_picture(
+    backend: MemoryGatewayBackend, config: NatsBackendConfig | None = None
+) -> AsyncIterator[MemoryGatewayBackend]:
+    """The same store, as another process sees it."""
+    tenants = (config or NatsBackendConfig()).http_auth_mode != "none"
+    runs, executions = SqliteRunIndex(None, tenants=tenants), SqliteExecutionIndex(tenants=tenants)
+    yield replace(backend, run_index=runs, execution_index=executions)
+    runs.close()
+    executions.close()
 
 
 async def new_key(keys: ApiKeyStore, tenant_id: str, key_id: str) -> dict[str, str]:

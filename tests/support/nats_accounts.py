@@ -1,5 +1,6 @@
 """A real nats-server with the accounts and rights of deploy/nats."""
 
+import re
 import socket
 import subprocess
 import sysconfig
@@ -11,7 +12,8 @@ from pathlib import Path
 from support.nats_server import free_port
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "accounts.conf"
-USERS = ("gateway", "admin", "worker")
+BACKUP_PAGE = CONFIG.parents[2] / "docs" / "how-to" / "backup.md"
+USERS = ("gateway", "admin", "worker", "backup")
 PATIENCE_SEC = 20.0
 
 
@@ -28,13 +30,22 @@ def nats_with_accounts(directory: Path) -> Iterator[NatsWithAccounts]:
     port = free_port()
     binary = Path(sysconfig.get_path("scripts")) / "nats-server"
     passwords = {f"PYOCO_{user.upper()}_PASSWORD": _password(user) for user in USERS}
-    options = ("-c", str(CONFIG), "--addr", "127.0.0.1", "--port", str(port), "--store_dir", str(directory))
+    config = directory.with_name(f"{directory.name}.conf")
+    config.write_text(_with_backup_user())
+    options = ("-c", str(config), "--addr", "127.0.0.1", "--port", str(port), "--store_dir", str(directory))
     with subprocess.Popen([binary, *options], env=passwords, stderr=subprocess.DEVNULL) as server:
         try:
             _wait_for(port)
             yield NatsWithAccounts(port)
         finally:
             server.kill()
+
+
+def _with_backup_user() -> str:
+    """The file as it is, and the user for backups as the page about them describes it."""
+    (rights,) = re.findall(r"^```text\n(publish: .*?)^```", BACKUP_PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    user = f"{{ user: backup, password: $PYOCO_BACKUP_PASSWORD, permissions: {{ {rights} }} }}"
+    return CONFIG.read_text().replace("users: [", f"users: [\n{user}", 1)
 
 
 def _password(user: str) -> str:

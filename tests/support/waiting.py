@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_SEC = 20.0
+PATIENCE_SEC = 60.0
 LOOK_SEC = 0.005
 
 

@@ -1,82 +1,14 @@
 """A gateway that dies between any two steps of a POST: the repeat never starts a second run."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.receipts import ClaimState
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.testing import open_memory_gateway_backend
+from support.crashes import Fuse, FusedBackend, Killed
 from support.events import FakeClock, on_memory, post, prepare
 
 CONFIG = NatsBackendConfig(audit_log_path="")
-
-
-class Killed(BaseException):
-    """Not an Exception: nothing catches a kill -9, and no cleanup runs behind it."""
-
-
-class Fuse:
-    """Lets so many calls of ports through, before or after which the process is dead."""
-
-    def __init__(self, lets_through: int, *, is_done: bool) -> None:
-        self.left = lets_through
-        self.is_done = is_done
-        self.is_blown = False
-
-    async def call(self, port: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        if self.is_blown:
-            raise Killed
-        self.left -= 1
-        if self.left >= 0:
-            return await port(*args, **named)
-        self.is_blown = True
-        if self.is_done:
-            await port(*args, **named)
-        raise Killed
-
-
-class Fused:
-    """A port behind a fuse."""
-
-    def __init__(self, port: Any, fuse: Fuse) -> None:
-        self._port = port
-        self._fuse = fuse
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._port, name)
-        if not callable(found):
-            return found
-
-        async def call(*args: Any, **named: Any) -> Any:
-            return await self._fuse.call(found, *args, **named)
-
-        return call
-
-
-class FusedBackend:
-    def __init__(self, backend: MemoryGatewayBackend, fuse: Fuse) -> None:
-        self.runs = Fused(backend.runs, fuse)
-        self.queue = Fused(backend.queue, fuse)
-        self.events = FusedEvents(backend, fuse)
-
-
-class FusedEvents:
-    def __init__(self, backend: MemoryGatewayBackend, fuse: Fuse) -> None:
-        for name in (
-            "templates",
-            "actions",
-            "sources",
-            "notification_settings",
-            "slots",
-            "leases",
-            "receipts",
-            "retry_jobs",
-            "audit",
-        ):
-            setattr(self, name, Fused(getattr(backend.events, name), fuse))
-        self.audit_feed = backend.events.audit_feed
 
 
 async def calls_of_a_post() -> int:

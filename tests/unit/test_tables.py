@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pyoco_server.cli.run_view import duration
-from pyoco_server.cli.tables import GAP, fitted, printable, shown_time
+from pyoco_server.cli.tables import GAP, fitted, print_table, printable, shown_time
 
 NATURAL = {"status": 9, "flow_name": 30, "run_id": 36, "tasks": 5, "updated_at": 10, "error": 200}
 EXPENDABLE = ("error", "updated_at", "tasks", "flow_name")
@@ -66,3 +66,13 @@ def test_times_of_today_are_times_and_others_dates() -> None:
     now = datetime(2026, 11, 16, 12, 0, tzinfo=UTC).astimezone()
     assert shown_time(now.timestamp(), now) == now.strftime("%H:%M:%S")
     assert shown_time(now.timestamp() - 86_400 * 2, now) == "2026-11-14"
+
+
+def test_into_a_pipe_every_column_is_written_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    row = {"execution_id": "e" * 60, "status": "COMPLETED", "error": "x" * 200}
+    print_table([row], list(row), expendable=["error"])
+    written = capsys.readouterr().out
+    assert all(value in written for value in row.values())

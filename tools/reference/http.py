@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 _HEAD = """# HTTP
 
-The same as a page to try things out: `/docs` of any gateway; for programs: `/openapi.json`. Errors have the
+A list of them is at `/docs` of any gateway; for programs: `/openapi.json`. Errors have the
 [error body](errors.md). With API keys on, a request carries one in the header `X-API-Key`.
 
 """

@@ -29,10 +29,13 @@ def send(  # noqa: PLR0913 - the fields of an event
     notes: str | None = None,
     data: str | None = None,
     data_file: Path | None = None,
+    execution_id: str | None = None,
+    node_id: str | None = None,
+    wait_key: str | None = None,
     token: str | None = None,
     client: Client,
 ) -> None:
-    """Send an event, and print what it started.
+    """Send an event, and print what it started or resumed.
 
     Parameters
     ----------
@@ -54,6 +57,12 @@ def send(  # noqa: PLR0913 - the fields of an event
         A JSON object for the flow, which finds it as params["event"].
     data_file
         The same from a file, JSON or YAML.
+    execution_id
+        With --node-id: no template is started, that node of that execution is resumed with the data.
+    node_id
+        The node that waits, or is to wait.
+    wait_key
+        Resume the node that waits with this key.
     token
         The token that the server wants, if it wants one (also: AX_WORKFLOW_EVENT_TOKEN).
     """
@@ -69,6 +78,9 @@ def send(  # noqa: PLR0913 - the fields of an event
             source=source,
             notes=notes,
             data=read_params(data_file, data, ()) if given else None,
+            execution_id=execution_id,
+            node_id=node_id,
+            wait_key=wait_key,
         )
     )
 

@@ -1,6 +1,7 @@
 """`pyoco-client executions …`, and the inbox: `waits` and `resume`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -130,7 +131,7 @@ def list_executions(
     if output == "json":
         print_json(page)
     elif page["items"]:
-        print_table(page["items"], _COLUMNS, _EXPENDABLE)
+        _print_page(page, _COLUMNS, _EXPENDABLE)
     else:
         note(texts.NO_EXECUTIONS())
 
@@ -268,7 +269,7 @@ def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json"
     if output == "json":
         print_json(page)
     elif page["items"]:
-        print_table(page["items"], _WAIT_COLUMNS, _WAIT_EXPENDABLE)
+        _print_page(page, _WAIT_COLUMNS, _WAIT_EXPENDABLE)
     else:
         note(texts.NOTHING_WAITS())
 
@@ -290,6 +291,12 @@ def resume(
         The node's wait_key, if it has one.
     """
     print_json(client.executions.resume(execution_id, node_id, _json(data), key))
+
+
+def _print_page(page: dict[str, Any], columns: Sequence[str], expendable: Sequence[str]) -> None:
+    print_table(page["items"], columns, expendable)
+    if page["next_cursor"] is not None:
+        note(texts.MORE(cursor=page["next_cursor"]))
 
 
 def _json(text: str | None) -> Any:

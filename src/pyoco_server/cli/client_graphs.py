@@ -16,6 +16,7 @@ from pyoco_server.errors import InvalidCliInput, InvalidRequest
 app = cyclopts.App(name="graphs", help="Register graphs and look at them.")
 
 _COLUMNS = ("graph_id", "version", "nodes", "registered_at", "registered_by")
+_EXPENDABLE = ("registered_by", "nodes", "registered_at")
 _EXPENDABLE = ("registered_by", "registered_at", "nodes")
 
 

@@ -42,10 +42,12 @@ def fail_http(response: httpx2.Response) -> NoReturn:
     """What the server said, with the id to look for and what to do about it."""
     try:
         body = response.json()
-        detail, err_id = body.get("detail", ""), body.get("err_id", "")
+        detail, err_id, code = body.get("detail", ""), body.get("err_id", ""), body.get("code")
     except (ValueError, AttributeError):
         fail(f"HTTP {response.status_code}: {response.text[:500]}")
     shown = detail if isinstance(detail, str) else "; ".join(_problem(item) for item in detail)
+    if code is not None:
+        shown = f"{shown} ({code})"
     entry = ENTRIES.get(err_id)
     told = f"{err_id} {shown}".strip() if entry is None else with_message(entry, shown)
     advice = texts.ADVICE[err_id]() if err_id in texts.ADVICE else ""

@@ -15,7 +15,7 @@ from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.following import follow, style_for
 from pyoco_server.cli.options import Flag, Output
 from pyoco_server.cli.run_view import RunView, duration
-from pyoco_server.cli.tables import print_table
+from pyoco_server.cli.tables import plain_lines, print_table
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run, Tasks, is_terminal
@@ -181,14 +181,15 @@ def logs(
     task
         Of this task only.
     output
-        text: as it was printed; json: with task, stream and time.
+        text: as it was printed (to a terminal: without control codes); json: with task, stream and time.
     """
     lines = client.get_logs(run_id, task)
     if output == "json":
         print_json(lines)
         return
+    shown = plain_lines if sys.stdout.isatty() else str
     for line in lines:
-        print(line["text"], end="")
+        print(shown(line["text"]), end="")
 
 
 def list_(*, filters: RunFilters = ALL_RUNS, output: Output = "json", client: Client) -> None:

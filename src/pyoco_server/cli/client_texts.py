@@ -165,6 +165,11 @@ NO_WHEELS = Text(
     en="no wheels; register one with: pyoco-client wheel-upload --wheel-file …",
     ja="wheelはありません。登録するには: pyoco-client wheel-upload --wheel-file …",
 )
+NO_EXECUTIONS = Text(
+    en="no executions; start one with: pyoco-client executions create GRAPH_ID",
+    ja="executionはありません。開始するには: pyoco-client executions create GRAPH_ID",
+)
+NOTHING_WAITS = Text(en="nothing waits for you", ja="あなたを待っているものはありません")
 NOTHING_HAPPENED = Text(en="nothing was registered or removed yet", ja="登録・削除の履歴はまだありません")
 MORE = Text(en="more: --cursor {cursor}", ja="続き: --cursor {cursor}")
 

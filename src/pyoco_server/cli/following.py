@@ -12,6 +12,7 @@ from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import note, print_json_line
 from pyoco_server.cli.interrupts import Interrupts
 from pyoco_server.cli.run_view import RunView
+from pyoco_server.cli.tables import plain, printable
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run, RunEvent
 
@@ -78,10 +79,11 @@ def _tell_status(event: RunEvent, file: IO[str]) -> int:
     if event["event"] == "snapshot":
         run = event["snapshot"]
         tasks = (f"{task}={state}" for task, state in run["tasks"].items())
-        print("  ".join([run["status"], *tasks]), file=file, flush=True)
+        print(printable("  ".join([run["status"], *tasks])), file=file, flush=True)
     elif file is sys.stderr:  # for a person; stdout has the lines of the contract and no others
         for line in event.get("lines", []):
-            print(f"  {line['task'] or '-'} | {line['text'].rstrip()}", file=file, flush=True)
+            text = plain(line["text"].rstrip())
+            print(f"  {printable(line['task'] or '-')} | {text}", file=file, flush=True)
     return 1
 
 

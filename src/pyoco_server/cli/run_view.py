@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.tables import COLOURS, printable
+from pyoco_server.cli.tables import COLOURS, plain, printable
 from pyoco_server.http_client.answers import LogLine, Run, RunEvent, is_terminal
 
 LOG_LINES = 5
@@ -55,7 +55,7 @@ class RunView:
             if key not in self._seen:
                 self._seen.add(key)
                 self._lines += [
-                    f"{line['task'] or '-'} │ {_plain(part)}" for part in line["text"].splitlines()
+                    f"{line['task'] or '-'} │ {plain(part)}" for part in line["text"].splitlines()
                 ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -92,11 +92,6 @@ class RunView:
         if rest:
             states = ", ".join(f"{count} {state}" for state, count in rest.most_common())
             yield Text(texts.MORE_TASKS(count=rest.total(), states=states), "dim")
-
-
-def _plain(line: str) -> str:
-    """Colours of a program that thought it had a terminal are taken out."""
-    return printable(Text.from_ansi(line).plain)
 
 
 def _headline(run: Run) -> Text:

@@ -1,6 +1,7 @@
 """Tables that fit the terminal: what matters least is left out first, what is long is cut."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -36,6 +37,9 @@ COLOURS = {
     "DISCONNECTED": "red",
     "CANCELLING": "yellow",
     "CANCELLED": "yellow",
+    "CANCELED": "yellow",
+    "ACTIVE": "blue",
+    "WAITING": "bold magenta",
 }
 
 
@@ -43,10 +47,10 @@ def print_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], expendable: Sequence[str] = ()
 ) -> None:
     """`expendable` columns are left out where there is no room, the first one first."""
-    console = Console(highlight=False)
+    console = _console()
     cells = [{column: _cell(column, row.get(column)) for column in columns} for row in rows]
     natural = {column: max(cell_len(column), *(row[column].cell_len for row in cells)) for column in columns}
-    widths = fitted(natural, expendable, _width(console))
+    widths = fitted(natural, expendable, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for column, width in widths.items():
         is_whole = column in FLEXIBLE or width >= natural[column]
@@ -78,8 +82,10 @@ def _least(shown: Mapping[str, int]) -> int:
     return sum(columns) + GAP * (len(columns) - 1)
 
 
-def _width(console: Console) -> int:
-    return console.width if console.is_terminal or "COLUMNS" in os.environ else NO_TERMINAL_WIDTH
+def _console() -> Console:
+    console = Console(highlight=False)
+    has_width = console.is_terminal or "COLUMNS" in os.environ
+    return console if has_width else Console(highlight=False, width=NO_TERMINAL_WIDTH)
 
 
 def _cell(column: str, value: Any) -> Text:
@@ -93,6 +99,9 @@ def _cell(column: str, value: Any) -> Text:
     return Text(printable(str(value)), COLOURS.get(str(value), ""))
 
 
+_LINE_ENDS = re.compile(r"\r\n|[\n\r]")
+
+
 def shown_time(timestamp: float, now: datetime | None = None) -> str:
     """Of today the time, of other days the date."""
     at = datetime.fromtimestamp(timestamp).astimezone()
@@ -103,3 +112,13 @@ def shown_time(timestamp: float, now: datetime | None = None) -> str:
 def printable(text: str) -> str:
     """One line, and nothing in it that a terminal would obey."""
     return "".join(c if c.isprintable() else "�" for c in text.replace("\t", "  ").replace("\n", " "))
+
+
+def plain(line: str) -> str:
+    """Printable, and without the colours of a program that thought it had a terminal."""
+    return printable(Text.from_ansi(line).plain)
+
+
+def plain_lines(text: str) -> str:
+    """As it was printed, without what a terminal would obey. A carriage return ends a line."""
+    return "\n".join(map(plain, _LINE_ENDS.split(text)))

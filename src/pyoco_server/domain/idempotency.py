@@ -22,11 +22,15 @@ class Claim(Struct, frozen=True, kw_only=True):
     """The run was accepted for sure: a repeat has nothing left to do."""
 
 
-def claim_key(tenant_id: str | None, key: str) -> str:
-    """Keys are anybody's text, so the bucket sees a hash; it is of the tenant's key, not of the key alone."""
+def claim_key(tenant_id: str | None, key: str, scope: str | None = None) -> str:
+    """Keys are anybody's text, so the bucket sees a hash; it is of the tenant's key, not of the key alone.
+
+    `scope`: what the key is of, where that is not a run. Keys of different scopes never meet.
+    """
     if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
         raise InvalidRequest(f"Idempotency-Key must have 1 to {MAX_KEY} printable characters")
-    return hashlib.sha256(msgspec.json.encode([tenant_id, key])).hexdigest()
+    of = [tenant_id, key] if scope is None else [tenant_id, key, scope]
+    return hashlib.sha256(msgspec.json.encode(of)).hexdigest()
 
 
 def request_digest(submission: Submission) -> str:

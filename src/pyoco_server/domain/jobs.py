@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pyoco_server.domain.names import MAX_FLOW_NAME, MAX_TAGS, is_run_id, is_tag
+from pyoco_server.domain.names import MAX_FLOW_NAME, MAX_TAGS, is_run_id, require_tag
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import InvalidJob, InvalidRequest
 
@@ -69,8 +69,7 @@ def check_names(submission: Submission) -> None:
     if len(tags) > MAX_TAGS:
         raise InvalidRequest(f"tags: at most {MAX_TAGS} tags are allowed, got {len(tags)}")
     for tag in (submission.tag, *tags):
-        if not is_tag(tag):
-            raise InvalidRequest(f"tag {tag!r} must match [A-Za-z0-9_-]{{1,64}}")
+        require_tag(tag)
 
 
 def check(job: Job) -> Job:

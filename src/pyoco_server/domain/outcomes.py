@@ -1,18 +1,27 @@
 """How far a flow is, and how it ended: what whoever runs flows tells the worker."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.run_changes import Conclude
 from pyoco_server.domain.runs import CodeWheel, Owner, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.task_logs import LogEntry
 
 
 class FlowProgress(Struct, frozen=True):
     tasks: dict[str, TaskState] = field(default_factory=dict)
     task_records: dict[str, TaskRecord] = field(default_factory=dict)
     task_dependencies: dict[str, tuple[str, ...]] | None = None
+
+
+class FlowListener(Protocol):
+    """Who is told how far a flow is."""
+
+    def progressed(self, progress: FlowProgress) -> None: ...
+    def printed(self, entries: Sequence[LogEntry]) -> None: ...
 
 
 class FlowOutcome(Struct, frozen=True, kw_only=True):

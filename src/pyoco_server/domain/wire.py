@@ -14,6 +14,7 @@ from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.leases import Lease, Slot
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.domain.events.resumes import KeptResume
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
 from pyoco_server.domain.events.templates import Action, Template
@@ -61,6 +62,7 @@ decode_api_key = decoding(ApiKeyRecord, "API key record")
 decode_template = decoding(Template, "workflow template")
 decode_action = decoding(Action, "workflow action")
 decode_receipt = decoding(Receipt, "workflow event receipt")
+decode_kept_resume = decoding(KeptResume, "kept resume")
 decode_retry_job = decoding(RetryJob, "retry job")
 decode_notification_settings = decoding(NotificationSettings, "notification settings")
 decode_source = decoding(Source, "workflow source")

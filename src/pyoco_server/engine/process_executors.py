@@ -7,18 +7,17 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.outcomes import FlowListener, FlowOutcome
 from pyoco_server.domain.runs import CodeWheel
-from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.executor_messages import (
     HEADER,
     CancelFlow,
@@ -45,11 +44,6 @@ READY_PATIENCE_SEC = 60.0
 """Users' modules may import a lot."""
 EXIT_CODE_PATIENCE_SEC = 1.0
 FIRST_RETRY_SEC, MAX_RETRY_SEC = 1.0, 30.0
-
-
-class FlowListener(Protocol):
-    def progressed(self, progress: FlowProgress) -> None: ...
-    def printed(self, entries: Sequence[LogEntry]) -> None: ...
 
 
 class Limits(Struct, frozen=True, kw_only=True):

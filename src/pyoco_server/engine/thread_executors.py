@@ -4,7 +4,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.outcomes import FlowListener, FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.flow_of_job import flow_of
@@ -12,7 +12,6 @@ from pyoco_server.engine.flow_resolving import FlowResolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
 from pyoco_server.engine.printing import PrintCatcher
-from pyoco_server.engine.process_executors import FlowListener
 
 
 class ThreadExecutors:

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.http_api import error_table, shapes
+from pyoco_server.http_api import api_page, error_table, shapes
 from pyoco_server.http_api.auth import ApiKeyMiddleware
 from pyoco_server.http_api.browsers import BrowserRules
 from pyoco_server.http_api.event_use_cases import check_settings
@@ -58,7 +58,13 @@ def create_app(
         finally:
             await gateway.stop()
 
-    app = _App(title="pyoco-server", version=version("pyoco-server"), lifespan=lifespan)
+    app = _App(
+        title="pyoco-server",
+        version=version("pyoco-server"),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
     error_table.install(app)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(BrowserRules, config=settings)
@@ -75,5 +81,6 @@ def create_app(
     app.include_router(workflow_events.router)
     app.include_router(workflow_events.receiving)
     app.include_router(workflow_definitions.router)
+    app.router.routes.append(api_page.route(app.openapi))
     app.router.routes.extend(pages.routes())
     return app

@@ -55,6 +55,10 @@ def parse_json(body: bytes, model: type[M]) -> M:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _invalid_json(str(error)) from error
+    return validated(value, model)
+
+
+def validated(value: Any, model: type[M]) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:

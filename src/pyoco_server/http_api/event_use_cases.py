@@ -14,9 +14,10 @@ from pyoco_server.usecases.events.manage_notification_settings import ManageNoti
 from pyoco_server.usecases.events.manage_sources import ManageSources
 from pyoco_server.usecases.events.manage_templates import ManageTemplates
 from pyoco_server.usecases.events.notify import NotifyEscalations
-from pyoco_server.usecases.events.ports import Executions
+from pyoco_server.usecases.events.ports import Executions, Waits
 from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.receive_event import ReceiveEvent
+from pyoco_server.usecases.events.resume_waits import ResumeWaits
 from pyoco_server.usecases.events.start_template import StartTemplate
 from pyoco_server.usecases.events.summarise import Summarise
 from pyoco_server.usecases.ports import Clock
@@ -60,6 +61,7 @@ class EventUseCases:
         front: EventsFront,
         submit_run: SubmitRun,
         executions: Executions,
+        waits: Waits,
     ) -> None:
         clock, events = front.clock, backend.events
         front.audit.attach(events.audit)
@@ -82,6 +84,19 @@ class EventUseCases:
             receipt_ttl_days=config.workflow_event_receipt_ttl_days,
             strict_keys=config.workflow_event_strict_keys,
             default_tag=config.default_tag,
+        )
+        self.resume_waits = ResumeWaits(
+            resumes=events.resumes,
+            receipts=events.receipts,
+            waits=waits,
+            audit=front.audit,
+            clock=clock,
+            new_id=new_run_id,
+            max_kept=config.workflow_event_max_resumes,
+            ttl_days=config.workflow_event_resume_ttl_days,
+            receipt_ttl_days=config.workflow_event_receipt_ttl_days,
+            strict_keys=config.workflow_event_strict_keys,
+            poll_seconds=config.workflow_event_retry_worker_poll_seconds,
         )
         notifier = new_notifier(config)
         self.notification_settings = ManageNotificationSettings(
@@ -127,6 +142,7 @@ class EventUseCases:
         work: dict[str, Callable[[], Awaitable[None]]] = {
             "write-audit": self.audit.run,
             "follow-audit": self.summarise.run,
+            "resume-waits": self.resume_waits.run,
             "notify-escalations": self.notify_escalations.run,
         }
         if self._is_worker:

@@ -8,16 +8,17 @@ from fastapi import Request, Response
 from pyoco_server.domain.events.audit import iso
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
-from pyoco_server.errors import NatsUnavailable, StillStarting
+from pyoco_server.errors import CommandRejected, NatsUnavailable, StillStarting
 from pyoco_server.http_api.error_table import RETRY_AFTER_SEC, error_body
 from pyoco_server.usecases.events.receive_event import Answer
+from pyoco_server.usecases.events.resume_waits import Resumed
 
 _TIMES = ("next_retry_at", "created_at", "updated_at")
 _HIDDEN = ("tenant_id", "api_key_id", "is_told", "told_tries")
 
 
 def answer_view(request: Request, answer: Answer) -> Response:
-    body = _refusal(request, answer) if answer.error else _acceptance(answer)
+    body = _refusal(request, answer) if answer.error else _accepted(answer)
     if answer.request is not None and answer.request.is_key_ignored:
         body["idempotency_key_ignored"] = True
     status = int(answer.error.status) if answer.error else 200
@@ -39,11 +40,36 @@ def _refusal(request: Request, answer: Answer) -> dict[str, Any]:
         "reason_code": answer.reason.reason_code,
         "retry_advice": answer.reason.retry_advice,
         "queued": answer.job is not None,
+        **({"code": answer.error.code} if isinstance(answer.error, CommandRejected) else {}),
         **({} if answer.job is None else {"next_retry_at": iso(answer.job.next_retry_at)}),
     }
 
 
-def _acceptance(answer: Answer) -> dict[str, Any]:
+def _accepted(answer: Answer) -> dict[str, Any]:
+    done = answer.started or answer.resumed
+    body = _start(answer) if answer.resumed is None else _resume(answer, answer.resumed)
+    if answer.request is not None and answer.request.key is not None:
+        body["idempotency_key"] = answer.request.key
+    if done is not None and done.is_mismatch:
+        body["payload_mismatch"] = True
+    return body
+
+
+def _resume(answer: Answer, resumed: Resumed) -> dict[str, Any]:
+    target, place = resumed.target, resumed.place
+    return {
+        "status": "ok",
+        "duplicate": resumed.is_duplicate,
+        "triggered": not resumed.is_duplicate and not resumed.is_kept,
+        "kept": resumed.is_kept,
+        "event_id": answer.event_id,
+        "execution_id": target.execution_id if place is None else place.execution_id,
+        "node_id": target.node_id if place is None else place.node_id,
+        **({} if target.wait_key is None else {"wait_key": target.wait_key}),
+    }
+
+
+def _start(answer: Answer) -> dict[str, Any]:
     started, template = answer.started, answer.template
     assert started is not None and template is not None  # noqa: S101, PT018 - what makes it an acceptance
     body: dict[str, Any] = {
@@ -56,12 +82,8 @@ def _acceptance(answer: Answer) -> dict[str, Any]:
         "action_key": template.first.action,
         "run_id": started.run_id,
     }
-    if answer.request is not None and answer.request.key is not None:
-        body["idempotency_key"] = answer.request.key
     if started.execution_id is not None:
         body["execution_id"] = started.execution_id
-    if started.is_mismatch:
-        body["payload_mismatch"] = True
     return body
 
 

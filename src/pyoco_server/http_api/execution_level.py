@@ -5,6 +5,7 @@ from typing import Protocol
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.usecases.cancel_run import CancelRun
+from pyoco_server.usecases.events.execution_waits import ExecutionWaits
 from pyoco_server.usecases.executions.command import CommandExecution, CommandMeter
 from pyoco_server.usecases.executions.create import CreateExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub, FollowExecutions
@@ -62,6 +63,7 @@ class ExecutionLevel:
             clock=clock,
             new_id=new_id,
             nudge=nudge,
+            meter=meter,
         )
         self.command = CommandExecution(
             records=records,
@@ -74,6 +76,7 @@ class ExecutionLevel:
         )
         self.read = ReadExecutions(records, log, self.index, hub, graphs)
         self._follow = FollowExecutions(backend.execution_feed, self.index, records, self.orchestrate, hub)
+        self.waits = ExecutionWaits(self.index, records, self.command, self._follow)
 
     @property
     def is_caught_up(self) -> bool:

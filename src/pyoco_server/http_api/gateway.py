@@ -234,6 +234,7 @@ class Gateway:
             self.events,
             use_cases.submit_run,
             StartExecutions(use_cases.graphs, use_cases.executions.create, use_cases.executions.read),
+            use_cases.executions.waits,
         )
         background = {**use_cases.background(), **self._event_level.background()}
         work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]

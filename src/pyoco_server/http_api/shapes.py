@@ -14,7 +14,7 @@ from pyoco_server.domain.execution.branches import EdgeState
 from pyoco_server.domain.execution.events import Actor
 from pyoco_server.domain.execution.graph_records import GraphRecord, GraphSummary
 from pyoco_server.domain.execution.records import ExecutionSummary, Wait
-from pyoco_server.domain.execution.state import Execution, Phase
+from pyoco_server.domain.execution.state import Execution, NodeState, Phase
 from pyoco_server.domain.listing import RunSummary
 from pyoco_server.domain.runs import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.domain.task_logs import LogLine
@@ -100,10 +100,17 @@ def _like(shape: type[Struct], name: str, *, hidden: tuple[str, ...], **changed:
     return msgspec.defstruct(name, parts, kw_only=True)
 
 
+class ExecutionNode(NodeState, frozen=True, kw_only=True):
+    """A node; `run_status` is that of its run, while that has not ended."""
+
+    run_status: RunStatus | None
+
+
 class ExecutionState(Execution, frozen=True, kw_only=True):
     """Where an execution stands; `edges` only where they were asked for."""
 
     phase: Phase
+    nodes: dict[str, ExecutionNode]  # type: ignore[assignment]
     edges: list[EdgeState] | msgspec.UnsetType = msgspec.UNSET
 
 

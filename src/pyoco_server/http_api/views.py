@@ -1,14 +1,14 @@
 """How things of ours look over HTTP."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from fastapi import Response
 
-from pyoco_server.domain.execution.state import Execution
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.execution.state import Execution, NodeState
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.usecases.list_runs import RunPage
 from pyoco_server.usecases.read_run import RunView
 
@@ -37,11 +37,21 @@ def items_view(items: Sequence[bytes | RunSnapshot], next_cursor: str | None, **
     return _json(b'{"items":' + _array(items) + b"," + rest[1:])
 
 
-def execution_view(state: Execution) -> dict[str, Any]:
-    """All fields, also those that say nothing yet: the stored form leaves them out."""
+def execution_view(state: Execution, run_statuses: Mapping[str, RunStatus]) -> dict[str, Any]:
+    """All fields, also those that say nothing yet: the stored form leaves them out.
+
+    `run_statuses`: of runs that have not ended, by id. RUNNING says of a node that its run is handed to the
+    queue; where that stands is said beside it.
+    """
     fields = msgspec.structs.asdict(state)
     fields["phase"] = state.phase
-    fields["nodes"] = {node_id: msgspec.structs.asdict(node) for node_id, node in state.nodes.items()}
+    fields["nodes"] = {node_id: _node_view(node, run_statuses) for node_id, node in state.nodes.items()}
+    return fields
+
+
+def _node_view(node: NodeState, run_statuses: Mapping[str, RunStatus]) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(node)
+    fields["run_status"] = run_statuses.get(node.run_id) if node.run_id is not None else None
     return fields
 
 

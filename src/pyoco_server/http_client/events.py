@@ -30,6 +30,29 @@ class WorkflowEvents:
             headers={_TOKEN_HEADER: token} if token else {},
         )
 
+    def resume(
+        self,
+        *,
+        execution_id: str | None = None,
+        node_id: str | None = None,
+        wait_key: str | None = None,
+        data: Any = None,
+        idempotency_key: str | None = None,
+        token: str | None = None,
+    ) -> dict[str, Any]:
+        """Resume a waiting node by an event: `execution_id` and `node_id`, or a `wait_key`.
+
+        If the node does not wait yet the answer has `kept: True`, and it is resumed as soon as it does.
+        """
+        return self.send(
+            token=token,
+            execution_id=execution_id,
+            node_id=node_id,
+            wait_key=wait_key,
+            data=data,
+            idempotency_key=idempotency_key,
+        )
+
     def summary(self, ym: str, recent_limit: int | None = None) -> dict[str, Any]:
         params: dict[str, Any] = {"ym": ym}
         if recent_limit is not None:

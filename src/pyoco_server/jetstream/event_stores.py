@@ -1,5 +1,6 @@
 """What workflow events need of JetStream: listed buckets, receipts that make room, and the audit stream."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,7 +14,6 @@ from nats.aio.msg import Msg
 from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.receipts import Receipt
-from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.jetstream.bucket_feed import StreamFeed
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.kv_store import KvStore, is_removal
@@ -60,17 +60,19 @@ class ListedKvStore(KvStore[T]):
         self._prefix += part
         self._is_cached = is_cached
         self._lists: dict[str, _Listed] = {}
+        self._reading = asyncio.Lock()
 
     async def list_values(self, prefix: str = "") -> list[T]:
         if not self._is_cached:
             return await self._read(prefix)
         newest = await self._last(f"{prefix}>")
         revision = 0 if newest is None else newest.revision
-        known = self._lists.get(prefix)
-        if known is None or known.newest != revision or time.monotonic() - known.at > CACHE_SEC:
-            known = _Listed(revision, await self._read(prefix), time.monotonic())
-            self._lists[prefix] = known
-        return known.values
+        async with self._reading:  # a burst of events reads the list once
+            known = self._lists.get(prefix)
+            if known is None or known.newest != revision or time.monotonic() - known.at > CACHE_SEC:
+                known = _Listed(revision, await self._read(prefix), time.monotonic())
+                self._lists[prefix] = known
+            return known.values
 
     async def _read(self, prefix: str) -> list[T]:
         messages = scan(self._connection, self._stream, f"{self._prefix}{prefix}>")
@@ -116,7 +118,7 @@ class ReceiptBucket(MarklessKvStore[Receipt]):
     """Its stream holds no more than its limit, and drops the oldest."""
 
 
-class RetryJobBucket(MarklessKvStore[RetryJob]):
+class CountedBucket(MarklessKvStore[T]):
     async def count(self) -> int:
         info = await self._connection.api(f"STREAM.INFO.{self._stream}")
         count: int = info["state"]["messages"]

@@ -5,11 +5,15 @@ from collections.abc import AsyncIterator
 from pyoco_server.domain.execution.codec import decode_commit, encode_commit
 from pyoco_server.domain.execution.events import Commit
 from pyoco_server.domain.execution.records import LoggedCommit
+from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.scan import scan
+from pyoco_server.logs import get_logger
 from pyoco_server.usecases.executions.ports import BEGINNING
 from pyoco_server.usecases.ports import Revision, WrongRevision
+
+log = get_logger(__name__)
 
 
 class JetStreamExecutionLog:
@@ -43,14 +47,28 @@ class JetStreamExecutionLog:
             return Revision((await self._connection.publish_acked(subject, data, headers)).seq)
         except WrongRevision:
             async for logged, revision in self.read(commit.execution_id, expected):
-                if logged.commit.command_id == commit.command_id:
+                if logged is not None and logged.commit.command_id == commit.command_id:
                     return revision
             raise
 
     async def read(
         self, execution_id: str, after: Revision = BEGINNING
-    ) -> AsyncIterator[tuple[LoggedCommit, Revision]]:
+    ) -> AsyncIterator[tuple[LoggedCommit | None, Revision]]:
         subject = f"{self._prefix}.{execution_id}"
         async for message in scan(self._connection, self._stream, subject, start=after + 1):
             revision = Revision(int((message.headers or {})["Nats-Sequence"]))
-            yield decode_commit(message.data), revision
+            yield commit_in(message.data, message.subject), revision
+
+
+def commit_in(data: bytes, place: str) -> LoggedCommit | None:
+    """What somebody else wrote into the log is left out; an execution does not end for it."""
+    try:
+        return decode_commit(data)
+    except Unreadable as error:
+        log.warning(
+            "unreadable data in the log of an execution is left out",
+            action="execution.unreadable",
+            key=place,
+            exc_info=error,
+        )
+        return None

@@ -1,14 +1,18 @@
 """Typed values in a key-value bucket, written by compare-and-set only."""
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from pyoco_server.errors import SnapshotTooLarge
+from pyoco_server.errors import NobodyAnswers, SnapshotTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.streams import NOT_FOUND
+from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import Revision, Versioned, WrongRevision
 
 T = TypeVar("T")
+R = TypeVar("R")
+log = get_logger(__name__)
 
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _NO_MESSAGE = 10037
@@ -26,7 +30,7 @@ class _Entry:
 
 
 class KvStore(Generic[T]):
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per way in which buckets differ
         self,
         connection: NatsConnection,
         bucket: str,
@@ -36,11 +40,14 @@ class KvStore(Generic[T]):
         ttl_of: Callable[[T], float | None] = lambda _: None,
         *,
         named: Callable[[T, str], T] = lambda value, _: value,
+        restore: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`ttl_of` says how many seconds a value is to be kept; None: until it is replaced or removed.
 
-        `named` gives a value the name of the key it lies under, whatever it calls itself.
+        `named` gives a value the name of the key it lies under, whatever it calls itself. `restore` makes the
+        bucket again, for one of which nothing is lost when somebody deletes it.
         """
+        self._restore = restore
         self._connection = connection
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
@@ -74,7 +81,9 @@ class KvStore(Generic[T]):
         if ttl is not None:
             headers["Nats-TTL"] = str(max(1, int(ttl)))
         try:
-            ack = await self._connection.publish_acked(self._prefix + key, data, headers)
+            ack = await self._restoring(
+                lambda: self._connection.publish_acked(self._prefix + key, data, dict(headers))
+            )
         except PayloadTooLarge as error:
             raise SnapshotTooLarge(f"{self._prefix}{key}: {len(data)} bytes, {error}") from error
         return Revision(ack.seq)
@@ -88,7 +97,18 @@ class KvStore(Generic[T]):
         await self._connection.publish_acked(self._prefix + key, b"", headers)
 
     async def _last(self, key: str) -> _Entry | None:
-        return await (self._last_direct(key) if self._direct else self._last_of_leader(key))
+        last = self._last_direct if self._direct else self._last_of_leader
+        return await self._restoring(lambda: last(key))
+
+    async def _restoring(self, ask: Callable[[], Awaitable[R]]) -> R:
+        try:
+            return await ask()
+        except (NobodyAnswers, ApiError) as error:
+            if self._restore is None or (isinstance(error, ApiError) and error.err_code != NOT_FOUND):
+                raise
+        log.error("a bucket was deleted; making it anew", action="kv.restore", stream=self._stream)
+        await self._restore()
+        return await ask()
 
     async def _last_direct(self, key: str) -> _Entry | None:
         reply = await self._connection.request(

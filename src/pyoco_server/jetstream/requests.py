@@ -10,7 +10,7 @@ from itertools import count
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from pyoco_server.errors import NatsUnavailable
+from pyoco_server.errors import NatsUnavailable, NobodyAnswers
 
 _NO_RESPONDERS = "503"
 _NOBODY = "nats unavailable: nobody answers; is JetStream enabled, and allowed to this user?"
@@ -47,7 +47,7 @@ class Requests:
         if reply is None or reply.done():
             return
         if not message.data and (message.headers or {}).get("Status") == _NO_RESPONDERS:
-            reply.set_exception(NatsUnavailable(_NOBODY))
+            reply.set_exception(NobodyAnswers(_NOBODY))
         else:
             reply.set_result(message)
 

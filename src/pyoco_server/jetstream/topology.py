@@ -80,6 +80,7 @@ def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_receipts=config.workflow_event_max_receipts,
         ),
         deletable_bucket(config.workflow_retry_kv_bucket, "retry job"),
+        deletable_bucket(config.workflow_resumes_kv_bucket, "kept resume"),
         limits_stream(
             config.audit_stream,
             "audit",

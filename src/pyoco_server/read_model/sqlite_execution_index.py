@@ -36,10 +36,12 @@ CREATE TABLE waits (
     node_id TEXT NOT NULL,
     scope TEXT NOT NULL,
     waiting_at REAL NOT NULL,
+    wait_key TEXT,
     line BLOB NOT NULL,
     PRIMARY KEY (execution_id, node_id)
 ) WITHOUT ROWID;
 CREATE INDEX oldest ON waits (scope, waiting_at, execution_id, node_id);
+CREATE INDEX by_key ON waits (scope, wait_key, waiting_at, execution_id, node_id);
 """
 
 
@@ -73,6 +75,12 @@ class SqliteExecutionIndex:
         ).fetchone()
         return int(found[0]) if found else 0
 
+    def has_ended(self, execution_id: str) -> bool:
+        found = self._db.execute(
+            "SELECT status FROM executions WHERE execution_id = ?", (execution_id,)
+        ).fetchone()
+        return found is not None and found[0] != ExecutionStatus.ACTIVE.value
+
     def page(self, wanted: ExecutionFilter, after: Place | None, limit: int) -> SummaryPage:
         where, values = self._where(wanted)
         if wanted.status is not None:
@@ -100,6 +108,21 @@ class SqliteExecutionIndex:
             (*values, limit + 1),
         ).fetchall()
         return _page(rows, limit)
+
+    def is_waiting(self, tenant_id: str | None, execution_id: str, node_id: str) -> bool:
+        found = self._db.execute(
+            "SELECT 1 FROM waits WHERE execution_id = ? AND node_id = ? AND scope = ?",
+            (execution_id, node_id, self._scope(tenant_id)),
+        )
+        return found.fetchone() is not None
+
+    def waiting_with(self, tenant_id: str | None, wait_key: str) -> list[tuple[str, str]]:
+        rows = self._db.execute(
+            "SELECT execution_id, node_id FROM waits WHERE scope = ? AND wait_key = ? "
+            "ORDER BY waiting_at, execution_id, node_id",
+            (self._scope(tenant_id), wait_key),
+        )
+        return rows.fetchall()
 
     def counts(self, tenant_id: str | None) -> dict[ExecutionStatus, int]:
         rows = self._db.execute(
@@ -147,9 +170,16 @@ class SqliteExecutionIndex:
         self._db.execute("DELETE FROM waits WHERE execution_id = ?", (summary.execution_id,))
         if summary.status is ExecutionStatus.ACTIVE:
             self._db.executemany(
-                "INSERT INTO waits VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO waits VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (wait.execution_id, wait.node_id, scope, wait.waiting_at, msgspec.json.encode(wait))
+                    (
+                        wait.execution_id,
+                        wait.node_id,
+                        scope,
+                        wait.waiting_at,
+                        wait.wait_key,
+                        msgspec.json.encode(wait),
+                    )
                     for wait in summary.waits
                 ],
             )

@@ -11,6 +11,7 @@ from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.leases import Lease, Slot
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.domain.events.resumes import KeptResume
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
 from pyoco_server.domain.events.templates import Action, Template
@@ -90,6 +91,9 @@ class MemoryEvents:
     leases: MemoryListedStore[Lease] = field(default_factory=lambda: MemoryListedStore(wire.decode_lease))
     retry_jobs: MemoryListedStore[RetryJob] = field(
         default_factory=lambda: MemoryListedStore(wire.decode_retry_job)
+    )
+    resumes: MemoryListedStore[KeptResume] = field(
+        default_factory=lambda: MemoryListedStore(wire.decode_kept_resume)
     )
     audit: MemoryAudit = field(default_factory=MemoryAudit)
 

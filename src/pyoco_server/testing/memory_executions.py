@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 from pyoco_server.domain.execution.codec import decode_commit, encode_commit
 from pyoco_server.domain.execution.records import LoggedCommit
+from pyoco_server.domain.wire import Unreadable
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.executions.ports import BEGINNING
 from pyoco_server.usecases.ports import Revision, WrongRevision
@@ -24,7 +25,14 @@ class MemoryExecutionLog(MemoryStore[LoggedCommit]):
 
     async def read(
         self, execution_id: str, after: Revision = BEGINNING
-    ) -> AsyncIterator[tuple[LoggedCommit, Revision]]:
+    ) -> AsyncIterator[tuple[LoggedCommit | None, Revision]]:
         for key, data, revision in list(self._history):
             if key == execution_id and data is not None and revision > after:
-                yield self._decode(data), revision
+                yield _commit_in(data), revision
+
+
+def _commit_in(data: bytes) -> LoggedCommit | None:
+    try:
+        return decode_commit(data)
+    except Unreadable:
+        return None

@@ -59,12 +59,16 @@ class Lease:
             working = asyncio.ensure_future(work())
             try:
                 await self._keep(working)
-            finally:
-                working.cancel()
-                with suppress(asyncio.CancelledError):
-                    await working
-                await self._give_back()
+            except (Exception, asyncio.CancelledError):
+                await self._stop(working)
+                raise
+            await self._stop(working)
             log.warning("lost to another", action="lease.lost", lease=self._name, holder=self._holder)
+
+    async def _stop(self, working: "asyncio.Future[None]") -> None:
+        working.cancel()
+        await asyncio.wait({working})
+        await self._give_back()
 
     async def _acquire(self) -> None:
         loop = asyncio.get_running_loop()

@@ -56,15 +56,16 @@ class SubmitRun:
         _say_accepted(snapshot)
 
     async def place_derived(self, job: Job) -> None:
-        """A run whose id follows from what it is of: whoever places it, it is there once."""
+        """A run whose id follows from what it is of: whoever places it, and however often, it is there once.
+
+        If another one is placing it, or has, the queue drops the second job; if that one died, it takes it.
+        """
         snapshot = pending(job)
-        try:
-            revision = await self._runs.create(snapshot.run_id, snapshot)
-        except WrongRevision:
-            return  # another one places it, or has; if that one dies in between, `replace_job` mends it
-        self._on_written(revision)
-        await self._queue.publish(job, revision)
-        _say_accepted(snapshot)
+        revision = await self._create(snapshot)
+        if revision is not None:
+            self._on_written(revision)
+            await self._queue.publish(job, revision)
+            _say_accepted(snapshot)
 
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""

@@ -1,17 +1,10 @@
 """What the pipeline needs from whoever runs flows: processes, or a thread of this one."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.outcomes import FlowListener, FlowOutcome
 from pyoco_server.domain.runs import CodeWheel
-from pyoco_server.domain.task_logs import LogEntry
-
-
-class FlowListener(Protocol):
-    def progressed(self, progress: FlowProgress) -> None: ...
-    def printed(self, entries: Sequence[LogEntry]) -> None: ...
 
 
 class RunningFlow(Protocol):

@@ -820,7 +820,7 @@ export interface paths {
         put?: never;
         /**
          * An event from outside
-         * @description Starts the template that the event means, once for each idempotency key.
+         * @description Starts the template, or resumes the node, that the event means: once for each idempotency key.
          */
         post: operations["receive_event_api_workflow_events_post"];
         delete?: never;
@@ -1088,9 +1088,8 @@ export interface components {
             result: unknown;
             /** @default null */
             error: components["schemas"]["Failure"] | null;
-            /** @default {} */
             nodes: {
-                [key: string]: components["schemas"]["NodeState"];
+                [key: string]: components["schemas"]["ExecutionNode"];
             };
             phase: components["schemas"]["Phase"];
             edges?: components["schemas"]["EdgeState"][];
@@ -1106,8 +1105,11 @@ export interface components {
             /** @default null */
             details: unknown;
         };
-        /** NodeState */
-        NodeState: {
+        /**
+         * ExecutionNode
+         * @description A node; `run_status` is that of its run, while that has not ended.
+         */
+        ExecutionNode: {
             node_type: string;
             /** @default IDLE */
             status: components["schemas"]["NodeStatus"];
@@ -1161,6 +1163,7 @@ export interface components {
             stop_reason: string | null;
             /** @default false */
             canceled_by_execution: boolean;
+            run_status: components["schemas"]["RunStatus"] | null;
         };
         /**
          * NodeStatus
@@ -1555,6 +1558,14 @@ export interface components {
             duplicate: boolean | null;
             /** @default null */
             replay_of: string | null;
+            /** @default null */
+            node_id: string | null;
+            /** @default null */
+            wait_key: string | null;
+            /** @default null */
+            kept: boolean | null;
+            /** @default null */
+            kept_event_id: string | null;
             at: string;
             event_id: string;
             status: string;
@@ -3993,7 +4004,7 @@ export interface operations {
                      * Command
                      * @enum {string}
                      */
-                    command: "StartExecution" | "CancelExecution" | "ArchiveExecution" | "MarkNodeReady" | "StartNode" | "ReportNodeProgress" | "PutNodeWaiting" | "RequestResumeNode" | "ResumeNode" | "SucceedNode" | "FailNode";
+                    command: "CreateExecution" | "StartExecution" | "CancelExecution" | "ArchiveExecution" | "MarkNodeReady" | "StartNode" | "ReportNodeProgress" | "PutNodeWaiting" | "RequestResumeNode" | "ResumeNode" | "SucceedNode" | "FailNode";
                 } & {
                     [key: string]: unknown;
                 };
@@ -4002,6 +4013,15 @@ export interface operations {
         responses: {
             /** @description OK */
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionState"];
+                };
+            };
+            /** @description Created */
+            201: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4027,7 +4047,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0031: execution not found */
+            /** @description ERR-PYOCO-0034: graph not found */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5813,6 +5833,18 @@ export interface operations {
                     notes?: string | null;
                     /** Data */
                     data?: unknown;
+                    /**
+                     * Execution Id
+                     * @description with node_id: resume that node
+                     */
+                    execution_id?: string | null;
+                    /** Node Id */
+                    node_id?: string | null;
+                    /**
+                     * Wait Key
+                     * @description resume the node that waits with this key
+                     */
+                    wait_key?: string | number | null;
                 } & {
                     [key: string]: unknown;
                 };

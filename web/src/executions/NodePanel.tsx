@@ -105,6 +105,7 @@ function NodeFacts({ node, flow }: { node: NodeState; flow: string | undefined }
           <a href={link(["runs", node.run_id])}>
             <RunId id={node.run_id} />
           </a>
+          {node.run_status && <Status state={node.run_status} />}
         </Fact>
       )}
       {node.attempt > 0 && <Fact name={t("run.fact.attempt")}>{node.attempt}</Fact>}

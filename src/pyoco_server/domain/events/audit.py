@@ -15,6 +15,8 @@ from pyoco_server.domain.events.requests import EventRequest
 WORKFLOW_EVENT = "workflow_event"
 NOTIFICATION = "workflow_event_notification"
 RETRY = "workflow_event_retry"
+RESUME = "workflow_event_resume"
+"""What became of a kept event."""
 START = "workflow_template_start"
 
 MAX_RECENT = 200
@@ -41,6 +43,10 @@ class AuditDetails(Struct, frozen=True, kw_only=True):
     retry_advice: str | None = None
     duplicate: bool | None = None
     replay_of: str | None = None
+    node_id: str | None = None
+    wait_key: str | None = None
+    kept: bool | None = None
+    kept_event_id: str | None = None
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
@@ -122,7 +128,8 @@ class Summary:
 
 
 _STATUSES = tuple(map(str, EventStatus))
-_RECENT_DETAILS = tuple(name for name in AuditDetails.__struct_fields__ if name != "replay_of")
+_NOT_IN_SUMMARIES = frozenset({"replay_of", "node_id", "wait_key", "kept", "kept_event_id"})
+_RECENT_DETAILS = tuple(name for name in AuditDetails.__struct_fields__ if name not in _NOT_IN_SUMMARIES)
 
 
 def _count(counter: Counter[str], name: str | None) -> None:

@@ -31,6 +31,8 @@ class Receipt(Struct, frozen=True, kw_only=True):
     state: ClaimState = ClaimState.STARTING
     tenant_id: str | None = None
     execution_id: str | None = None
+    node_id: str | None = None
+    """That the event has resumed."""
 
 
 class AlreadyStarted(Struct, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from pyoco_server.domain.events.templates import MAX_TEXT, Period, Template, period
 from pyoco_server.errors import InvalidRequest, InvalidYearMonth
@@ -15,9 +15,20 @@ _KEY = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 MAX_LABEL = 200
 """Characters of an event's name or source: longer ones are somebody's mistake."""
 
+MAX_ID = 256
+"""Characters of an id or a wait_key, as in the commands of executions."""
+
 KEY_FIELDS = ("idempotency_key", "idempotencyKey", "event_id", "eventId")
 KEY_HEADERS = ("x-idempotency-key", "idempotency-key", "webhook-id")
 STRUCTURED = "application/cloudevents+json"
+
+
+class ResumeTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which waiting node an event means: a node of an execution, or the one that waits with a key."""
+
+    execution_id: str | None = None
+    node_id: str | None = None
+    wait_key: str | None = None
 
 
 class EventRequest(Struct, frozen=True, kw_only=True):
@@ -34,6 +45,8 @@ class EventRequest(Struct, frozen=True, kw_only=True):
     data: Any = None
     is_key_ignored: bool = False
     """A key was given that cannot be used."""
+    resume: ResumeTarget | UnsetType = UNSET
+    """Unset, it is no part of what is written: events that start something look as they always did."""
 
 
 class ChosenKey(Struct, frozen=True):
@@ -57,8 +70,9 @@ def from_fields(fields: Mapping[str, Any], headers: Mapping[str, str]) -> EventR
             fields.get(_CLOUD_KEY),
         ]
     )
+    template_id = _template_id(fields)
     return EventRequest(
-        template_id=_template_id(fields),
+        template_id=template_id,
         event_name=_label(fields, "event_name", "eventName"),
         source=_label(fields, "source", "event_source"),
         key=chosen.key,
@@ -68,7 +82,29 @@ def from_fields(fields: Mapping[str, Any], headers: Mapping[str, str]) -> EventR
         notes=_text(fields, "notes"),
         data=fields.get("data"),
         is_key_ignored=chosen.is_ignored,
+        resume=UNSET if template_id is not None else _resume_target(fields),
     )
+
+
+def _resume_target(fields: Mapping[str, Any]) -> ResumeTarget | UnsetType:
+    """An event that names a template starts it; one that names a waiting node resumes that."""
+    execution_id, node_id, wait_key = (
+        first_given(fields, *names)
+        for names in (("execution_id", "executionId"), ("node_id", "nodeId"), ("wait_key", "waitKey"))
+    )
+    if wait_key is None and (execution_id is None or node_id is None):
+        return UNSET
+    if (execution_id is None) != (node_id is None):
+        raise InvalidRequest("execution_id, node_id: beside a wait_key, give both or none")
+    return ResumeTarget(
+        execution_id=_checked_text(execution_id, "execution_id", MAX_ID),
+        node_id=_checked_text(node_id, "node_id", MAX_ID),
+        wait_key=_checked_text(_digits_as_text(wait_key), "wait_key", MAX_ID),
+    )
+
+
+def _digits_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def json_object(body: bytes) -> dict[str, Any]:
@@ -177,7 +213,10 @@ def _cloud_fields(event: Mapping[str, Any], data: Any) -> dict[str, Any]:
         # What a template needs beyond the event may stand in its data.
         **{
             name: own.get(name)
-            for name in ("template_id", "templateId", "year", "month", "mfcloud_url", "notes")
+            for name in (
+                *("template_id", "templateId", "year", "month", "mfcloud_url", "notes"),
+                *("execution_id", "executionId", "node_id", "nodeId", "wait_key", "waitKey"),
+            )
         },
         "event_name": event["type"],
         "source": event["source"],

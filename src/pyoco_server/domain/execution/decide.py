@@ -54,7 +54,7 @@ def _decide_execution(state: Execution, command: c.Command) -> list[e.Payload]:
 
 def _cancel(state: Execution, command: c.CancelExecution) -> list[e.Payload]:
     """One commit: the request, the end of all that does not run, the interrupt of all that runs."""
-    reason = command.reason or CANCELED
+    reason = e.shortened(command.reason or CANCELED, e.MAX_REASON)
     events: list[e.Payload] = [
         e.ExecutionCancelRequested(
             requested_by=command.requested_by or command.actor.name, reason=command.reason

@@ -30,6 +30,15 @@ class Actor(Struct, frozen=True, omit_defaults=True):
         return self.id or self.kind.value
 
 
+MAX_REASON: Final = 100
+"""Characters of a reason that each node repeats: a thousand nodes must fit into one commit."""
+MAX_ERROR: Final = 4_000
+
+
+def shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 ORCHESTRATOR = Actor(ActorKind.SYSTEM, "orchestrator")
 
 

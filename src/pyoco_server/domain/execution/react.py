@@ -6,6 +6,7 @@ loser are refused by the log, the runs' ids follow from (execution, node, attemp
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
@@ -20,6 +21,7 @@ from pyoco_server.domain.execution.graphs import Graph, GraphNode, JoinPolicy, N
 from pyoco_server.domain.execution.state import Execution, NodeState, NodeStatus, Phase
 from pyoco_server.domain.runs import RunStatus
 
+MAX_PROMPT: Final = 4_000
 SIBLING_FAILED: Final = "another node failed"
 MAX_KEY: Final = 256
 """Of a wait: with a longer key, or an empty one, no command could resume it."""
@@ -32,6 +34,8 @@ class RunFact(Struct, frozen=True):
     status: RunStatus
     result: Any = None
     error: str | None = None
+    code: str = "RUN_FAILED"
+    """Of the failure, if it is one."""
 
 
 class DispatchRun(Struct, frozen=True, kw_only=True):
@@ -58,6 +62,7 @@ class Reaction(Struct, frozen=True, kw_only=True):
     """When time alone would change the answer."""
 
 
+@lru_cache(maxsize=4_096)
 def run_id_of(execution_id: str, node_id: str, attempt: int) -> str:
     return str(uuid5(NAMESPACE_URL, f"pyoco:run:{execution_id}:{node_id}:{attempt}"))
 
@@ -330,7 +335,7 @@ class _Reacting:
             e.NodeWaiting(
                 node_id=node_id,
                 wait_key=None if key is None else str(key),
-                prompt=None if prompt is None else str(prompt),
+                prompt=None if prompt is None else e.shortened(str(prompt), MAX_PROMPT),
                 deadline=_plus(self._now, spec.timeout_sec),
             )
         )
@@ -399,11 +404,12 @@ class _Reacting:
 
     def _finish_cancel(self) -> None:
         reason = self._state.cancel_reason
+        of_nodes = e.shortened(reason or CANCELED, e.MAX_REASON)
         for node_id, node in self._nodes(NodeStatus.IDLE, NodeStatus.READY, NodeStatus.WAITING):
-            self._emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or reason or CANCELED))
+            self._emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or of_nodes))
         for node_id, node in self._nodes(NodeStatus.RUNNING):
             if node.stop_requested_at is None:
-                self._emit(interrupt(node_id, node, reason or CANCELED))
+                self._emit(interrupt(node_id, node, of_nodes))
         self._end_stopped()
         if not self._nodes(NodeStatus.RUNNING):
             self._emit(e.ExecutionCanceled(reason=reason))
@@ -452,11 +458,14 @@ class _Reacting:
         ]
 
     def _may_go_on(self, run_id: str) -> bool:
-        """Whether a run is worth a cancel: one of which nothing is known is."""
+        """Whether a run is worth a cancel: one of which nothing is known is.
+
+        So is one that is CANCELLING: who asked for it may have died before it ended a run without a worker.
+        """
         if run_id not in self._runs:
             return True
         fact = self._runs[run_id]
-        return fact is not None and fact.status in (RunStatus.PENDING, RunStatus.RUNNING)
+        return fact is not None and not fact.status.is_terminal
 
 
 def _plus(at: float | None, seconds: float | None) -> float | None:
@@ -466,4 +475,4 @@ def _plus(at: float | None, seconds: float | None) -> float | None:
 def _failure(fact: RunFact) -> e.Failure:
     if fact.status is RunStatus.CANCELLED:
         return e.Failure("its run was cancelled", "RUN_CANCELLED")
-    return e.Failure(fact.error or "its run failed", "RUN_FAILED")
+    return e.Failure(e.shortened(fact.error or "its run failed", e.MAX_ERROR), fact.code)

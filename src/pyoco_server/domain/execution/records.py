@@ -4,13 +4,18 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pyoco_server.domain.execution.events import Commit
+from pyoco_server.domain.execution.events import Commit, shortened
 from pyoco_server.domain.execution.evolve import evolve
 from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeStatus
 
+MAX_SUMMARY_ERROR = 500
+MAX_SUMMARY_DATA = 1_000
+MAX_PROMPTS = 100_000
+"""Characters of all prompts together: a summary travels with every commit, a cancel included."""
 MAX_KEYS = 1_000
 """Idempotency keys remembered per execution; the oldest is forgotten first."""
 
@@ -104,28 +109,35 @@ def summarise(state: Execution) -> ExecutionSummary:
         ended_at=state.completed_at or state.failed_at or state.canceled_at,
         archived_at=state.archived_at,
         failed_node_id=state.failed_node_id,
-        error=None if state.error is None else state.error.message,
+        error=None if state.error is None else shortened(state.error.message, MAX_SUMMARY_ERROR),
         node_counts=dict(Counter(node.status for node in state.nodes.values())),
         waits=tuple(_waits(state)),
     )
 
 
 def _waits(state: Execution) -> Iterable[Wait]:
-    for node_id, node in state.nodes.items():
-        if node.status is NodeStatus.WAITING:
-            asked = node.resume_request
-            yield Wait(
-                execution_id=state.execution_id,
-                graph_id=state.graph_id,
-                node_id=node_id,
-                waiting_at=node.waiting_at or state.updated_at,
-                wait_key=node.wait_key,
-                prompt=node.prompt,
-                deadline=node.deadline,
-                resume_requested_by=None if asked is None else asked.requested_by,
-                resume_data=None if asked is None else asked.data,
-                tenant_id=state.tenant_id,
-            )
+    waiting = {node_id: node for node_id, node in state.nodes.items() if node.status is NodeStatus.WAITING}
+    limit = max(1, MAX_PROMPTS // max(1, len(waiting)))
+    for node_id, node in waiting.items():
+        asked = node.resume_request
+        yield Wait(
+            execution_id=state.execution_id,
+            graph_id=state.graph_id,
+            node_id=node_id,
+            waiting_at=node.waiting_at or state.updated_at,
+            wait_key=node.wait_key,
+            prompt=None if node.prompt is None else shortened(node.prompt, limit),
+            deadline=node.deadline,
+            resume_requested_by=None if asked is None else asked.requested_by,
+            resume_data=None
+            if asked is None or _size(asked.data) > min(MAX_SUMMARY_DATA, limit)
+            else asked.data,
+            tenant_id=state.tenant_id,
+        )
+
+
+def _size(data: Any) -> int:
+    return len(msgspec.json.encode(data))
 
 
 __all__ = [

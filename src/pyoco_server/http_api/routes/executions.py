@@ -21,7 +21,7 @@ from pyoco_server.errors import (
     RequestTooLarge,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body, validated
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.execution_level import ExecutionLevel
@@ -99,11 +99,11 @@ class CreateExecutionRequest(BaseModel):
 
 
 class CommandRequest(BaseModel):
-    """The fields beside `command` are those of the command."""
+    """The fields beside `command` are those of the command. CreateExecution does not start what it makes."""
 
     model_config = ConfigDict(extra="allow")
 
-    command: Literal[tuple(name for name in COMMANDS if name != "CreateExecution")]  # type: ignore[valid-type]
+    command: Literal[tuple(COMMANDS)]  # type: ignore[valid-type]
 
 
 class FieldsRequest(BaseModel):
@@ -139,7 +139,8 @@ def _correlation_id(request: Request) -> str | None:
 
 
 def _answer(done: Commanded, status: int = 200) -> Response:
-    response = json_response(execution_view(done.state))
+    """Without what goes on meanwhile, so that a repeat can be answered the same."""
+    response = json_response(execution_view(done.state, {}))
     response.status_code = status
     if done.is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
@@ -154,10 +155,13 @@ def _answer(done: Commanded, status: int = 200) -> Response:
     openapi_extra={**json_body_docs(CreateExecutionRequest), "parameters": KEY_DOCS},
 )
 async def create_execution(request: Request) -> Response:
-    caller = caller_of(request)
     body = await read_body(request, MAX_BODY_BYTES)
-    wanted = parse_json(body, CreateExecutionRequest)
-    _check_size("input", wanted.input, len(body))
+    return await _create(request, parse_json(body, CreateExecutionRequest), len(body))
+
+
+async def _create(request: Request, wanted: CreateExecutionRequest, body_size: int) -> Response:
+    caller = caller_of(request)
+    _check_size("input", wanted.input, body_size)
     new = NewExecution(
         graph_id=wanted.graph_id,
         graph_version=wanted.graph_version,
@@ -227,13 +231,14 @@ async def get_execution(
     at_sequence: Annotated[int | None, Query(ge=1)] = None,
     include: Annotated[list[Literal["edges"]], Query(description="also which ways it went")] = [],  # noqa: B006
 ) -> Response:
-    read, caller = _level(request).read, caller_of(request)
+    level, caller = _level(request), caller_of(request)
     if at_sequence is None:
-        state = await read.state(execution_id, caller)
+        state = await level.read.state(execution_id, caller)
+        run_statuses = level.orchestrate.statuses(execution_id)
     else:
-        state = await read.state_at(execution_id, at_sequence, caller)
-    edges = {"edges": await read.edges(state)} if "edges" in include else {}
-    return json_response({**execution_view(state), **edges})
+        state, run_statuses = await level.read.state_at(execution_id, at_sequence, caller), {}
+    edges = {"edges": await level.read.edges(state)} if "edges" in include else {}
+    return json_response({**execution_view(state, run_statuses), **edges})
 
 
 @router.get(
@@ -296,12 +301,23 @@ async def _texts(events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, N
 @router.post(
     "/executions/{execution_id}/commands",
     summary="Any command",
-    responses={**STATE, **answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge)},
+    responses={
+        **STATE,
+        **CREATED,
+        **answers_with(ExecutionNotFound, GraphNotFound, CommandRejected, RequestTooLarge),
+    },
     openapi_extra={**json_body_docs(CommandRequest), "parameters": KEY_DOCS},
 )
 async def post_command(request: Request, execution_id: str) -> Response:
-    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), CommandRequest)
-    return await _command(request, execution_id, wanted.command, wanted.model_extra or {})
+    body = await read_body(request, MAX_BODY_BYTES)
+    wanted = parse_json(body, CommandRequest)
+    fields = wanted.model_extra or {}
+    if wanted.command == "CreateExecution":
+        named = {"start": False, **snake_case(fields)}
+        if named.setdefault("execution_id", execution_id) != execution_id:
+            raise InvalidRequest("execution_id in the body is not that of the path")
+        return await _create(request, validated(named, CreateExecutionRequest), len(body))
+    return await _command(request, execution_id, wanted.command, fields)
 
 
 @router.post(
@@ -336,7 +352,10 @@ def _command_of_execution(name: str) -> Callable[..., Awaitable[Response]]:
 
 def _command_of_node(name: str) -> Callable[..., Awaitable[Response]]:
     async def command(request: Request, execution_id: str, node_id: str) -> Response:
-        return await _command(request, execution_id, name, {**await _fields(request), "node_id": node_id})
+        fields = snake_case(await _fields(request))
+        if fields.setdefault("node_id", node_id) != node_id:
+            raise InvalidRequest("node_id in the body is not that of the path")
+        return await _command(request, execution_id, name, fields)
 
     return command
 

@@ -67,6 +67,9 @@ class WorkflowEvent(BaseModel):
     mfcloud_url: str | None = None
     notes: str | None = None
     data: Any = None
+    execution_id: str | None = Field(None, description="with node_id: resume that node")
+    node_id: str | None = None
+    wait_key: str | int | None = Field(None, description="resume the node that waits with this key")
 
 
 class DrainRequest(BaseModel):
@@ -84,7 +87,7 @@ class NotificationSettingsRequest(BaseModel):
     openapi_extra=json_body_docs(WorkflowEvent, required=False),
 )
 async def receive_event(request: Request) -> Response:
-    """Starts the template that the event means, once for each idempotency key."""
+    """Starts the template, or resumes the node, that the event means: once for each idempotency key."""
     gateway = gateway_of(request)
     return answered(gateway, request, await gateway.events.receive_event(_arrival(request)))
 

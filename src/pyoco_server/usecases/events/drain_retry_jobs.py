@@ -34,7 +34,7 @@ from pyoco_server.usecases.events.change_value import change_value
 from pyoco_server.usecases.events.hold_lease import HeldLease
 from pyoco_server.usecases.events.keys import DRAIN_LEASE, place
 from pyoco_server.usecases.events.manage_templates import ManageTemplates
-from pyoco_server.usecases.events.ports import RetryJobStore
+from pyoco_server.usecases.events.ports import CountedStore
 from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.start_template import StartOrder, StartTemplate
 from pyoco_server.usecases.ports import Clock, Store
@@ -51,7 +51,7 @@ class DrainRetryJobs:
     def __init__(  # noqa: PLR0913 - the composition root names each
         self,
         *,
-        jobs: RetryJobStore,
+        jobs: CountedStore[RetryJob],
         leases: Store[Lease],
         queue: RetryQueue,
         templates: ManageTemplates,

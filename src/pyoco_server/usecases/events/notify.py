@@ -14,7 +14,7 @@ from pyoco_server.usecases.events.change_value import change_value
 from pyoco_server.usecases.events.hold_lease import HeldLease
 from pyoco_server.usecases.events.keys import place
 from pyoco_server.usecases.events.manage_notification_settings import ManageNotificationSettings
-from pyoco_server.usecases.events.ports import Notifier, RetryJobStore
+from pyoco_server.usecases.events.ports import CountedStore, Notifier
 from pyoco_server.usecases.ports import Clock, Store
 from pyoco_server.usecases.waiting import wait_at_most
 
@@ -29,7 +29,7 @@ class NotifyEscalations:
     def __init__(
         self,
         *,
-        jobs: RetryJobStore,
+        jobs: CountedStore[RetryJob],
         leases: Store[Lease],
         settings: ManageNotificationSettings,
         notifier: Notifier,

@@ -8,6 +8,8 @@ from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.leases import Lease, Slot
 from pyoco_server.domain.events.notifications import Delivered, NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.domain.events.requests import ResumeTarget
+from pyoco_server.domain.events.resumes import KeptResume, WaitPlace
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
 from pyoco_server.domain.events.templates import Action, Template
@@ -22,7 +24,7 @@ class ListedStore(Store[T], Protocol[T]):
         ...
 
 
-class RetryJobStore(ListedStore[RetryJob], Protocol):
+class CountedStore(ListedStore[T], Protocol[T]):
     async def count(self) -> int:
         """How many there are, cheaply."""
         ...
@@ -57,7 +59,9 @@ class EventsBackend(Protocol):
         ...
 
     @property
-    def retry_jobs(self) -> RetryJobStore: ...
+    def retry_jobs(self) -> CountedStore[RetryJob]: ...
+    @property
+    def resumes(self) -> CountedStore[KeptResume]: ...
     @property
     def audit(self) -> AuditStream: ...
     @property
@@ -95,6 +99,29 @@ class Executions(Protocol):
 
     async def is_active(self, execution_id: str) -> bool | None:
         """None: there is no such execution."""
+        ...
+
+
+class NotWaitingYet(Exception):
+    """The node may still come to wait."""
+
+
+class Waits(Protocol):
+    """Nodes of executions that wait."""
+
+    def find(self, tenant_id: str | None, target: ResumeTarget) -> list[WaitPlace]:
+        """Those that this gateway has heard of, oldest first."""
+        ...
+
+    async def resume(self, kept: KeptResume, place: WaitPlace) -> None:
+        """The same event twice resumes once.
+
+        Raises NotWaitingYet; and, for good, CommandRejected, ExecutionNotFound, NodeNotFound.
+        """
+        ...
+
+    async def news(self, seconds: float) -> bool:
+        """Until somewhere a node waits; False after so long without."""
         ...
 
 

@@ -28,7 +28,7 @@ from pyoco_server.errors import NatsUnavailable, RetryQueueFull, WorkflowConflic
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.events.change_value import change_value
 from pyoco_server.usecases.events.keys import of_tenant, place
-from pyoco_server.usecases.events.ports import RetryJobStore
+from pyoco_server.usecases.events.ports import CountedStore
 from pyoco_server.usecases.ports import Clock, WrongRevision
 
 log = get_logger(__name__)
@@ -42,7 +42,7 @@ _BY_HAND = Failure(
 class RetryQueue:
     def __init__(
         self,
-        jobs: RetryJobStore,
+        jobs: CountedStore[RetryJob],
         policy: RetryPolicy,
         clock: Clock,
         jitter: Callable[[], float] = random.random,

@@ -1,11 +1,12 @@
 """An event arrives: who sent it, what it means, what it starts, what is remembered of it."""
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from pyoco_server.domain.events import audit as records
 from pyoco_server.domain.events.audit import AuditActor, AuditDetails, AuditRecord, StoredEvent, clock_ym, iso
@@ -17,7 +18,7 @@ from pyoco_server.domain.events.reasons import (
     reason_of,
     status_of,
 )
-from pyoco_server.domain.events.requests import EventRequest, event_period, read_request
+from pyoco_server.domain.events.requests import EventRequest, ResumeTarget, event_period, read_request
 from pyoco_server.domain.events.retry_jobs import Failure, RetryJob
 from pyoco_server.domain.events.signatures import SIGNATURE_TEXT, read_signed, verify
 from pyoco_server.domain.events.templates import Template
@@ -37,10 +38,15 @@ from pyoco_server.usecases.events.manage_sources import ManageSources
 from pyoco_server.usecases.events.manage_templates import ManageTemplates
 from pyoco_server.usecases.events.ports import AuditStream
 from pyoco_server.usecases.events.queue_retry import RetryQueue
+from pyoco_server.usecases.events.resume_waits import ACTION as RESUME_ACTION
+from pyoco_server.usecases.events.resume_waits import Resumed, ResumeWaits
 from pyoco_server.usecases.events.start_template import Started, StartOrder, StartTemplate
 from pyoco_server.usecases.ports import Clock
 
 log = get_logger(__name__)
+
+IN_FLIGHT = 50
+"""At once: a burst waits here, where it costs nothing, and not for answers of a store that it overloads."""
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -58,16 +64,22 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What the sender is told. One of `started` and `error` is there."""
+    """What the sender is told. One of `started`, `resumed` and `error` is there."""
 
     event_id: str
     template: Template | None = None
     request: EventRequest | None = None
     started: Started | None = None
+    resumed: Resumed | None = None
     error: PyocoServerError | None = None
     reason: Reason | None = None
     job: RetryJob | None = None
     """It waits for another try."""
+
+    @property
+    def is_duplicate(self) -> bool:
+        done = self.started or self.resumed
+        return done is not None and done.is_duplicate
 
 
 class Parts(Protocol):
@@ -79,6 +91,8 @@ class Parts(Protocol):
     def sources(self) -> ManageSources: ...
     @property
     def start_template(self) -> StartTemplate: ...
+    @property
+    def resume_waits(self) -> ResumeWaits: ...
     @property
     def retry_queue(self) -> RetryQueue: ...
     @property
@@ -124,6 +138,7 @@ class ReceiveEvent:
         self._new_id = new_id
         self._token = token
         self._token_caller = Caller(tenant_id=token_tenant)
+        self._turns = asyncio.Semaphore(IN_FLIGHT)
 
     async def __call__(self, arrival: Arrival) -> Answer:
         course = self._course(records.WORKFLOW_EVENT, self._token_caller, arrival.ip, arrival.user_agent)
@@ -160,10 +175,11 @@ class ReceiveEvent:
             self._new_id(), event_type, caller, ip, user_agent and user_agent[: records.MAX_USER_AGENT]
         )
 
-    async def _carried_out(self, course: _Course, work: Callable[[], Awaitable[Started]]) -> Answer:
+    async def _carried_out(self, course: _Course, work: Callable[[], Awaitable[Started | Resumed]]) -> Answer:
         """Every request ends here: with an answer, and one record."""
         try:
-            answer = _answer(course, started=await work())
+            async with self._turns:
+                answer = _answer(course, done=await work())
         except PyocoServerError as error:
             answer = await self._refused(course, error)
         except Unreadable as error:
@@ -176,7 +192,7 @@ class ReceiveEvent:
 
     # In
 
-    async def _receive(self, arrival: Arrival, course: _Course) -> Started:
+    async def _receive(self, arrival: Arrival, course: _Course) -> Started | Resumed:
         if arrival.source_id:
             await self._read_signed(arrival, course)
         else:
@@ -213,8 +229,11 @@ class ReceiveEvent:
 
     # Through
 
-    async def _resolve_and_start(self, course: _Course) -> Started:
+    async def _resolve_and_start(self, course: _Course) -> Started | Resumed:
         request = course.request or EventRequest()
+        target = _target_of(request)
+        if target is not None:
+            return await self._parts().resume_waits(course.event_id, request, target, course.caller)
         course.template = await self._parts().templates.resolve(
             course.caller.tenant_id, request.template_id, request.event_name
         )
@@ -260,10 +279,10 @@ class ReceiveEvent:
             event_id=course.event_id,
             ym=about.ym if about else clock_ym(now),
             event_type=course.event_type,
-            action=course.template.first.action if course.template else None,
+            action=_action(course),
             status=_status(answer),
             run_id=answer.started.run_id if answer.started else None,
-            execution_id=answer.started.execution_id if answer.started else None,
+            execution_id=_execution_id(course, answer),
             actor=AuditActor(
                 tenant_id=course.caller.tenant_id,
                 api_key_id=course.caller.api_key_id,
@@ -278,8 +297,9 @@ class ReceiveEvent:
                 event_name=request.event_name,
                 source=request.source,
                 idempotency_key=request.key,
-                duplicate=bool(answer.started and answer.started.is_duplicate),
+                duplicate=answer.is_duplicate,
                 replay_of=course.replay_of,
+                **_resume_details(course, answer),
                 **records.reason_fields(answer.error.detail if answer.error else None, answer.reason),
             ),
         )
@@ -289,18 +309,19 @@ class ReceiveEvent:
 def _answer(
     course: _Course,
     *,
-    started: Started | None = None,
+    done: Started | Resumed | None = None,
     error: PyocoServerError | None = None,
     job: RetryJob | None = None,
 ) -> Answer:
     reason = reason_of(error) if error else None
-    if started is not None and started.is_duplicate:
+    if done is not None and done.is_duplicate:
         reason = DUPLICATE
     return Answer(
         event_id=course.event_id,
         template=course.template,
         request=course.request,
-        started=started,
+        started=done if isinstance(done, Started) else None,
+        resumed=done if isinstance(done, Resumed) else None,
         error=error,
         reason=reason,
         job=job,
@@ -310,8 +331,41 @@ def _answer(
 def _status(answer: Answer) -> EventStatus:
     if answer.error is not None:
         return status_of(answer.error)
-    is_duplicate = answer.started is not None and answer.started.is_duplicate
-    return EventStatus.SKIPPED if is_duplicate else EventStatus.SUCCESS
+    return EventStatus.SKIPPED if answer.is_duplicate else EventStatus.SUCCESS
+
+
+def _target_of(request: EventRequest | None) -> ResumeTarget | None:
+    """What the event resumes, unless it, or the source that signed it, names a template."""
+    if request is None or request.template_id is not None or request.resume is UNSET:
+        return None
+    return request.resume
+
+
+def _action(course: _Course) -> str | None:
+    if course.template is not None:
+        return course.template.first.action
+    return None if _target_of(course.request) is None else RESUME_ACTION
+
+
+def _execution_id(course: _Course, answer: Answer) -> str | None:
+    if answer.started is not None:
+        return answer.started.execution_id
+    if answer.resumed is not None and answer.resumed.place is not None:
+        return answer.resumed.place.execution_id
+    target = _target_of(course.request)
+    return None if target is None else target.execution_id
+
+
+def _resume_details(course: _Course, answer: Answer) -> dict[str, Any]:
+    target = _target_of(course.request)
+    if target is None:
+        return {}
+    resumed = answer.resumed
+    return {
+        "node_id": resumed.place.node_id if resumed and resumed.place else target.node_id,
+        "wait_key": target.wait_key,
+        "kept": resumed is not None and resumed.is_kept,
+    }
 
 
 def _for_replay(stored: StoredEvent) -> EventRequest:

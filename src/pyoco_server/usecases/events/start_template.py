@@ -134,14 +134,16 @@ class StartTemplate:
         """The right to start, or what was started under this key before."""
         deadline = time.monotonic() + PATIENCE_SEC
         content = content_digest(order.request)
+        is_known = await self._is_ours_over(where)
         while True:
             fresh = self._fresh_receipt(order, content)
-            try:
-                return _Claimed(where, Versioned(fresh, await self._receipts.create(where, fresh)), False)
-            except WrongRevision:
-                found = await self._receipts.get(where)
+            found = await self._receipts.get(where) if is_known else None
+            is_known = True
             if found is None:
-                continue  # it was given back, or has expired
+                try:
+                    return _Claimed(where, Versioned(fresh, await self._receipts.create(where, fresh)), False)
+                except WrongRevision:
+                    continue  # somebody else was faster: see what there is
             self._check_content(found.value, content)
             match look_at(found.value, content, self._clock(), self._ttl_days):
                 case AlreadyStarted(receipt):
@@ -174,6 +176,13 @@ class StartTemplate:
     def _check_content(self, found: Receipt, content: str) -> None:
         if self._strict_keys and found.content != content:
             raise InvalidRequest("this idempotency_key was used with another content")
+
+    async def _is_ours_over(self, where: str) -> bool:
+        """Equal events often come together: those behind the first need not ask the store who is first."""
+        ours = self._being_started.get(where)
+        if ours is not None:
+            await wait_at_most(ours, PATIENCE_SEC)
+        return ours is not None
 
     async def _wait_for(self, where: str, deadline: float) -> None:
         """Until the one who starts it has done so, as far as this gateway can know. Raises StillStarting."""

@@ -23,6 +23,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
+from pyoco_server.usecases.executions.ends import EndMeter, tell_if_ended
 from pyoco_server.usecases.executions.ports import ExecutionLog, Graphs
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import Clock, WrongRevision
@@ -33,7 +34,7 @@ MAX_TRIES = 100
 """Each lost race is somebody else's progress; only a storm of writers on one execution comes near it."""
 
 
-class CommandMeter(Protocol):
+class CommandMeter(EndMeter, Protocol):
     def rejected(self, code: str) -> None: ...
 
 
@@ -133,6 +134,7 @@ class CommandExecution:
             version=after.state.version,
             correlation_id=command.correlation_id,
         )
+        tell_if_ended(self._meter, record.state, after.state)
         return after
 
     async def _current(self, record: ExecutionRecord) -> ExecutionRecord:
@@ -168,6 +170,7 @@ class CommandExecution:
         events = [
             event
             async for logged, _ in self._log.read(execution_id)
+            if logged is not None
             for event in logged.commit.events()
             if event.sequence <= known.version
         ]

@@ -26,15 +26,15 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.executions.command import Commanded, is_execution_id, is_visible
+from pyoco_server.usecases.executions.command import Commanded, CommandMeter, is_execution_id, is_visible
 from pyoco_server.usecases.executions.ports import ExecutionLog, Graphs, VersionedGraph
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import ClaimStore, Clock, WrongRevision
 
 log = get_logger(__name__)
 
-CREATES = "creates"
-"""The scope of the idempotency keys of creates; no execution id can be equal to it in use."""
+CREATES = "create:"
+"""The scope of the idempotency keys of creates. No execution id has a colon."""
 
 
 class NewExecution(Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class NewExecution(Struct, frozen=True, kw_only=True):
 
 
 class CreateExecutions:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per part it is put together from
         self,
         *,
         records: ExecutionRecords,
@@ -59,6 +59,7 @@ class CreateExecutions:
         clock: Clock,
         new_id: Callable[[], str],
         nudge: Callable[[Commit], None],
+        meter: CommandMeter,
     ) -> None:
         self._records = records
         self._log = execution_log
@@ -67,6 +68,7 @@ class CreateExecutions:
         self._clock = clock
         self._new_id = new_id
         self._nudge = nudge
+        self._meter = meter
 
     async def __call__(
         self, wanted: NewExecution, caller: Caller, actor: Actor, key: str | None = None
@@ -77,8 +79,9 @@ class CreateExecutions:
         if key is None:
             execution_id = wanted.execution_id or self._new_id()
             return await self._create(execution_id, self._new_id(), wanted, graph, caller, actor)
-        execution_id = await self._claimed(wanted, caller, key)
-        command_id = keyed_command_id(caller.tenant_id, CREATES, key)
+        scope = f"{CREATES}{wanted.rerun_of or ''}"
+        execution_id = await self._claimed(wanted, caller, key, scope)
+        command_id = keyed_command_id(caller.tenant_id, scope, key)
         try:
             return await self._create(execution_id, command_id, wanted, graph, caller, actor)
         except CommandRejected:
@@ -137,9 +140,8 @@ class CreateExecutions:
         try:
             record = await self._records.append(None, commit)
         except WrongRevision:
-            raise CommandRejected("this execution id is in use", Code.EXECUTION_EXISTS.value) from None
+            raise self._rejected(execution_id, wanted) from None
         self._nudge(commit)
-        await self._records.save(record)
         log.info(
             "execution created",
             action="execution.created",
@@ -149,6 +151,19 @@ class CreateExecutions:
             correlation_id=wanted.correlation_id,
         )
         return Commanded(record.state)
+
+    def _rejected(self, execution_id: str, wanted: NewExecution) -> CommandRejected:
+        code = Code.EXECUTION_EXISTS.value
+        self._meter.rejected(code)
+        log.info(
+            "command rejected",
+            action="execution.command_rejected",
+            execution_id=execution_id,
+            command="CreateExecution",
+            code=code,
+            correlation_id=wanted.correlation_id,
+        )
+        return CommandRejected("this execution id is in use", code)
 
     async def _events(
         self, wanted: NewExecution, graph: VersionedGraph, caller: Caller, actor: Actor
@@ -182,9 +197,9 @@ class CreateExecutions:
             payloads += carry_over(graph.graph, outputs)
         return payloads
 
-    async def _claimed(self, wanted: NewExecution, caller: Caller, key: str) -> str:
+    async def _claimed(self, wanted: NewExecution, caller: Caller, key: str, scope: str) -> str:
         """The execution id of this key: that of the first request with it."""
-        place = claim_key(caller.tenant_id, f"{CREATES}:{key}")
+        place = claim_key(caller.tenant_id, key, scope)
         digest = hashlib.sha256(
             msgspec.json.encode(msgspec.structs.replace(wanted, correlation_id=None), order="deterministic")
         ).hexdigest()
@@ -203,8 +218,9 @@ class CreateExecutions:
     async def _first(self, execution_id: str, command_id: str) -> Execution | None:
         """The execution as its creation left it, if it was created by this very command."""
         async for logged, _ in self._log.read(execution_id):
-            is_ours = logged.commit.command_id == command_id
-            return fold(logged.commit.events()) if is_ours else None
+            if logged is not None:
+                is_ours = logged.commit.command_id == command_id
+                return fold(logged.commit.events()) if is_ours else None
         return None
 
 

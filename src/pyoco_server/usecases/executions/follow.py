@@ -5,12 +5,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyoco_server.domain.execution.records import LoggedCommit
+from pyoco_server.domain.execution.events import ORCHESTRATOR, Commit
+from pyoco_server.domain.execution.records import LoggedCommit, summarise
 from pyoco_server.errors import TooManyWatchers
+from pyoco_server.usecases.executions.command import is_execution_id
 from pyoco_server.usecases.executions.orchestrate import Orchestrate
 from pyoco_server.usecases.executions.ports import ExecutionIndex
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import Change, Feed, FeedBatch, Revision
+from pyoco_server.usecases.waiting import wait_at_most
 
 CHUNK = 200
 
@@ -66,6 +69,7 @@ class FollowExecutions:
         self._orchestrate = orchestrate
         self._hub = hub
         self._caught_up = asyncio.Event()
+        self._somebody_waits = asyncio.Event()
 
     @property
     def is_caught_up(self) -> bool:
@@ -81,6 +85,13 @@ class FollowExecutions:
         await self._caught_up.wait()
         await self._orchestrate.run()
 
+    async def next_wait(self, seconds: float) -> bool:
+        """Until something is heard of an execution in which a node waits; False after so long without."""
+        await wait_at_most(self._somebody_waits, seconds)
+        has_come = self._somebody_waits.is_set()
+        self._somebody_waits.clear()
+        return has_come
+
     async def _take(self, batch: FeedBatch[LoggedCommit]) -> None:
         if batch.is_reset:
             self._index.clear()
@@ -90,11 +101,32 @@ class FollowExecutions:
             chunk = batch.changes[start : start + CHUNK]
             for change in chunk:
                 self._tell(change)
-            self._index.apply(chunk)
+            applied = [await self._made_good(change) for change in chunk]
+            self._index.apply(applied)
+            if any(change.value is not None and change.value.summary.waits for change in applied):
+                self._somebody_waits.set()
             if start + CHUNK < len(batch.changes):
                 await asyncio.sleep(0)
         if batch.is_caught_up:
             self._caught_up.set()
+
+    async def _made_good(self, change: Change[LoggedCommit]) -> Change[LoggedCommit]:
+        """Where somebody wrote what is no commit, the execution stands where it stood before."""
+        if change.value is not None or not is_execution_id(change.key):
+            return change
+        record = await self._records.fresh(change.key)
+        if record is None:
+            return change
+        nothing = Commit(
+            execution_id=change.key,
+            command_id="",
+            first_sequence=record.state.version + 1,
+            at=record.state.updated_at,
+            actor=ORCHESTRATOR,
+            payloads=(),
+        )
+        self._orchestrate.nudge(nothing)
+        return Change(change.key, change.revision, LoggedCommit(nothing, summarise(record.state)), None)
 
     def _tell(self, change: Change[LoggedCommit]) -> None:
         logged = change.value

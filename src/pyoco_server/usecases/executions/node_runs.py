@@ -8,9 +8,15 @@ from pyoco_server.domain.execution.react import DispatchRun, RunFact
 from pyoco_server.domain.execution.state import Execution
 from pyoco_server.domain.jobs import Job, Submission, accept
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.errors import NatsUnavailable, RequestTooLarge, SnapshotTooLarge
 from pyoco_server.usecases.cancel_run import CancelRun
+from pyoco_server.usecases.executions.live_runs import fact_of
 from pyoco_server.usecases.ports import Clock, JobQueue, RunStore, Versioned
 from pyoco_server.usecases.submit_run import SubmitRun
+
+REMEMBERED_SEC = 60.0
+"""Half of the time for which a queue drops repeats. Another host's clock only decides what this costs."""
+QUEUED_SEC = 5.0
 
 
 class NodeRuns:
@@ -29,27 +35,49 @@ class NodeRuns:
         self._cancel_run = cancel_run
         self._clock = clock
         self._default_tag = default_tag
+        self._queued: asyncio.Future[set[str]] | None = None
+        self._queued_at = 0.0
 
     async def read(self, run_ids: Iterable[str]) -> dict[str, RunFact | None]:
         """What the store has of them. One whose dispatch was cut off gets its job."""
         wanted = list(run_ids)
+        if not wanted:
+            return {}
         found = await asyncio.gather(*(self._runs.get(run_id) for run_id in wanted))
-        pending = [run for run in found if run is not None and run.value.status is RunStatus.PENDING]
-        if pending:
-            await self._mend(pending)
+        await asyncio.gather(
+            *(self._mend(run) for run in found if run is not None and run.value.status is RunStatus.PENDING)
+        )
         return {
-            run_id: None if run is None else RunFact(run.value.status, run.value.result, run.value.error)
+            run_id: None if run is None else fact_of(run.value)
             for run_id, run in zip(wanted, found, strict=True)
         }
 
-    async def _mend(self, pending: list[Versioned[RunSnapshot]]) -> None:
-        """Whoever placed these runs may have died before it placed their jobs."""
-        queued = await self._queue.run_ids()
-        for run in pending:
-            if run.value.run_id not in queued:
-                await self._submit_run.replace_job(run, _job_of(run.value))
+    async def _mend(self, run: Versioned[RunSnapshot]) -> None:
+        """Whoever placed this run may have died before it placed its job.
 
-    async def dispatch(self, state: Execution, wanted: DispatchRun) -> None:
+        For a while a queue drops a job that it was given before. Later it has to be asked what it holds.
+        """
+        job = _job_of(run.value)
+        if self._clock() - job.submitted_at < REMEMBERED_SEC:
+            await self._queue.publish(job, run.revision)
+        elif job.run_id not in await self._queued_jobs():
+            await self._submit_run.replace_job(run, job)
+
+    async def _queued_jobs(self) -> set[str]:
+        """Read once for all who ask at about the same time: after a start these may be thousands."""
+        now = asyncio.get_running_loop().time()
+        if self._queued is None or now - self._queued_at > QUEUED_SEC:
+            self._queued = asyncio.ensure_future(self._queue.run_ids())
+            self._queued_at = now
+        reading = self._queued
+        try:
+            return await asyncio.shield(reading)
+        except NatsUnavailable:
+            self._queued = None
+            raise
+
+    async def dispatch(self, state: Execution, wanted: DispatchRun) -> RunFact | None:
+        """Answers with a failure if no such run can be placed, now or later."""
         submission = Submission(
             flow_name=wanted.flow,
             params=wanted.params,
@@ -59,10 +87,19 @@ class NodeRuns:
             execution_id=state.execution_id,
             node_id=wanted.node_id,
         )
-        await self._submit_run.place_derived(accept(submission, wanted.run_id, self._clock()))
+        try:
+            await self._submit_run.place_derived(accept(submission, wanted.run_id, self._clock()))
+        except (RequestTooLarge, SnapshotTooLarge) as error:
+            await self._cancel_run.of_system(wanted.run_id, _named(state), "its job is too large")
+            return RunFact(RunStatus.FAILED, error=f"params: {error.detail}", code="PARAMS_TOO_LARGE")
+        return None
 
     async def cancel(self, state: Execution, unwanted: Unwanted) -> None:
-        await self._cancel_run.of_system(unwanted.run_id, f"execution:{state.execution_id}", unwanted.reason)
+        await self._cancel_run.of_system(unwanted.run_id, _named(state), unwanted.reason)
+
+
+def _named(state: Execution) -> str:
+    return f"execution:{state.execution_id}"
 
 
 def _job_of(run: RunSnapshot) -> Job:

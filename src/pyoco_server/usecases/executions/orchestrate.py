@@ -5,18 +5,21 @@ again; what was appended but not done is done then, what was done is seen to be 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol, cast
 
 from msgspec import Struct, field
 
-from pyoco_server.domain.execution.events import ORCHESTRATOR, Commit
+from pyoco_server.domain.execution.events import ORCHESTRATOR, Commit, Payload
+from pyoco_server.domain.execution.fitting import smaller
 from pyoco_server.domain.execution.react import Reaction, RunFact, react
 from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.execution.state import Execution, NodeStatus
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.errors import NatsUnavailable
+from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.executions.ends import EndMeter, tell_if_ended
+from pyoco_server.usecases.executions.live_runs import LiveRuns, fact_of
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.ports import ExecutionIndex, Graphs
 from pyoco_server.usecases.executions.records import ExecutionRecords
@@ -29,11 +32,12 @@ AT_ONCE = 16
 """Executions attended at the same time; each waits for the log most of its time."""
 RETRY_SEC = 1.0
 MAX_TRIES = 100
+LONGEST_TIMER_SEC = 3_600.0
+"""A deadline may be years away; the clocks of the loop and of the wall need not agree for so long."""
 
 
-class OrchestratorMeter(Protocol):
+class OrchestratorMeter(EndMeter, Protocol):
     def attended(self, lag_sec: float) -> None: ...
-    def execution_ended(self, status: str) -> None: ...
 
 
 class _Due(Struct):
@@ -74,17 +78,22 @@ class Orchestrate:
         self._attended: set[str] = set()
         self._wake = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._statuses: dict[str, RunStatus] = {}
-        """The last known status of runs that have not ended: most changes of a run are signs of life."""
+        self._unsure: set[str] = set()
+        """Executions whose last look was cut off: what was appended may not have been done."""
+        self._writing: set[str] = set()
+        """Commands whose appends are under way: the feed may tell of them before their answers come."""
+        self._live = LiveRuns()
 
     # What may be news
 
     def nudge(self, commit: Commit) -> None:
-        """A commit that this orchestrator did not write. Who speaks for a node may leave its run behind."""
-        if self._lease.is_held:
-            due = self._want(commit.execution_id)
-            if commit.actor != ORCHESTRATOR:
-                due.look_at.update(_nodes_of(commit))
+        """A commit that this orchestrator did not write.
+
+        Who speaks for a node may leave its run behind, and another orchestrator may die before it has done
+        what it wrote: the runs are looked at.
+        """
+        if self._lease.is_held and commit.command_id not in self._writing:
+            self._want(commit.execution_id).look_at.update(_nodes_of(commit))
 
     def look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
         """Every change of a run passes here."""
@@ -92,17 +101,16 @@ class Orchestrate:
             run = change.value
             if run is None or run.execution_id is None:
                 continue
-            if self._is_news(run) and self._lease.is_held:
-                due = self._want(run.execution_id)
-                due.runs[run.run_id] = RunFact(run.status, run.result, run.error)
+            if self._live.heard(run) and self._lease.is_held and not self._is_history(run):
+                self._want(run.execution_id).runs[run.run_id] = fact_of(run)
 
-    def _is_news(self, run: RunSnapshot) -> bool:
-        known = self._statuses.get(run.run_id)
-        if run.status.is_terminal:
-            self._statuses.pop(run.run_id, None)
-        else:
-            self._statuses[run.run_id] = run.status
-        return known is not run.status
+    def _is_history(self, run: RunSnapshot) -> bool:
+        """A feed that begins tells of all runs there ever were."""
+        return run.status.is_terminal and self._index.has_ended(run.execution_id or "")
+
+    def statuses(self, execution_id: str) -> Mapping[str, RunStatus]:
+        """Of its runs that have not ended, by id; known to whoever holds the lease and to all others."""
+        return self._live.of(execution_id)
 
     def _want(self, execution_id: str) -> _Due:
         due = self._due.get(execution_id)
@@ -119,7 +127,7 @@ class Orchestrate:
     async def _work(self) -> None:
         log.info("orchestrating", action="orchestrator.started")
         try:
-            for execution_id in self._index.active():
+            for execution_id in {*self._index.active(), *self._live.executions()}:
                 self._want(execution_id).look_at_all = True
             await self._attend_for_ever()
         finally:
@@ -128,6 +136,8 @@ class Orchestrate:
             self._timers.clear()
             self._due.clear()
             self._attended.clear()
+            self._unsure.clear()
+            self._writing.clear()
 
     async def _attend_for_ever(self) -> None:
         tasks: set[asyncio.Task[None]] = set()
@@ -151,8 +161,11 @@ class Orchestrate:
 
     async def _attend(self, execution_id: str, due: _Due) -> None:
         self._attended.add(execution_id)
+        due.look_at_all = due.look_at_all or execution_id in self._unsure
+        self._unsure.add(execution_id)
         try:
             await self._react(execution_id, due)
+            self._unsure.discard(execution_id)
             self._meter.attended(asyncio.get_running_loop().time() - due.since)
         except NatsUnavailable as error:
             log.warning(
@@ -174,34 +187,42 @@ class Orchestrate:
             self._attended.discard(execution_id)
 
     async def _react(self, execution_id: str, due: _Due) -> None:
+        """Look and act until there is nothing left to say."""
         record = await self._records.known(execution_id)
-        if record is None:
-            return
-        state = record.state
-        graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
-        runs = {**await self._node_runs.read(self._runs_to_read(state, due)), **due.runs}
         for _ in range(MAX_TRIES):
-            reaction = react(record.state, graph, runs, self._clock(), self._grace_sec)
-            if not reaction.events:
-                break
+            if record is None:
+                return
             try:
-                record = await self._append(record, reaction)
+                record, is_done = await self._step(record, due)
             except WrongRevision:
-                current = await self._records.fresh(execution_id)
-                if current is None:
-                    return
-                record = current
+                due.look_at_all = True  # whoever was faster may be gone before it does what it wrote
+                record = await self._records.fresh(execution_id)
                 continue
-            break
-        await self._carry_out(record, reaction)
-        self._set_timer(execution_id, reaction.wake_at)
+            if is_done:
+                return
+        raise NatsUnavailable("too many writers on this execution")
+
+    async def _step(self, known: ExecutionRecord, due: _Due) -> tuple[ExecutionRecord, bool]:
+        """The record after one look, and whether all is said and done."""
+        state = known.state
+        graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
+        runs = {**due.runs, **await self._node_runs.read(self._runs_to_read(state, due))}
+        reaction = react(state, graph, runs, self._clock(), self._grace_sec)
+        record, is_whole = await self._append(known, reaction)
+        tell_if_ended(self._meter, state, record.state)
+        if not is_whole:
+            due.look_at_all = True  # what follows from the part that is appended is to be done, too
+            return record, False
+        refused = await self._carry_out(record, reaction)
+        due.runs.update(refused)
+        wake_at = reaction.wake_at
+        self._later(state.execution_id, None if wake_at is None else wake_at - self._clock())
         if reaction.events:
-            await self._records.save(record)
-            if record.state.is_terminal:
-                self._say_ended(record.state)
+            await self._records.save_if_far(record)
+        return record, not refused
 
     def _runs_to_read(self, state: Execution, due: _Due) -> set[str]:
-        """Of nodes that may be waiting for their run, and of nodes for which somebody else has spoken."""
+        """Of nodes for which somebody else has spoken; or all that go on, whether a node waits or not."""
         wanted = {
             node.run_id
             for node_id, node in state.nodes.items()
@@ -211,59 +232,89 @@ class Orchestrate:
                 or (due.look_at_all and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING))
             )
         }
-        return {run_id for run_id in wanted if run_id not in due.runs}
+        if due.look_at_all:
+            wanted.update(self._live.of(state.execution_id))
+        return {run_id for run_id in wanted if not _has_ended(due.runs.get(run_id))}
 
-    async def _append(self, record: ExecutionRecord, reaction: Reaction) -> ExecutionRecord:
-        return await self._records.append(
-            record,
-            Commit(
-                execution_id=record.state.execution_id,
-                command_id=self._new_id(),
-                first_sequence=record.state.version + 1,
-                at=max(self._clock(), record.state.updated_at),
-                actor=ORCHESTRATOR,
-                payloads=reaction.events,
-            ),
-        )
+    async def _append(self, record: ExecutionRecord, reaction: Reaction) -> tuple[ExecutionRecord, bool]:
+        """The record with the events, and whether these are all of them: a part, if they are too large."""
+        payloads = reaction.events
+        while payloads:
+            try:
+                return await self._append_all(record, payloads), payloads == reaction.events
+            except RequestTooLarge as error:
+                log.warning(
+                    "events are too large for one message; appending less",
+                    action="orchestrator.too_large",
+                    execution_id=record.state.execution_id,
+                    events=len(payloads),
+                    detail=str(error),
+                )
+                less = smaller(reaction.state, payloads)
+                if less is None or less == payloads:
+                    raise
+                payloads = less
+        return record, True
 
-    async def _carry_out(self, record: ExecutionRecord, reaction: Reaction) -> None:
+    async def _append_all(self, record: ExecutionRecord, payloads: tuple[Payload, ...]) -> ExecutionRecord:
+        command_id = self._new_id()
+        self._writing.add(command_id)
+        try:
+            return await self._records.append(
+                record,
+                Commit(
+                    execution_id=record.state.execution_id,
+                    command_id=command_id,
+                    first_sequence=record.state.version + 1,
+                    at=max(self._clock(), record.state.updated_at),
+                    actor=ORCHESTRATOR,
+                    payloads=payloads,
+                ),
+            )
+        finally:
+            self._writing.discard(command_id)
+
+    async def _carry_out(self, record: ExecutionRecord, reaction: Reaction) -> dict[str, RunFact]:
+        """Answers with the runs that cannot be placed, however often one tries."""
         state = record.state
         work = [
             *(self._node_runs.dispatch(state, wanted) for wanted in reaction.dispatches),
             *(self._node_runs.cancel(state, unwanted) for unwanted in reaction.cancels),
         ]
-        if len(work) == 1:
-            await work[0]
-        elif work:
-            await asyncio.gather(*work)
+        answers = [await work[0]] if len(work) == 1 else await _all_of(work)
+        return {
+            wanted.run_id: refusal
+            for wanted, refusal in zip(reaction.dispatches, answers, strict=False)
+            if refusal is not None
+        }
 
-    def _set_timer(self, execution_id: str, wake_at: float | None) -> None:
-        timer = self._timers.pop(execution_id, None)
-        if timer is not None:
-            timer.cancel()
-        if wake_at is not None:
-            self._timers[execution_id] = asyncio.get_running_loop().call_later(
-                max(0.0, wake_at - self._clock()), self._want, execution_id
-            )
-
-    def _later(self, execution_id: str, seconds: float) -> None:
-        def look_again() -> None:
-            self._want(execution_id).look_at_all = True
-
+    def _later(self, execution_id: str, seconds: float | None) -> None:
+        """Look at it after so long; only the newest such wish counts."""
         previous = self._timers.pop(execution_id, None)
         if previous is not None:
             previous.cancel()
-        self._timers[execution_id] = asyncio.get_running_loop().call_later(seconds, look_again)
+        if seconds is not None:
+            self._timers[execution_id] = asyncio.get_running_loop().call_later(
+                min(max(0.0, seconds), LONGEST_TIMER_SEC), self._look_again, execution_id
+            )
 
-    def _say_ended(self, state: Execution) -> None:
-        self._meter.execution_ended(state.status.value)
-        log.info(
-            "execution ended",
-            action="execution.ended",
-            execution_id=state.execution_id,
-            graph_id=state.graph_id,
-            status=state.status.value,
-        )
+    def _look_again(self, execution_id: str) -> None:
+        self._timers.pop(execution_id, None)
+        self._want(execution_id)
+
+
+def _has_ended(fact: RunFact | None) -> bool:
+    """What else was heard of a run does not say whether it has its job."""
+    return fact is not None and fact.status.is_terminal
+
+
+async def _all_of(work: Sequence[Awaitable[RunFact | None]]) -> list[RunFact | None]:
+    """When this raises, nothing of the work goes on behind the back of whoever tries again."""
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return cast("list[RunFact | None]", answers)
 
 
 def _nodes_of(commit: Commit) -> Iterable[str]:

@@ -8,11 +8,12 @@ from msgspec import Struct
 
 from pyoco_server.domain.execution.branches import EdgeState, edge_states
 from pyoco_server.domain.execution.events import Event
-from pyoco_server.domain.execution.evolve import fold
+from pyoco_server.domain.execution.evolve import evolve
 from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.execution.state import Execution, ExecutionStatus
 from pyoco_server.domain.listing import cursor_at, digest_of, place_of
-from pyoco_server.errors import ExecutionNotFound, InvalidRequest
+from pyoco_server.errors import ExecutionNotFound, InvalidRequest, NatsUnavailable
+from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.executions.command import is_execution_id, is_visible
 from pyoco_server.usecases.executions.follow import ExecutionHub
@@ -25,6 +26,8 @@ from pyoco_server.usecases.executions.ports import (
 )
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import Revision
+
+log = get_logger(__name__)
 
 HEARTBEAT_SEC = 1.5
 """Clients give up after some seconds of silence."""
@@ -56,14 +59,14 @@ class ReadExecutions:
 
     async def state_at(self, execution_id: str, sequence: int, caller: Caller) -> Execution:
         """Exactly as it was after the event with this sequence."""
-        record = await self._record(execution_id, caller)
-        if not 1 <= sequence <= record.state.version:
-            raise InvalidRequest(f"at_sequence: the execution has the events 1 to {record.state.version}")
-        events = [event async for event in self._events(execution_id) if event.sequence <= sequence]
-        state = fold(events)
-        if state is None:
-            raise ExecutionNotFound
-        return state
+        await self._record(execution_id, caller)
+        state: Execution | None = None
+        async for event in self._events(execution_id):
+            state = evolve(state, event)
+            if event.sequence == sequence and state is not None:
+                return state
+        version = 0 if state is None else state.version
+        raise InvalidRequest(f"at_sequence: the execution has the events 1 to {version}")
 
     async def edges(self, state: Execution) -> list[EdgeState]:
         """Which ways it went, up to that state."""
@@ -107,35 +110,49 @@ class ReadExecutions:
     async def _follow(
         self, execution_id: str, after: int, bell: asyncio.Event
     ) -> AsyncIterator[Event | None]:
-        revision, state = Revision(0), None
-        while not self._hub.is_closed:
-            async for logged, position in self._log.read(execution_id, revision):
-                revision = position
-                for event in logged.commit.events():
-                    if event.sequence > after:
-                        yield event
-                state = logged.summary
-            if state is not None and state.ended_at is not None:
-                return
-            waiting = asyncio.ensure_future(bell.wait())
-            try:
-                done, _ = await asyncio.wait({waiting}, timeout=HEARTBEAT_SEC)
-            finally:
-                waiting.cancel()
+        revision, has_ended = Revision(0), False
+        bell.set()  # what is there already is news to this one
+        while not (has_ended or self._hub.is_closed):
+            if not await _rings(bell, HEARTBEAT_SEC):
+                yield None
+                continue
             bell.clear()
-            if not done:
+            try:
+                async for logged, position in self._log.read(execution_id, revision):
+                    revision = position
+                    if logged is None:
+                        continue
+                    for event in logged.commit.events():
+                        if event.sequence > after:
+                            yield event
+                    has_ended = logged.summary.ended_at is not None
+            except NatsUnavailable as error:
+                log.warning("a watcher has to wait for NATS", action="execution.watch", exc_info=error)
+                asyncio.get_running_loop().call_later(HEARTBEAT_SEC, bell.set)
                 yield None
 
     async def _events(self, execution_id: str) -> AsyncIterator[Event]:
         async for logged, _ in self._log.read(execution_id):
-            for event in logged.commit.events():
-                yield event
+            if logged is not None:
+                for event in logged.commit.events():
+                    yield event
 
     async def _record(self, execution_id: str, caller: Caller) -> ExecutionRecord:
         record = await self._records.stored(execution_id) if is_execution_id(execution_id) else None
         if record is None or not is_visible(caller, record):
             raise ExecutionNotFound
         return record
+
+
+async def _rings(bell: asyncio.Event, patience: float) -> bool:
+    if bell.is_set():
+        return True
+    waiting = asyncio.ensure_future(bell.wait())
+    try:
+        done, _ = await asyncio.wait({waiting}, timeout=patience)
+    finally:
+        waiting.cancel()
+    return bool(done)
 
 
 def _page(found: SummaryPage, of: str) -> Page:

@@ -9,8 +9,10 @@ from pyoco_server.domain.execution.records import (
     ExecutionRecord,
     LoggedCommit,
     advance,
+    replace,
     summarise,
 )
+from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.executions.ports import ExecutionCache, ExecutionIndex, ExecutionLog
@@ -20,12 +22,15 @@ log = get_logger(__name__)
 
 MAX_IN_MEMORY = 2_000
 SAVE_TRIES = 5
+FAR_BEHIND = 50
+"""Events that a reader folds from the log with less effort than writing the cache for each would take."""
 
 
 class _Held(Struct, frozen=True):
     record: ExecutionRecord
     cached: Revision | None = None
     """The cache's revision when it was last read or written."""
+    cached_version: int = 0
 
 
 class ExecutionRecords:
@@ -55,7 +60,10 @@ class ExecutionRecords:
             record = cached.value
         if record is None:
             return None
-        self._remember(execution_id, _Held(record, None if cached is None else cached.revision))
+        if cached is None:
+            self._remember(execution_id, _Held(record))
+        else:
+            self._remember(execution_id, _Held(record, cached.revision, cached.value.state.version))
         if cached is None or record is not cached.value:
             await self.save(record)
         return record
@@ -78,9 +86,15 @@ class ExecutionRecords:
             raise
         self._index.apply([Change(commit.execution_id, revision, logged, None)])  # lists show it at once
         appended = ExecutionRecord(state=after.state, log_revision=revision, keys=after.keys)
-        held = self._memory.get(commit.execution_id)
-        self._remember(commit.execution_id, _Held(appended, None if held is None else held.cached))
+        self._go_on(appended)
         return appended
+
+    async def save_if_far(self, record: ExecutionRecord) -> None:
+        """For commits that others follow soon: the cache is written at the end, and now and then."""
+        held = self._memory.get(record.state.execution_id)
+        behind = record.state.version - (0 if held is None else held.cached_version)
+        if record.state.is_terminal or behind >= FAR_BEHIND:
+            await self.save(record)
 
     async def save(self, record: ExecutionRecord) -> None:
         """Best effort: a cache that is behind costs its next reader a look into the log."""
@@ -112,23 +126,35 @@ class ExecutionRecords:
         if after is None:
             del self._memory[execution_id]
         else:
-            self._memory[execution_id] = _Held(after, held.cached)
+            self._memory[execution_id] = replace(held, record=after)
         return True
 
     def forget_all(self) -> None:
         self._memory.clear()
 
     async def _cached(self, execution_id: str) -> Versioned[ExecutionRecord] | None:
-        return await self._cache.get(execution_id)
+        """A cache that cannot be read is as good as none: the log has it all."""
+        try:
+            return await self._cache.get(execution_id)
+        except (NatsUnavailable, Unreadable) as error:
+            log.warning(
+                "the state of an execution is not in its cache; it is folded from the log",
+                action="execution.not_cached",
+                execution_id=execution_id,
+                exc_info=error,
+            )
+            return None
 
     async def _caught_up(self, execution_id: str, record: ExecutionRecord | None) -> ExecutionRecord | None:
         after = Revision(0 if record is None else record.log_revision)
         start = record
         async for logged, revision in self._log.read(execution_id, after):
-            record = advance(record, logged.commit, revision)
+            if logged is not None:
+                record = advance(record, logged.commit, revision)
+            elif record is not None:  # the log goes on behind it, so its place counts
+                record = replace(record, log_revision=revision)
         if record is not None and record is not start:
-            held = self._memory.get(execution_id)
-            self._remember(execution_id, _Held(record, None if held is None else held.cached))
+            self._go_on(record)
         return record
 
     async def _save(self, record: ExecutionRecord) -> None:
@@ -147,18 +173,25 @@ class ExecutionRecords:
                 if found is None or found.value.state.version < record.state.version:
                     continue
                 revision = found.revision
-            self._note_cached(execution_id, revision)
+            self._note_cached(execution_id, revision, record.state.version)
             return
 
-    def _note_cached(self, execution_id: str, revision: Revision) -> None:
+    def _note_cached(self, execution_id: str, revision: Revision, version: int) -> None:
         held = self._memory.get(execution_id)
         if held is not None:
-            self._memory[execution_id] = _Held(held.record, revision)
+            self._memory[execution_id] = _Held(held.record, revision, version)
+
+    def _go_on(self, record: ExecutionRecord) -> None:
+        """With a newer record; of the cache we know what we knew."""
+        held = self._memory.get(record.state.execution_id)
+        self._remember(
+            record.state.execution_id, _Held(record) if held is None else replace(held, record=record)
+        )
 
     def _remember(self, execution_id: str, held: _Held) -> None:
         known = self._memory.get(execution_id)
         if known is not None and known.record.log_revision > held.record.log_revision:
-            held = _Held(known.record, held.cached)
+            held = replace(held, record=known.record)
         self._memory[execution_id] = held
         self._memory.move_to_end(execution_id)
         while len(self._memory) > MAX_IN_MEMORY:

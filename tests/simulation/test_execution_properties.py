@@ -1,7 +1,7 @@
 """F1: any sequence of commands, looks, ends of runs, crashes and jumps of the clock.
 
-`PYOCO_TEST_CAMPAIGN=1000000 pytest tests/unit/test_execution_properties.py` runs as many sequences by hand. A
-sequence that fails names its seed; `support.storms.storm(seed)` repeats it.
+`PYOCO_TEST_CAMPAIGN=1000000 pytest tests/simulation/test_execution_properties.py` runs as many sequences by
+hand. A sequence that fails names its seed; `support.storms.storm(seed)` repeats it.
 """
 
 import os
