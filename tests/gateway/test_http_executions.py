@@ -8,6 +8,7 @@ import pytest
 
 from support.gateway import RunningGateway, memory_app
 from support.http_executions import APPROVAL, Executions
+from support.waiting import until
 
 
 @pytest.fixture
@@ -243,6 +244,42 @@ async def test_metrics_tell_of_executions(executions: Executions) -> None:
     text = (await executions.http.get("/metrics")).text
     assert 'pyoco_executions{status="ACTIVE"} 1.0' in text
     assert 'pyoco_execution_commands_rejected_total{code="EXECUTION_NOT_TERMINAL"} 1.0' in text
+
+
+async def test_a_state_tells_which_ways_it_went_when_asked(executions: Executions) -> None:
+    await executions.create(execution_id="e1", input={"ym": "x"})
+    await executions.until_node("e1", "book", "READY")
+    await executions.node("e1", "book", "start")
+    await executions.node("e1", "book", "succeed")
+    now = await executions.get("e1", include="edges")
+    assert now["edges"] == [
+        {"from": "book", "to": "approve", "on": "success", "fate": "taken"},
+        {"from": "approve", "to": "report", "on": "success", "fate": "open"},
+    ]
+    then = await executions.get("e1", include="edges", at_sequence=1)
+    assert {edge["fate"] for edge in then["edges"]} == {"open"}
+    assert "edges" not in await executions.get("e1")
+
+
+async def test_a_list_tells_how_many_there_are_in_each_status_when_asked(executions: Executions) -> None:
+    await executions.register("other", APPROVAL)
+    for execution_id, graph_id in (("e1", "approval"), ("e2", "approval"), ("e3", "other")):
+        await executions.create(graph_id, execution_id=execution_id, input={"ym": "x"})
+    await executions.post("/executions/e1/cancel")
+    await executions.post("/executions/e3/cancel")
+    await executions.post("/executions/e3/archive")
+
+    async def counts(**params: Any) -> dict[str, int]:
+        answer = await executions.http.get("/executions", params={"include": "counts", **params})
+        found: dict[str, int] = answer.json()["counts"]
+        return found
+
+    nothing = {"ACTIVE": 0, "COMPLETED": 0, "FAILED": 0, "CANCELED": 0}
+    await until(counts, lambda found: found == {**nothing, "ACTIVE": 1, "CANCELED": 1})
+    assert await counts(status="ACTIVE") == {**nothing, "ACTIVE": 1, "CANCELED": 1}
+    assert await counts(graph_id="other") == nothing
+    assert await counts(archived=True) == {**nothing, "CANCELED": 1}
+    assert "counts" not in (await executions.http.get("/executions")).json()
 
 
 async def test_every_end_is_counted_once_whoever_brought_it_about(executions: Executions) -> None:

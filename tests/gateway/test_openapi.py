@@ -1,5 +1,6 @@
 """What the gateway says of itself in OpenAPI is true: requests made from it find nothing else."""
 
+from importlib.metadata import version
 from typing import Any
 
 import schemathesis
@@ -17,6 +18,10 @@ NOT_ASKED = [
     positive_data_acceptance,  # no schema says which text is a cursor, a wheel, a flow, or a key used before
     allow_header_conformance,  # Starlette names the methods of the first route of a path only
 ]
+
+
+def test_the_description_has_the_version_of_the_package() -> None:
+    assert app.openapi()["info"]["version"] == version("pyoco-server")
 
 
 @schema.parametrize()

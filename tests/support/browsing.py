@@ -1,5 +1,6 @@
 """A whole installation with its dashboard, looked at with a real browser."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -132,6 +133,37 @@ def page_of(
     assert violations == []
     if is_quiet:
         assert problems == []
+
+
+SERIOUS = ("serious", "critical")
+
+
+def serious_barriers(page: Page, web: Path) -> list[Any]:
+    """What would keep people who do not see, or use no mouse, from using this page (axe-core)."""
+    page.locator("main h1, main h2").first.wait_for()
+    page.locator(".loading").wait_for(state="detached")
+    page.evaluate((web / "node_modules/axe-core/axe.min.js").read_text())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        (one["id"], [node["html"] for node in one["nodes"]][:3])
+        for one in found["violations"]
+        if one["impact"] in SERIOUS
+    ]
+
+
+def overhang(page: Page) -> int:
+    """By how many pixels the page is wider than its window."""
+    page.locator("main h1").wait_for()
+    page.locator(".loading").wait_for(state="detached")
+    pixels: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return pixels
+
+
+def name_of(place: str, **ids: str) -> str:
+    """For the file of a picture."""
+    for word, found in ids.items():
+        place = place.replace(found, word)
+    return re.sub(r"\W+", "-", place.strip("#/"))
 
 
 def keep(page: Page, name: str) -> None:

@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from support.browsing import Site, chromium_browser, keep, page_of, running_site
+from support.browsing import (
+    Site,
+    chromium_browser,
+    keep,
+    name_of,
+    overhang,
+    page_of,
+    running_site,
+    serious_barriers,
+)
 from support.dashboard_flows import HOSTILE
 from support.wheels import a_wheel_file, wheel_name
 
 SHOWN_HOSTILE = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
 PAGES = ["#/runs", "#/workers?all=1", "#/wheels", "#/metrics"]
-BAD = ("serious", "critical")
 
 
 @pytest.fixture(scope="module")
@@ -259,22 +267,12 @@ def test_charts_are_drawn_from_what_the_server_counts(browser: Browser, site: Si
 def test_no_page_has_a_serious_barrier(
     browser: Browser, site: Site, web: Path, language: str, theme: Any
 ) -> None:
-    axe = (web / "node_modules/axe-core/axe.min.js").read_text()
     run_id = site.finished("failing")
     places = [*PAGES, f"#/runs/{run_id}?task=divide", f"#/runs/{run_id}?view=graph", "#/nowhere"]
     for place in places:
         with page_of(browser, site, place, language=language, theme=theme) as page:
-            page.locator("main h1, main h2").first.wait_for()
-            page.locator(".loading").wait_for(state="detached")
-            page.evaluate(axe)
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-            barriers = [
-                (one["id"], [node["html"] for node in one["nodes"]][:3])
-                for one in found["violations"]
-                if one["impact"] in BAD
-            ]
-            assert barriers == [], place
-            name = re.sub(r"\W+", "-", place.strip("#/").replace(run_id, "run"))
+            assert serious_barriers(page, web) == [], place
+            name = name_of(place, run=run_id)
             keep(page, f"{name}-{theme}-{language}")
 
 
@@ -315,13 +313,8 @@ def test_it_fits_a_phone(browser: Browser, site: Site, language: str) -> None:
     run_id = site.finished("report")
     for place in [*PAGES, f"#/runs/{run_id}", f"#/runs/{run_id}?view=graph&task=fetch"]:
         with page_of(browser, site, place, language=language, width=375) as page:
-            page.locator("main h1").wait_for()
-            page.locator(".loading").wait_for(state="detached")
-            too_wide = page.evaluate(
-                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            )
-            assert too_wide == 0, place
-            name = re.sub(r"\W+", "-", place.strip("#/").replace(run_id, "run"))
+            assert overhang(page) == 0, place
+            name = name_of(place, run=run_id)
             keep(page, f"phone-{name}-{language}")
 
 

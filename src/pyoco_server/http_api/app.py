@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
@@ -57,7 +58,13 @@ def create_app(
         finally:
             await gateway.stop()
 
-    app = _App(title="pyoco-server", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = _App(
+        title="pyoco-server",
+        version=version("pyoco-server"),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
     error_table.install(app)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(BrowserRules, config=settings)

@@ -33,9 +33,9 @@ def answers_with(*errors: type[PyocoServerError]) -> Responses:
     }
 
 
-def answers_like(schema: dict[str, Any]) -> Responses:
+def answers_like(schema: dict[str, Any], status: int = 200, description: str = "OK") -> Responses:
     """For `responses=` of a route: the shape of what it answers when all is well."""
-    return {200: {"description": "OK", "content": {"application/json": {"schema": schema}}}}
+    return {status: {"description": description, "content": {"application/json": {"schema": schema}}}}
 
 
 EVERYWHERE = answers_with(InvalidRequest, ApiKeyRequired, InvalidApiKey, NatsUnavailable)

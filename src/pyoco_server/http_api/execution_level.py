@@ -74,7 +74,7 @@ class ExecutionLevel:
             nudge=nudge,
             meter=meter,
         )
-        self.read = ReadExecutions(records, log, self.index, hub)
+        self.read = ReadExecutions(records, log, self.index, hub, graphs)
         self._follow = FollowExecutions(backend.execution_feed, self.index, records, self.orchestrate, hub)
         self.waits = ExecutionWaits(self.index, records, self.command, self._follow)
 

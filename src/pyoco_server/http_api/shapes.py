@@ -4,12 +4,23 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import fields
 
+from pyoco_server.domain.events.audit import AuditDetails
+from pyoco_server.domain.events.retry_jobs import JobStatus, QueueCounts, RetryJob, RetryPolicy
+from pyoco_server.domain.events.signatures import SourceKind
+from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.execution.branches import EdgeState
+from pyoco_server.domain.execution.events import Actor
+from pyoco_server.domain.execution.graph_records import GraphRecord, GraphSummary
+from pyoco_server.domain.execution.records import ExecutionSummary, Wait
+from pyoco_server.domain.execution.state import Execution, NodeState, Phase
 from pyoco_server.domain.listing import RunSummary
 from pyoco_server.domain.runs import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.domain.wheels import WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
+from pyoco_server.usecases.executions.manage_graphs import GraphPage
 
 
 class Run(RunSnapshot, frozen=True, kw_only=True):
@@ -75,7 +86,208 @@ class Health(Struct):
     nats: str
 
 
+def _like(shape: type[Struct], name: str, *, hidden: tuple[str, ...], **changed: Any) -> type[Struct]:
+    """A shape that is stored, as it is answered."""
+    told = [field for field in fields(shape) if field.name not in hidden]
+    parts: list[Any] = [
+        (field.name, changed.get(field.name, field.type))
+        if field.required
+        else (field.name, field.type, msgspec.field(default_factory=field.default_factory))
+        if field.default is msgspec.NODEFAULT
+        else (field.name, field.type, field.default)
+        for field in told
+    ]
+    return msgspec.defstruct(name, parts, kw_only=True)
+
+
+class ExecutionNode(NodeState, frozen=True, kw_only=True):
+    """A node; `run_status` is that of its run, while that has not ended."""
+
+    run_status: RunStatus | None
+
+
+class ExecutionState(Execution, frozen=True, kw_only=True):
+    """Where an execution stands; `edges` only where they were asked for."""
+
+    phase: Phase
+    nodes: dict[str, ExecutionNode]  # type: ignore[assignment]
+    edges: list[EdgeState] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ExecutionPage(Struct):
+    items: list[ExecutionSummary]
+    next_cursor: str | None
+    counts: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class WaitPage(Struct):
+    items: list[Wait]
+    next_cursor: str | None
+
+
+class ExecutionEvent(Struct):
+    event_id: str
+    execution_id: str
+    sequence: int
+    type: str
+    occurred_at: float
+    actor: Actor
+    correlation_id: str | None
+    causation_id: str | None
+    schema_version: int
+    payload: dict[str, Any]
+
+
+class EventPage(Struct):
+    items: list[ExecutionEvent]
+    next_cursor: str | None
+
+
+WorkflowTemplate = _like(Template, "WorkflowTemplate", hidden=("tenant_id",))
+WorkflowAction = _like(Action, "WorkflowAction", hidden=("tenant_id",))
+
+
+class WorkflowSource(Struct):
+    """`secrets` is how many there are."""
+
+    id: str
+    kind: SourceKind
+    secrets: int
+    updated_at: str
+    template_id: str | None
+    signature_header: str
+    timestamp_header: str | None
+
+
+class WorkflowTemplates(Struct):
+    status: str
+    items: list[WorkflowTemplate]  # type: ignore[valid-type]
+
+
+class WorkflowActions(Struct):
+    status: str
+    items: list[WorkflowAction]  # type: ignore[valid-type]
+
+
+class WorkflowSources(Struct):
+    status: str
+    items: list[WorkflowSource]
+
+
+class DeletedId(Struct):
+    id: str
+    deleted: bool
+
+
+class DeletedKey(Struct):
+    key: str
+    deleted: bool
+
+
+class EventStarted(Struct):
+    status: str
+    duplicate: bool
+    triggered: bool
+    event_id: str
+    template_id: str
+    template_name: str
+    action_key: str
+    run_id: str
+    idempotency_key: str | msgspec.UnsetType = msgspec.UNSET
+    execution_id: str | msgspec.UnsetType = msgspec.UNSET
+    payload_mismatch: bool | msgspec.UnsetType = msgspec.UNSET
+    idempotency_key_ignored: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+WorkflowRetryJob = _like(
+    RetryJob,
+    "WorkflowRetryJob",
+    hidden=("tenant_id", "api_key_id", "is_told", "told_tries"),
+    next_retry_at=str,
+    created_at=str,
+    updated_at=str,
+)
+
+
+class RetryQueueState(Struct):
+    total: int
+    due: int
+    by_status: dict[str, int]
+    jobs: list[WorkflowRetryJob]  # type: ignore[valid-type]
+    policy: RetryPolicy
+
+
+class RetryJobs(RetryQueueState):
+    status: str
+
+
+class RetryJobChanged(Struct):
+    status: str
+    job: WorkflowRetryJob  # type: ignore[valid-type]
+
+
+class RetryJobsDrained(Struct):
+    status: str
+    processed: int
+    succeeded: int
+    retrying: int
+    escalated: int
+    discarded: int
+    remaining_due: int
+    queue: RetryQueueState
+
+
+class Delivery(AuditDetails, frozen=True, kw_only=True):
+    """An event from outside, and what became of it."""
+
+    at: str
+    event_id: str
+    status: str
+    action: str | None
+    run_id: str | None
+
+
+class ReceiptRetention(Struct):
+    ttl_days: float
+    max_receipts: int
+
+
+class EventSummary(Struct):
+    status: str
+    ym: str
+    event_type: str
+    total: int
+    by_status: dict[str, int]
+    by_reason_class: dict[str, int]
+    by_reason_code: dict[str, int]
+    by_retry_advice: dict[str, int]
+    duplicate: dict[str, int]
+    recent: list[Delivery]
+    retry_queue: QueueCounts
+    receipt_retention: ReceiptRetention
+
+
+class NotificationSettingsState(Struct):
+    status: str
+    configured: bool
+    webhook_url_masked: str | None
+    source: str
+    updated_at: str | None
+
+
+class NotificationTested(Struct):
+    status: str
+    sent: bool
+    http_status: int | None
+    message: str
+
+
 _TYPES = (
+    *(GraphRecord, GraphSummary, GraphPage),
+    *(ExecutionState, ExecutionPage, WaitPage, EventPage),
+    *(WorkflowTemplates, WorkflowActions, WorkflowSources, DeletedId, DeletedKey, EventStarted),
+    *(JobStatus, RetryJobs, RetryJobChanged, RetryJobsDrained),
+    *(EventSummary, NotificationSettingsState, NotificationTested),
     *(Run, RunSummary, Submitted, BatchResult, RunTasks, RunLogs),
     *(WorkerRecord, WorkerPatched, WheelFile, WheelDeleted, WheelEvent, Health),
 )

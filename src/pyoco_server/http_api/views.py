@@ -31,9 +31,10 @@ def page_view(page: RunPage) -> Response:
     return items_view(page.items, page.next_cursor)
 
 
-def items_view(items: Sequence[bytes | RunSnapshot], next_cursor: str | None) -> Response:
+def items_view(items: Sequence[bytes | RunSnapshot], next_cursor: str | None, **more: Any) -> Response:
     """A page of things that are JSON already."""
-    return _json(b'{"items":' + _array(items) + b',"next_cursor":' + msgspec.json.encode(next_cursor) + b"}")
+    rest = msgspec.json.encode({"next_cursor": next_cursor, **more})
+    return _json(b'{"items":' + _array(items) + b"," + rest[1:])
 
 
 def execution_view(state: Execution, run_statuses: Mapping[str, RunStatus]) -> dict[str, Any]:

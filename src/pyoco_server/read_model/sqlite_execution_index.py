@@ -82,14 +82,10 @@ class SqliteExecutionIndex:
         return found is not None and found[0] != ExecutionStatus.ACTIVE.value
 
     def page(self, wanted: ExecutionFilter, after: Place | None, limit: int) -> SummaryPage:
-        where = ["scope = ?", "archived = ?"]
-        values: list[Any] = [self._scope(wanted.tenant_id), int(wanted.archived)]
+        where, values = self._where(wanted)
         if wanted.status is not None:
             where.append("status = ?")
             values.append(wanted.status.value)
-        if wanted.graph_id is not None:
-            where.append("graph_id = ?")
-            values.append(wanted.graph_id)
         if after is not None:
             where.append("(created_at, execution_id) < (?, ?)")
             values += [after.updated_at, after.run_id]
@@ -133,8 +129,24 @@ class SqliteExecutionIndex:
             "SELECT status, count(*) FROM executions WHERE scope = ? GROUP BY status",
             (self._scope(tenant_id),),
         )
-        found = dict(rows.fetchall())
-        return {status: found.get(status.value, 0) for status in ExecutionStatus}
+        return _counted(rows)
+
+    def matching(self, wanted: ExecutionFilter) -> dict[ExecutionStatus, int]:
+        where, values = self._where(wanted)
+        return _counted(
+            self._db.execute(
+                f"SELECT status, count(*) FROM executions WHERE {' AND '.join(where)} GROUP BY status",  # noqa: S608
+                values,
+            )
+        )
+
+    def _where(self, wanted: ExecutionFilter) -> tuple[list[str], list[Any]]:
+        where = ["scope = ?", "archived = ?"]
+        values: list[Any] = [self._scope(wanted.tenant_id), int(wanted.archived)]
+        if wanted.graph_id is not None:
+            where.append("graph_id = ?")
+            values.append(wanted.graph_id)
+        return where, values
 
     def active(self) -> Iterable[str]:
         rows = self._db.execute("SELECT execution_id FROM executions WHERE status = 'ACTIVE'")
@@ -174,6 +186,11 @@ class SqliteExecutionIndex:
 
     def _scope(self, tenant_id: str | None) -> str:
         return (tenant_id or "") if self._tenants else ""
+
+
+def _counted(rows: Iterable[Any]) -> dict[ExecutionStatus, int]:
+    found = dict(rows)
+    return {status: found.get(status.value, 0) for status in ExecutionStatus}
 
 
 def _page(rows: list[Any], limit: int) -> SummaryPage:

@@ -15,6 +15,22 @@ export type Worker = Schemas["WorkerRecord"];
 export type WorkerState = Schemas["WorkerState"];
 export type Wheel = Schemas["WheelFile"];
 export type WheelEvent = Schemas["WheelEvent"];
+export type Execution = Schemas["ExecutionState"];
+export type ExecutionSummary = Schemas["ExecutionSummary"];
+export type ExecutionStatus = Schemas["ExecutionStatus"];
+export type ExecutionEvent = Schemas["ExecutionEvent"];
+export type NodeState = Schemas["ExecutionNode"];
+export type NodeStatus = Schemas["NodeStatus"];
+export type Wait = Schemas["Wait"];
+export type Graph = Schemas["GraphRecord"];
+export type GraphSummary = Schemas["GraphSummary"];
+export type EventSummary = Schemas["EventSummary"];
+export type Delivery = Schemas["Delivery"];
+export type RetryJob = Schemas["WorkflowRetryJob"];
+export type Template = Schemas["WorkflowTemplate"];
+export type Step = Schemas["Step"];
+export type Action = Schemas["WorkflowAction"];
+export type Source = Schemas["WorkflowSource"];
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 type Method = "get" | "post" | "patch" | "delete" | "put";
@@ -22,13 +38,20 @@ type PathsWith<M extends Method> = {
   [P in keyof paths]: paths[P] extends Record<M, object> ? P : never;
 }[keyof paths];
 type Operation<P extends keyof paths, M extends Method> = paths[P] extends Record<M, infer O> ? O : never;
-type Answer<O> = O extends { responses: { 200: { content: { "application/json": infer T } } } } ? T : unknown;
+type Answer<O> = O extends { responses: { 200: { content: { "application/json": infer T } } } }
+  ? T
+  : O extends { responses: { 201: { content: { "application/json": infer T } } } }
+    ? T
+    : unknown;
 type Query<O> = O extends { parameters: { query?: infer Q } } ? Q : never;
 
 export interface CallOptions {
   path?: Record<string, string>;
   query?: object | undefined;
   body?: unknown;
+  /** A body that is no JSON. */
+  text?: { content: string; type: string };
+  headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
 }
 
@@ -71,13 +94,17 @@ export async function request(
 ): Promise<Response> {
   const init: RequestInit = {
     method: method.toUpperCase(),
-    headers: { ...keyHeaders(), "Accept-Language": language.value, ...headers },
+    headers: { ...keyHeaders(), "Accept-Language": language.value, ...options.headers, ...headers },
     signal: options.signal ?? null,
     cache: "no-store",
   };
   if (options.body !== undefined) {
     init.body = JSON.stringify(options.body);
     (init.headers as Record<string, string>)["Content-Type"] = "application/json";
+  }
+  if (options.text !== undefined) {
+    init.body = options.text.content;
+    (init.headers as Record<string, string>)["Content-Type"] = options.text.type;
   }
   const response = await fetch(url(template, options), init);
   noteClock(response);
@@ -136,6 +163,13 @@ export function post<P extends PathsWith<"post">>(
   options: CallOptions = {},
 ): Promise<Answer<Operation<P, "post">>> {
   return json(request("post", path, options));
+}
+
+export function put<P extends PathsWith<"put">>(
+  path: P,
+  options: CallOptions = {},
+): Promise<Answer<Operation<P, "put">>> {
+  return json(request("put", path, options));
 }
 
 export function patch<P extends PathsWith<"patch">>(

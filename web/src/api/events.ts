@@ -37,6 +37,8 @@ function readBlock(block: string): ServerEvent | null {
 
 export interface Following {
   onEvent: (name: string, data: unknown) => void;
+  /** The last event that was seen: a stream that is connected again goes on behind it. */
+  lastId?: () => string;
   /** Connected (again): what was read before may have changed meanwhile. */
   onOpen?: () => void;
   /** Whether there is a connection now. */
@@ -79,7 +81,9 @@ export function follow(path: string, options: CallOptions, following: Following)
   }
 
   async function read(current: AbortController): Promise<void> {
-    const response = await request("get", path, { ...options, signal: current.signal });
+    const lastId = following.lastId?.();
+    const headers: Record<string, string> = lastId ? { "Last-Event-ID": lastId } : {};
+    const response = await request("get", path, { ...options, signal: current.signal }, headers);
     const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
     const parser = new EventParser();
     failures = 0;

@@ -996,9 +996,9 @@ export interface components {
         };
         /**
          * ExecutionStatus
-         * @enum {string}
+         * @enum {unknown}
          */
-        ExecutionStatus: "ACTIVE" | "COMPLETED" | "FAILED" | "CANCELED";
+        ExecutionStatus: "ACTIVE" | "CANCELED" | "COMPLETED" | "FAILED";
         /**
          * RunStatus
          * @enum {unknown}
@@ -1014,6 +1014,592 @@ export interface components {
          * @enum {unknown}
          */
         WorkerState: "DISCONNECTED" | "IDLE" | "RUNNING" | "STOPPED_GRACEFUL";
+        /** GraphRecord */
+        GraphRecord: {
+            graph_id: string;
+            version: number;
+            sha256: string;
+            registered_at: number;
+            registered_by: string;
+            /** @default null */
+            tenant_id: string | null;
+            definition: Record<string, never>;
+        };
+        /**
+         * GraphSummary
+         * @description What a list shows of a graph's newest version.
+         */
+        GraphSummary: {
+            graph_id: string;
+            version: number;
+            sha256: string;
+            registered_at: number;
+            registered_by: string;
+            tenant_id: string | null;
+            nodes: number;
+        };
+        /** GraphPage */
+        GraphPage: {
+            items: components["schemas"]["GraphSummary"][];
+            next_cursor: string | null;
+        };
+        /**
+         * ExecutionState
+         * @description Where an execution stands; `edges` only where they were asked for.
+         */
+        ExecutionState: {
+            execution_id: string;
+            graph_id: string;
+            graph_version: number;
+            created_at: number;
+            updated_at: number;
+            version: number;
+            /** @default ACTIVE */
+            status: components["schemas"]["ExecutionStatus"];
+            /** @default null */
+            tenant_id: string | null;
+            /** @default null */
+            api_key_id: string | null;
+            /** @default null */
+            input: unknown;
+            /** @default null */
+            rerun_of: string | null;
+            /** @default null */
+            started_at: number | null;
+            /** @default null */
+            cancel_requested_at: number | null;
+            /** @default null */
+            cancel_requested_by: string | null;
+            /** @default null */
+            cancel_reason: string | null;
+            /** @default null */
+            fail_requested_at: number | null;
+            /** @default null */
+            failed_node_id: string | null;
+            /** @default null */
+            completed_at: number | null;
+            /** @default null */
+            failed_at: number | null;
+            /** @default null */
+            canceled_at: number | null;
+            /** @default null */
+            archived_at: number | null;
+            /** @default null */
+            result: unknown;
+            /** @default null */
+            error: components["schemas"]["Failure"] | null;
+            nodes: {
+                [key: string]: components["schemas"]["ExecutionNode"];
+            };
+            phase: components["schemas"]["Phase"];
+            edges?: components["schemas"]["EdgeState"][];
+        };
+        /**
+         * Failure
+         * @description Why a node or an execution failed.
+         */
+        Failure: {
+            message: string;
+            /** @default FAILED */
+            code: string;
+            /** @default null */
+            details: unknown;
+        };
+        /**
+         * ExecutionNode
+         * @description A node; `run_status` is that of its run, while that has not ended.
+         */
+        ExecutionNode: {
+            node_type: string;
+            /** @default IDLE */
+            status: components["schemas"]["NodeStatus"];
+            /** @default 0 */
+            attempt: number;
+            /** @default null */
+            worker_id: string | null;
+            /** @default null */
+            run_id: string | null;
+            /** @default null */
+            wait_key: string | null;
+            /** @default null */
+            prompt: string | null;
+            /** @default null */
+            deadline: number | null;
+            /** @default null */
+            progress: number | null;
+            /** @default null */
+            progress_message: string | null;
+            /** @default null */
+            metrics: Record<string, never> | null;
+            /** @default null */
+            resume_request: components["schemas"]["ResumeRequest"] | null;
+            /** @default null */
+            resume_data: unknown;
+            /** @default null */
+            output: unknown;
+            /** @default null */
+            error: components["schemas"]["Failure"] | null;
+            /** @default null */
+            retry_at: number | null;
+            /** @default null */
+            gate: components["schemas"]["Gate"] | null;
+            /** @default null */
+            branch_ids: string[] | null;
+            /** @default null */
+            ready_at: number | null;
+            /** @default null */
+            started_at: number | null;
+            /** @default null */
+            waiting_at: number | null;
+            /** @default null */
+            resumed_at: number | null;
+            /** @default null */
+            ended_at: number | null;
+            /** @default null */
+            updated_at: number | null;
+            /** @default null */
+            stop_requested_at: number | null;
+            /** @default null */
+            stop_reason: string | null;
+            /** @default false */
+            canceled_by_execution: boolean;
+            run_status: components["schemas"]["RunStatus"] | null;
+        };
+        /**
+         * NodeStatus
+         * @enum {unknown}
+         */
+        NodeStatus: "CANCELED" | "FAILED" | "IDLE" | "READY" | "RUNNING" | "SUCCEEDED" | "WAITING";
+        /** ResumeRequest */
+        ResumeRequest: {
+            requested_at: number;
+            requested_by: string;
+            /** @default null */
+            data: unknown;
+        };
+        /**
+         * Gate
+         * @description What a join knows of its branches, by the node each of them ends with.
+         */
+        Gate: {
+            policy: string;
+            /** @default [] */
+            expected_branches: string[];
+            /** @default [] */
+            completed_branches: string[];
+            /** @default [] */
+            failed_branches: string[];
+            /** @default [] */
+            canceled_branches: string[];
+            /** @default false */
+            is_passable: boolean;
+        };
+        /**
+         * Phase
+         * @description Where an execution is in its life: what the guards ask.
+         * @enum {unknown}
+         */
+        Phase: "CANCELED" | "CANCELLING" | "COMPLETED" | "CREATED" | "FAILED" | "FAILING" | "STARTED";
+        /** EdgeState */
+        EdgeState: {
+            from: string;
+            to: string;
+            on: components["schemas"]["EdgeOn"];
+            fate: components["schemas"]["Fate"];
+        };
+        /**
+         * EdgeOn
+         * @enum {unknown}
+         */
+        EdgeOn: "failure" | "success";
+        /**
+         * Fate
+         * @description What became of an edge, or of a node that was not reached.
+         * @enum {unknown}
+         */
+        Fate: "broken" | "canceled" | "failed" | "not taken" | "open" | "taken";
+        /** ExecutionPage */
+        ExecutionPage: {
+            items: components["schemas"]["ExecutionSummary"][];
+            next_cursor: string | null;
+            counts?: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * ExecutionSummary
+         * @description Where an execution stands after a commit. It travels with the commit, so that lists need no fold.
+         */
+        ExecutionSummary: {
+            execution_id: string;
+            graph_id: string;
+            graph_version: number;
+            status: components["schemas"]["ExecutionStatus"];
+            version: number;
+            created_at: number;
+            updated_at: number;
+            /** @default null */
+            tenant_id: string | null;
+            /** @default null */
+            rerun_of: string | null;
+            /** @default null */
+            started_at: number | null;
+            /** @default null */
+            cancel_requested_at: number | null;
+            /** @default null */
+            fail_requested_at: number | null;
+            /** @default null */
+            ended_at: number | null;
+            /** @default null */
+            archived_at: number | null;
+            /** @default null */
+            failed_node_id: string | null;
+            /** @default null */
+            error: string | null;
+            /** @default {} */
+            node_counts: {
+                [key: string]: number;
+            };
+            /** @default [] */
+            waits: components["schemas"]["Wait"][];
+        };
+        /**
+         * Wait
+         * @description A node that waits for somebody: a line of the inbox.
+         */
+        Wait: {
+            execution_id: string;
+            graph_id: string;
+            node_id: string;
+            waiting_at: number;
+            /** @default null */
+            wait_key: string | null;
+            /** @default null */
+            prompt: string | null;
+            /** @default null */
+            deadline: number | null;
+            /** @default null */
+            resume_requested_by: string | null;
+            /** @default null */
+            resume_data: unknown;
+            /** @default null */
+            tenant_id: string | null;
+        };
+        /** WaitPage */
+        WaitPage: {
+            items: components["schemas"]["Wait"][];
+            next_cursor: string | null;
+        };
+        /** EventPage */
+        EventPage: {
+            items: components["schemas"]["ExecutionEvent"][];
+            next_cursor: string | null;
+        };
+        /** ExecutionEvent */
+        ExecutionEvent: {
+            event_id: string;
+            execution_id: string;
+            sequence: number;
+            type: string;
+            occurred_at: number;
+            actor: components["schemas"]["pyoco_server.domain.execution.events.Actor"];
+            correlation_id: string | null;
+            causation_id: string | null;
+            schema_version: number;
+            payload: Record<string, never>;
+        };
+        /** Actor */
+        "pyoco_server.domain.execution.events.Actor": {
+            kind: components["schemas"]["ActorKind"];
+            /** @default null */
+            id: string | null;
+        };
+        /**
+         * ActorKind
+         * @enum {unknown}
+         */
+        ActorKind: "external" | "scheduler" | "system" | "user";
+        /** WorkflowTemplates */
+        WorkflowTemplates: {
+            status: string;
+            items: components["schemas"]["WorkflowTemplate"][];
+        };
+        /** WorkflowTemplate */
+        WorkflowTemplate: {
+            id: string;
+            name: string;
+            steps: components["schemas"]["Step"][];
+            updated_at: string;
+            /** @default 0 */
+            year: number;
+            /** @default 0 */
+            month: number;
+            /** @default null */
+            mfcloud_url: string | null;
+            /** @default null */
+            notes: string | null;
+        };
+        /** Step */
+        Step: {
+            id: string;
+            action: string;
+            trigger_kind: components["schemas"]["TriggerKind"];
+            /** @default null */
+            title: string | null;
+        };
+        /**
+         * TriggerKind
+         * @enum {unknown}
+         */
+        TriggerKind: "after_previous" | "external_event" | "manual_start" | "scheduled";
+        /** WorkflowActions */
+        WorkflowActions: {
+            status: string;
+            items: components["schemas"]["WorkflowAction"][];
+        };
+        /** WorkflowAction */
+        WorkflowAction: {
+            key: string;
+            updated_at: string;
+            /** @default null */
+            flow_name: string | null;
+            /** @default null */
+            tag: string | null;
+            /** @default {} */
+            params: Record<string, never>;
+            /** @default null */
+            graph_id: string | null;
+            /**
+             * @default allow
+             * @enum {unknown}
+             */
+            concurrency: "allow" | "one";
+        };
+        /** WorkflowSources */
+        WorkflowSources: {
+            status: string;
+            items: components["schemas"]["WorkflowSource"][];
+        };
+        /**
+         * WorkflowSource
+         * @description `secrets` is how many there are.
+         */
+        WorkflowSource: {
+            id: string;
+            /** @enum {unknown} */
+            kind: "github" | "hmac" | "standard" | "stripe";
+            secrets: number;
+            updated_at: string;
+            template_id: string | null;
+            signature_header: string;
+            timestamp_header: string | null;
+        };
+        /** DeletedId */
+        DeletedId: {
+            id: string;
+            deleted: boolean;
+        };
+        /** DeletedKey */
+        DeletedKey: {
+            key: string;
+            deleted: boolean;
+        };
+        /** EventStarted */
+        EventStarted: {
+            status: string;
+            duplicate: boolean;
+            triggered: boolean;
+            event_id: string;
+            template_id: string;
+            template_name: string;
+            action_key: string;
+            run_id: string;
+            idempotency_key?: string;
+            execution_id?: string;
+            payload_mismatch?: boolean;
+            idempotency_key_ignored?: boolean;
+        };
+        /**
+         * JobStatus
+         * @enum {unknown}
+         */
+        JobStatus: "discarded" | "escalated" | "pending" | "retrying" | "succeeded";
+        /** RetryJobs */
+        RetryJobs: {
+            total: number;
+            due: number;
+            by_status: {
+                [key: string]: number;
+            };
+            jobs: components["schemas"]["WorkflowRetryJob"][];
+            policy: components["schemas"]["RetryPolicy"];
+            status: string;
+        };
+        /** WorkflowRetryJob */
+        WorkflowRetryJob: {
+            id: string;
+            template_id: string;
+            template_name: string;
+            action: string;
+            idempotency_key: string;
+            max_attempts: number;
+            next_retry_at: string;
+            created_at: string;
+            updated_at: string;
+            /** @default null */
+            event_name: string | null;
+            /** @default null */
+            source: string | null;
+            /** @default null */
+            year: number | null;
+            /** @default null */
+            month: number | null;
+            /** @default null */
+            mfcloud_url: string | null;
+            /** @default null */
+            notes: string | null;
+            /** @default null */
+            data: unknown;
+            /** @default pending */
+            status: components["schemas"]["JobStatus"];
+            /** @default 0 */
+            attempts: number;
+            /** @default null */
+            last_error: string | null;
+            /** @default null */
+            last_reason_class: string | null;
+            /** @default null */
+            last_reason_code: string | null;
+            /** @default null */
+            last_run_id: string | null;
+        };
+        /** RetryPolicy */
+        RetryPolicy: {
+            max_attempts: number;
+            base_delay_seconds: number;
+            terminal_ttl_days: number;
+            max_jobs: number;
+        };
+        /** RetryJobChanged */
+        RetryJobChanged: {
+            status: string;
+            job: components["schemas"]["WorkflowRetryJob"];
+        };
+        /** RetryJobsDrained */
+        RetryJobsDrained: {
+            status: string;
+            processed: number;
+            succeeded: number;
+            retrying: number;
+            escalated: number;
+            discarded: number;
+            remaining_due: number;
+            queue: components["schemas"]["RetryQueueState"];
+        };
+        /** RetryQueueState */
+        RetryQueueState: {
+            total: number;
+            due: number;
+            by_status: {
+                [key: string]: number;
+            };
+            jobs: components["schemas"]["WorkflowRetryJob"][];
+            policy: components["schemas"]["RetryPolicy"];
+        };
+        /** EventSummary */
+        EventSummary: {
+            status: string;
+            ym: string;
+            event_type: string;
+            total: number;
+            by_status: {
+                [key: string]: number;
+            };
+            by_reason_class: {
+                [key: string]: number;
+            };
+            by_reason_code: {
+                [key: string]: number;
+            };
+            by_retry_advice: {
+                [key: string]: number;
+            };
+            duplicate: {
+                [key: string]: number;
+            };
+            recent: components["schemas"]["Delivery"][];
+            retry_queue: components["schemas"]["QueueCounts"];
+            receipt_retention: components["schemas"]["ReceiptRetention"];
+        };
+        /**
+         * Delivery
+         * @description An event from outside, and what became of it.
+         */
+        Delivery: {
+            /** @default null */
+            template_id: string | null;
+            /** @default null */
+            template_name: string | null;
+            /** @default null */
+            event_name: string | null;
+            /** @default null */
+            source: string | null;
+            /** @default null */
+            idempotency_key: string | null;
+            /** @default null */
+            reason: string | null;
+            /** @default null */
+            reason_class: string | null;
+            /** @default null */
+            reason_code: string | null;
+            /** @default null */
+            retry_advice: string | null;
+            /** @default null */
+            duplicate: boolean | null;
+            /** @default null */
+            replay_of: string | null;
+            /** @default null */
+            node_id: string | null;
+            /** @default null */
+            wait_key: string | null;
+            /** @default null */
+            kept: boolean | null;
+            /** @default null */
+            kept_event_id: string | null;
+            at: string;
+            event_id: string;
+            status: string;
+            action: string | null;
+            run_id: string | null;
+        };
+        /** QueueCounts */
+        QueueCounts: {
+            total: number;
+            due: number;
+            by_status: {
+                [key: string]: number;
+            };
+        };
+        /** ReceiptRetention */
+        ReceiptRetention: {
+            ttl_days: number;
+            max_receipts: number;
+        };
+        /** NotificationSettingsState */
+        NotificationSettingsState: {
+            status: string;
+            configured: boolean;
+            webhook_url_masked: string | null;
+            source: string;
+            updated_at: string | null;
+        };
+        /** NotificationTested */
+        NotificationTested: {
+            status: string;
+            sent: boolean;
+            http_status: number | null;
+            message: string;
+        };
         /**
          * Run
          * @description A snapshot; `GET /runs/{run_id}` adds what is known of the worker that holds it.
@@ -1317,11 +1903,11 @@ export interface components {
             size_bytes: number | null;
             sha256_hex: string | null;
             replace: boolean | null;
-            actor: components["schemas"]["Actor"];
+            actor: components["schemas"]["pyoco_server.domain.wheels.Actor"];
             source: components["schemas"]["Source"];
         };
         /** Actor */
-        Actor: {
+        "pyoco_server.domain.wheels.Actor": {
             /** @default null */
             tenant_id: string | null;
             /** @default null */
@@ -2742,13 +3328,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["GraphRecord"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -2824,13 +3410,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["GraphSummary"];
                 };
             };
             /** @description a new version */
@@ -2838,7 +3424,9 @@ export interface operations {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["GraphSummary"];
+                };
             };
             /** @description ERR-PYOCO-0014: api key required */
             401: {
@@ -2899,13 +3487,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["GraphPage"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -2952,6 +3540,8 @@ export interface operations {
                 status?: components["schemas"]["ExecutionStatus"] | null;
                 graph_id?: string | null;
                 archived?: boolean;
+                /** @description also how many in each status */
+                include?: "counts"[];
                 cursor?: string | null;
                 limit?: number;
             };
@@ -2961,13 +3551,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionPage"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3050,13 +3640,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3136,13 +3726,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WaitPage"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3187,6 +3777,8 @@ export interface operations {
         parameters: {
             query?: {
                 at_sequence?: number | null;
+                /** @description also which ways it went */
+                include?: "edges"[];
             };
             header?: never;
             path: {
@@ -3196,13 +3788,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3266,13 +3858,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["EventPage"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3419,13 +4011,22 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3519,13 +4120,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3614,13 +4215,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3709,13 +4310,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3804,13 +4405,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3900,13 +4501,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -3996,13 +4597,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4092,13 +4693,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4188,13 +4789,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4284,13 +4885,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4380,13 +4981,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4476,13 +5077,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4572,13 +5173,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ExecutionState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4659,13 +5260,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["EventSummary"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4718,13 +5319,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["RetryJobs"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4789,13 +5390,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["RetryJobsDrained"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4865,13 +5466,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["RetryJobChanged"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -4941,13 +5542,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["RetryJobChanged"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -5015,13 +5616,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["NotificationSettingsState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -5081,13 +5682,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["NotificationSettingsState"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -5146,13 +5747,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["NotificationTested"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -5250,13 +5851,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["EventStarted"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -5353,13 +5954,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["EventStarted"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -5454,13 +6055,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowTemplates"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -5512,13 +6113,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowTemplate"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -5617,13 +6218,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowTemplate"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -5696,13 +6297,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DeletedId"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -5791,13 +6392,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["EventStarted"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -5892,13 +6493,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowActions"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -5950,13 +6551,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowAction"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -6038,13 +6639,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowAction"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -6105,13 +6706,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DeletedKey"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -6170,13 +6771,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowSources"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -6228,13 +6829,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowSource"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -6316,13 +6917,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WorkflowSource"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */
@@ -6392,13 +6993,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DeletedId"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */

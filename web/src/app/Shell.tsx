@@ -1,5 +1,10 @@
 import type { ComponentType } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
+import { EventsPage, EventsPart } from "../events/EventsPage";
+import { ExecutionPage } from "../executions/ExecutionPage";
+import { ExecutionsPage } from "../executions/ExecutionsPage";
+import { GraphPage } from "../graphs/GraphPage";
+import { GraphsPage } from "../graphs/GraphsPage";
 import { chooseLanguage, type Key, language, LANGUAGES, t } from "../i18n";
 import { collect } from "../metrics/history";
 import { MetricsPage } from "../metrics/MetricsPage";
@@ -8,6 +13,9 @@ import { RunsPage } from "../runs/RunsPage";
 import { Glyph, type IconName, Logo } from "../ui/icons";
 import { Empty } from "../ui/texts";
 import { Toasts } from "../ui/toasts";
+import { badge } from "../waits/answer";
+import { inbox, useInbox } from "../waits/inbox";
+import { WaitsPage } from "../waits/WaitsPage";
 import { WheelsPage } from "../wheels/WheelsPage";
 import { WorkersPage } from "../workers/WorkersPage";
 import { link, place } from "./router";
@@ -22,11 +30,17 @@ interface Section {
   Page: ComponentType;
   /** One thing of the section. */
   Detail?: ComponentType<{ id: string }>;
+  /** Beside its name in the navigation. */
+  Badge?: ComponentType;
 }
 
 /** What there is to see, in the order of the navigation. */
 const SECTIONS: Section[] = [
   { path: "runs", title: "nav.runs", Page: RunsPage, Detail: RunPage },
+  { path: "executions", title: "nav.executions", Page: ExecutionsPage, Detail: ExecutionPage },
+  { path: "waits", title: "nav.waits", Page: WaitsPage, Badge: WaitsBadge },
+  { path: "graphs", title: "nav.graphs", Page: GraphsPage, Detail: GraphPage },
+  { path: "events", title: "nav.events", Page: EventsPage, Detail: EventsPart },
   { path: "workers", title: "nav.workers", Page: WorkersPage },
   { path: "wheels", title: "nav.wheels", Page: WheelsPage },
   { path: "metrics", title: "nav.metrics", Page: MetricsPage },
@@ -56,13 +70,14 @@ function Content() {
   const [path = "runs", id] = place.value.path;
   const section = SECTIONS.find((one) => one.path === path);
   useEffect(collect, []);
+  useInbox();
   useEffect(() => {
     document.title = `${section ? t(section.title) : "404"} · pyoco-server`;
     window.scrollTo({ top: 0 });
   }, [path, id, language.value]);
   return (
     <main id="content" tabIndex={-1}>
-      {section === undefined ? <NotFound /> : id !== undefined && section.Detail ? <section.Detail id={id} /> : <section.Page />}
+      {section === undefined ? <NotFound /> : id !== undefined && section.Detail ? <section.Detail key={id} id={id} /> : <section.Page />}
     </main>
   );
 }
@@ -81,6 +96,11 @@ function NotFound() {
 
 function Header({ isOut }: { isOut: boolean }) {
   const current = place.value.path[0] ?? "runs";
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const here = nav.current?.querySelector<HTMLElement>("[aria-current]");
+    if (here && nav.current) nav.current.scrollLeft = here.offsetLeft - (nav.current.clientWidth - here.offsetWidth) / 2;
+  }, [current, isOut]);
   return (
     <header class="top">
       <a class="brand" href={link(["runs"])}>
@@ -90,7 +110,7 @@ function Header({ isOut }: { isOut: boolean }) {
         </span>
       </a>
       {!isOut && (
-        <nav class="sections" aria-label={t("nav.label")}>
+        <nav class="sections" ref={nav} aria-label={t("nav.label")}>
           {SECTIONS.map((section) => (
             <a
               key={section.path}
@@ -98,6 +118,7 @@ function Header({ isOut }: { isOut: boolean }) {
               aria-current={section.path === current ? "page" : undefined}
             >
               {t(section.title)}
+              {section.Badge && <section.Badge />}
             </a>
           ))}
         </nav>
@@ -115,6 +136,19 @@ function Header({ isOut }: { isOut: boolean }) {
         )}
       </div>
     </header>
+  );
+}
+
+/** How many wait for somebody. */
+function WaitsBadge() {
+  const found = inbox.value;
+  if (!found?.items.length) return null;
+  const shown = badge(found.items.length, found.cursor !== null);
+  return (
+    <span class="badge">
+      <span aria-hidden="true">{shown}</span>
+      <span class="sr-only">{t("nav.waiting", { n: shown })}</span>
+    </span>
   );
 }
 

@@ -210,7 +210,9 @@ function Facts({ run }: { run: Run }) {
       {run.execution_id !== null && (
         <div>
           <dt>{t("run.fact.execution")}</dt>
-          <dd class="mono">{visible(run.execution_id)}</dd>
+          <dd class="mono">
+            <a href={link(["executions", run.execution_id])}>{visible(run.execution_id)}</a>
+          </dd>
         </div>
       )}
       {run.workflow_yaml_sha256 !== null && (

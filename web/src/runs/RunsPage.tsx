@@ -1,9 +1,10 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type { RunSummary } from "../api/client";
 import { link, place, refine } from "../app/router";
-import { compact, count, visible } from "../format";
-import { language, t } from "../i18n";
+import { visible } from "../format";
+import { t } from "../i18n";
 import { Glyph } from "../ui/icons";
+import { Count, FilterInput, More, Progress } from "../ui/lists";
 import { Live } from "../ui/Live";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId, Tags, Took } from "../ui/texts";
@@ -80,15 +81,6 @@ function StatusChips({ counts, filters }: { counts: Counts; filters: RunFilters 
   );
 }
 
-function Count({ value }: { value: number | undefined }) {
-  if (value === undefined) return <span class="count">…</span>;
-  return (
-    <span class="count" title={count(value, language.value)}>
-      {value < 100_000 ? count(value, language.value) : compact(value)}
-    </span>
-  );
-}
-
 function Filters({ filters }: { filters: RunFilters }) {
   const change = (part: Partial<RunFilters>) => refine({ ...filters, ...part });
   return (
@@ -108,24 +100,6 @@ function Filters({ filters }: { filters: RunFilters }) {
         </a>
       )}
     </form>
-  );
-}
-
-const TYPING_MS = 300;
-
-function FilterInput({ value, hint, onChange }: { value: string | undefined; hint: string; onChange: (text: string) => void }) {
-  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  return (
-    <input
-      type="search"
-      value={value ?? ""}
-      placeholder={hint}
-      onInput={(event) => {
-        const text = event.currentTarget.value.trim();
-        clearTimeout(timer.current);
-        timer.current = setTimeout(() => onChange(text), TYPING_MS);
-      }}
-    />
   );
 }
 
@@ -170,7 +144,7 @@ function RunRow({ run }: { run: RunSummary }) {
         {run.error && <span class="row-error">{visible(run.error)}</span>}
       </td>
       <td class="cell-tasks">
-        <Progress run={run} />
+        <Progress done={run.tasks_done} total={run.tasks_total} label={t("runs.tasksDone", { done: run.tasks_done, total: run.tasks_total })} />
       </td>
       <td class="num cell-took">
         <Took from={run.start_time} to={run.end_time} />
@@ -186,46 +160,6 @@ function RunRow({ run }: { run: RunSummary }) {
         <RunId id={run.run_id} />
       </td>
     </tr>
-  );
-}
-
-function Progress({ run }: { run: RunSummary }) {
-  if (run.tasks_total === 0) return <span class="dim">–</span>;
-  const label = t("runs.tasksDone", { done: run.tasks_done, total: run.tasks_total });
-  return (
-    <span class="progress" title={label}>
-      <progress value={run.tasks_done} max={run.tasks_total} aria-label={label} />
-      <span>
-        {run.tasks_done}/{run.tasks_total}
-      </span>
-    </span>
-  );
-}
-
-/** The next page comes when its place is scrolled to, or when it is asked for. */
-function More({ isMore, shown, onMore }: { isMore: boolean; shown: number; onMore: () => Promise<void> }) {
-  const button = useRef<HTMLButtonElement>(null);
-  const [isLoading, setLoading] = useState(false);
-  const load = useRef<() => void>(() => undefined);
-  load.current = () => {
-    if (isLoading) return;
-    setLoading(true);
-    void onMore().finally(() => setLoading(false));
-  };
-  useEffect(() => {
-    if (!button.current) return;
-    const observer = new IntersectionObserver(
-      (entries) => entries.some((entry) => entry.isIntersecting) && load.current(),
-      { rootMargin: "600px" },
-    );
-    observer.observe(button.current);
-    return () => observer.disconnect();
-  }, [isMore, shown]);
-  if (!isMore) return <p class="dim list-end">{t("runs.end", { n: count(shown, language.value) })}</p>;
-  return (
-    <button type="button" class="button quiet list-end" ref={button} disabled={isLoading} onClick={() => load.current()}>
-      {isLoading ? t("runs.loading") : t("runs.more")}
-    </button>
   );
 }
 

@@ -7,9 +7,11 @@ import { Glyph } from "./icons";
 export function Dialog({
   title,
   onClose,
+  isWide = false,
   children,
 }: {
   title: string;
+  isWide?: boolean;
   onClose: () => void;
   children: ComponentChildren;
 }) {
@@ -27,7 +29,7 @@ export function Dialog({
   return (
     <dialog
       ref={element}
-      class="dialog"
+      class={`dialog ${isWide ? "is-wide" : ""}`}
       aria-labelledby={titleId}
       onCancel={(event) => {
         event.preventDefault();

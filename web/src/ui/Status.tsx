@@ -1,12 +1,18 @@
-import type { RunStatus, TaskState, WorkerState } from "../api/client";
+import type { NodeStatus, RunStatus, TaskState, WorkerState } from "../api/client";
 import { t } from "../i18n";
 import { Glyph, type IconName } from "./icons";
 
-export type AnyState = RunStatus | TaskState | WorkerState;
+/** Of an execution and its nodes. A node that is IDLE is shown as UNREACHED: an idle worker is another thing. */
+export type ExecutionLook = Exclude<NodeStatus, "IDLE"> | "UNREACHED" | "CREATED" | "ACTIVE" | "FAILING";
+/** Of an event from outside, and of the jobs that try one again. */
+export type EventLook = "success" | "skipped" | "rejected" | "failed" | "unknown" | "pending" | "retrying" | "succeeded" | "discarded" | "escalated";
+export type AnyState = RunStatus | TaskState | WorkerState | ExecutionLook | EventLook;
+
+/** Colour; the shape and the word say the same. */
+export type Tone = "waiting" | "bad" | "warn" | "busy" | "good" | "quiet";
 
 interface Look {
-  /** Colour; the shape and the word say the same. */
-  tone: "waiting" | "bad" | "warn" | "busy" | "good" | "quiet";
+  tone: Tone;
   icon: IconName;
 }
 
@@ -21,9 +27,26 @@ const LOOKS: Record<AnyState, Look> = {
   IDLE: { tone: "good", icon: "idle" },
   STOPPED_GRACEFUL: { tone: "quiet", icon: "stopped" },
   DISCONNECTED: { tone: "bad", icon: "disconnected" },
+  UNREACHED: { tone: "quiet", icon: "unreached" },
+  CREATED: { tone: "quiet", icon: "pending" },
+  READY: { tone: "quiet", icon: "pending" },
+  ACTIVE: { tone: "busy", icon: "running" },
+  WAITING: { tone: "waiting", icon: "waiting" },
+  FAILING: { tone: "bad", icon: "failed" },
+  CANCELED: { tone: "warn", icon: "cancelled" },
+  success: { tone: "good", icon: "succeeded" },
+  skipped: { tone: "quiet", icon: "skipped" },
+  rejected: { tone: "warn", icon: "cancelled" },
+  failed: { tone: "bad", icon: "failed" },
+  unknown: { tone: "quiet", icon: "unreached" },
+  pending: { tone: "quiet", icon: "pending" },
+  retrying: { tone: "busy", icon: "again" },
+  succeeded: { tone: "good", icon: "succeeded" },
+  discarded: { tone: "quiet", icon: "trash" },
+  escalated: { tone: "waiting", icon: "waiting" },
 };
 
-export function toneOf(state: AnyState): Look["tone"] {
+export function toneOf(state: AnyState): Tone {
   return LOOKS[state].tone;
 }
 

@@ -46,6 +46,22 @@ const SHAPES = {
       <path d="M8 6v3.600M8 11.500v.4" class="cut" />
     </>
   ),
+  // A dot: nobody came by here.
+  unreached: <circle cx="8" cy="8" r="2" class="solid" />,
+  skipped: <path d="M3.500 3.500L9 8l-5.500 4.500M12.500 3.500v9" class="line bold" />,
+  person: (
+    <>
+      <circle cx="8" cy="5" r="2.700" class="line" />
+      <path d="M2.800 13.800c.6-5.600 9.800-5.600 10.400 0" class="line" />
+    </>
+  ),
+  fork: <path d="M2 8h3.500M13.500 3.500H11c-3 0-2.500 4.500-5.500 4.500s2.500 4.500 5.500 4.500h2.500" class="line" />,
+  join: <path d="M14 8h-3.500M2.500 3.500H5c3 0 2.500 4.500 5.500 4.500S8 12.500 5 12.500H2.500" class="line" />,
+  outside: <path d="M6.500 3.500h-4v10h10v-4M9 2.500h4.500V7M13.500 2.500L7.500 8.500" class="line" />,
+  archive: <path d="M2 3h12v3H2zM3.200 6v7.200h9.600V6M6.500 8.800h3" class="line" />,
+  down: <path d="M3.500 6L8 10.500 12.500 6" class="line bold" />,
+  back: <path d="M10 3.500L5.500 8l4.500 4.500" class="line bold" />,
+  edit: <path d="M3 13l.7-3.200L10.900 2.600l2.500 2.500-7.200 7.200z" class="line" />,
   idle: <circle cx="8" cy="8" r="3.4" class="line bold" />,
   stopped: <rect x="4" y="4" width="8" height="8" rx="1" class="line" />,
   disconnected: <path d="M3 8h3M10 8h3M7 5l2 6" class="line" />,

@@ -64,6 +64,12 @@ class Branches:
         edges = self._graph.outgoing[node_id]
         return tuple(dict.fromkeys(edge.target for edge in edges if self._judge(edge) is Fate.TAKEN))
 
+    def became_of(self, edge: Edge) -> Fate:
+        """Also of an edge that led to something long ago."""
+        node = self._state.nodes[edge.source]
+        reach = self._fate_of(edge)
+        return self._fate(edge, node, reach, is_handled=self.is_handled(edge.source))
+
     def is_handled(self, node_id: str) -> bool:
         """Whether the failure of a node led along an edge of its own."""
         return any(
@@ -236,6 +242,23 @@ def can_pass(spec: GraphNode, ends: Mapping[str, Fate]) -> bool:
             return completed + still_open >= (spec.min_success or 1)
         case _:
             return still_open > 0
+
+
+class EdgeState(Struct, frozen=True, rename={"source": "from", "target": "to"}):
+    source: str
+    target: str
+    on: EdgeOn
+    fate: Fate
+
+
+def edge_states(state: Execution, graph: Graph) -> list[EdgeState]:
+    """Which ways an execution went, in the order of the graph's edges."""
+    is_made = len(state.nodes) == len(graph.nodes)
+    branches = Branches(state, graph) if is_made else None
+    return [
+        EdgeState(edge.source, edge.target, edge.on, branches.became_of(edge) if branches else Fate.OPEN)
+        for edge in graph.edges
+    ]
 
 
 class KnownNodes(Mapping[str, Mapping[str, Any]]):

@@ -20,9 +20,10 @@ from pyoco_server.errors import (
     InvalidRequest,
     RequestTooLarge,
 )
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body, validated
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.sse import EventStream, sse_event
@@ -53,6 +54,8 @@ KEY_DOCS: list[dict[str, Any]] = [
         "schema": {"type": "string", "minLength": 1, "maxLength": MAX_CORRELATION_ID},
     },
 ]
+STATE = answers_like(shapes.of(shapes.ExecutionState))
+CREATED = answers_like(shapes.of(shapes.ExecutionState), 201, "Created")
 NODE_VERBS = {
     "ready": "MarkNodeReady",
     "start": "StartNode",
@@ -148,7 +151,7 @@ def _answer(done: Commanded, status: int = 200) -> Response:
     "/executions",
     summary="Create an execution of a graph, and start it",
     status_code=201,
-    responses=answers_with(GraphNotFound, CommandRejected, RequestTooLarge),
+    responses={**CREATED, **answers_with(GraphNotFound, CommandRejected, RequestTooLarge)},
     openapi_extra={**json_body_docs(CreateExecutionRequest), "parameters": KEY_DOCS},
 )
 async def create_execution(request: Request) -> Response:
@@ -176,24 +179,35 @@ def _check_size(name: str, value: Any, body_size: int) -> None:
         raise RequestTooLarge(f"{name}: more than {MAX_INPUT_BYTES} bytes of JSON")
 
 
-@router.get("/executions", summary="Executions, newest first")
+@router.get(
+    "/executions",
+    summary="Executions, newest first",
+    responses=answers_like(shapes.of(shapes.ExecutionPage)),
+)
 async def list_executions(
     request: Request,
     *,
     status: ExecutionStatus | None = None,
     graph_id: str | None = None,
     archived: bool = False,
+    include: Annotated[list[Literal["counts"]], Query(description="also how many in each status")] = [],  # noqa: B006
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
 ) -> Response:
     wanted = ExecutionFilter(
         tenant_id=caller_of(request).tenant_id, status=status, graph_id=graph_id, archived=archived
     )
-    page = gateway_of(request).read_model.executions.read.page(wanted, cursor, limit)
-    return items_view(page.items, page.next_cursor)
+    read = gateway_of(request).read_model.executions.read
+    page = read.page(wanted, cursor, limit)
+    counts = {"counts": read.counts(wanted)} if "counts" in include else {}
+    return items_view(page.items, page.next_cursor, **counts)
 
 
-@router.get("/waits", summary="What waits for a person, oldest first")
+@router.get(
+    "/waits",
+    summary="What waits for a person, oldest first",
+    responses=answers_like(shapes.of(shapes.WaitPage)),
+)
 async def list_waits(
     request: Request,
     *,
@@ -208,22 +222,29 @@ async def list_waits(
 @router.get(
     "/executions/{execution_id}",
     summary="The state of an execution, now or after one of its events",
-    responses=answers_with(ExecutionNotFound),
+    responses={**STATE, **answers_with(ExecutionNotFound)},
 )
 async def get_execution(
-    request: Request, execution_id: str, at_sequence: Annotated[int | None, Query(ge=1)] = None
+    request: Request,
+    execution_id: str,
+    *,
+    at_sequence: Annotated[int | None, Query(ge=1)] = None,
+    include: Annotated[list[Literal["edges"]], Query(description="also which ways it went")] = [],  # noqa: B006
 ) -> Response:
     level, caller = _level(request), caller_of(request)
-    if at_sequence is not None:
-        return json_response(execution_view(await level.read.state_at(execution_id, at_sequence, caller), {}))
-    state = await level.read.state(execution_id, caller)
-    return json_response(execution_view(state, level.orchestrate.statuses(execution_id)))
+    if at_sequence is None:
+        state = await level.read.state(execution_id, caller)
+        run_statuses = level.orchestrate.statuses(execution_id)
+    else:
+        state, run_statuses = await level.read.state_at(execution_id, at_sequence, caller), {}
+    edges = {"edges": await level.read.edges(state)} if "edges" in include else {}
+    return json_response({**execution_view(state, run_statuses), **edges})
 
 
 @router.get(
     "/executions/{execution_id}/events",
     summary="The log of an execution",
-    responses=answers_with(ExecutionNotFound),
+    responses={**answers_like(shapes.of(shapes.EventPage)), **answers_with(ExecutionNotFound)},
 )
 async def list_events(
     request: Request,
@@ -280,7 +301,11 @@ async def _texts(events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, N
 @router.post(
     "/executions/{execution_id}/commands",
     summary="Any command",
-    responses=answers_with(ExecutionNotFound, GraphNotFound, CommandRejected, RequestTooLarge),
+    responses={
+        **STATE,
+        **CREATED,
+        **answers_with(ExecutionNotFound, GraphNotFound, CommandRejected, RequestTooLarge),
+    },
     openapi_extra={**json_body_docs(CommandRequest), "parameters": KEY_DOCS},
 )
 async def post_command(request: Request, execution_id: str) -> Response:
@@ -299,7 +324,7 @@ async def post_command(request: Request, execution_id: str) -> Response:
     "/executions/{execution_id}/rerun",
     summary="Run it again, as a new execution",
     status_code=201,
-    responses=answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge),
+    responses={**CREATED, **answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge)},
     openapi_extra={**json_body_docs(RerunRequest, required=False), "parameters": KEY_DOCS},
 )
 async def rerun_execution(request: Request, execution_id: str) -> Response:
@@ -342,7 +367,7 @@ def _add_command(path: str, name: str, endpoint: Callable[..., Awaitable[Respons
         methods=["POST"],
         name=name,
         summary=name,
-        responses=answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge),
+        responses={**STATE, **answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge)},
         openapi_extra={**json_body_docs(FieldsRequest, required=False), "parameters": KEY_DOCS},
     )
 

@@ -5,15 +5,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from pyoco_server.domain.execution.graph_records import summary
+from pyoco_server.domain.execution.graph_records import GraphRecord, GraphSummary, summary
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import GraphNotFound, InvalidListQuery, RequestTooLarge
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import read_body
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.refusals import refusing_with
 from pyoco_server.http_api.views import json_response
+from pyoco_server.usecases.executions.manage_graphs import GraphPage
 
 router = APIRouter(tags=["graphs"], responses=EVERYWHERE)
 lists = APIRouter(
@@ -48,7 +50,8 @@ GRAPH_DOCS: dict[str, Any] = {
     "/graphs/{graph_id}",
     summary="Register a graph",
     responses={
-        201: {"description": "a new version"},
+        **answers_like(shapes.of(GraphSummary)),
+        **answers_like(shapes.of(GraphSummary), 201, "a new version"),
         **answers_with(RequestTooLarge),
     },
     openapi_extra=GRAPH_DOCS,
@@ -64,7 +67,11 @@ async def put_graph(request: Request, graph_id: str) -> Response:
     return response
 
 
-@lists.get("/graphs", summary="The newest version of each graph")
+@lists.get(
+    "/graphs",
+    summary="The newest version of each graph",
+    responses=answers_like(shapes.of(GraphPage)),
+)
 async def list_graphs(
     request: Request,
     *,
@@ -75,7 +82,11 @@ async def list_graphs(
     return json_response(page)
 
 
-@router.get("/graphs/{graph_id}", summary="A graph", responses=answers_with(GraphNotFound))
+@router.get(
+    "/graphs/{graph_id}",
+    summary="A graph",
+    responses={**answers_like(shapes.of(GraphRecord)), **answers_with(GraphNotFound)},
+)
 async def get_graph(
     request: Request,
     graph_id: str,

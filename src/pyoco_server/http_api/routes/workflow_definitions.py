@@ -16,9 +16,10 @@ from pyoco_server.errors import (
     WorkflowConflict,
     WorkflowNotFound,
 )
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.event_views import source_view
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.routes.workflow_events import EVENT_BODY_BYTES, answered, whence
@@ -81,14 +82,20 @@ class StartRequest(_Strict):
 # Templates
 
 
-@router.get("/api/workflow-templates", summary="All templates")
+@router.get(
+    "/api/workflow-templates",
+    summary="All templates",
+    responses=answers_like(shapes.of(shapes.WorkflowTemplates)),
+)
 async def list_templates(request: Request) -> Response:
     templates = gateway_of(request).event_level.templates
     return _items(await templates.list_templates(caller_of(request).tenant_id))
 
 
 @router.get(
-    "/api/workflow-templates/{template_id}", summary="A template", responses=answers_with(WorkflowNotFound)
+    "/api/workflow-templates/{template_id}",
+    summary="A template",
+    responses={**answers_like(shapes.of(shapes.WorkflowTemplate)), **answers_with(WorkflowNotFound)},
 )
 async def get_template(request: Request, template_id: str) -> Response:
     templates = gateway_of(request).event_level.templates
@@ -98,7 +105,10 @@ async def get_template(request: Request, template_id: str) -> Response:
 @router.put(
     "/api/workflow-templates/{template_id}",
     summary="Make or change a template",
-    responses=answers_with(WorkflowConflict, RequestTooLarge),
+    responses={
+        **answers_like(shapes.of(shapes.WorkflowTemplate)),
+        **answers_with(WorkflowConflict, RequestTooLarge),
+    },
     openapi_extra=json_body_docs(TemplateRequest),
 )
 async def put_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
@@ -116,7 +126,10 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
 @router.delete(
     "/api/workflow-templates/{template_id}",
     summary="Remove a template",
-    responses=answers_with(WorkflowNotFound, WorkflowConflict),
+    responses={
+        **answers_like(shapes.of(shapes.DeletedId)),
+        **answers_with(WorkflowNotFound, WorkflowConflict),
+    },
 )
 async def delete_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
     templates = gateway_of(request).event_level.templates
@@ -127,9 +140,10 @@ async def delete_template(request: Request, template_id: str, if_match: IfMatch 
 @router.post(
     "/api/workflow-templates/{template_id}/start",
     summary="Start a template by hand",
-    responses=answers_with(
-        InvalidYearMonth, WorkflowNotFound, WorkflowConflict, RequestTooLarge, EventFailed
-    ),
+    responses={
+        **answers_like(shapes.of(shapes.EventStarted)),
+        **answers_with(InvalidYearMonth, WorkflowNotFound, WorkflowConflict, RequestTooLarge, EventFailed),
+    },
     openapi_extra=json_body_docs(StartRequest, required=False),
 )
 async def start_template(request: Request, template_id: str) -> Response:
@@ -150,13 +164,21 @@ def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:
 # Actions
 
 
-@router.get("/api/workflow-actions", summary="All actions")
+@router.get(
+    "/api/workflow-actions",
+    summary="All actions",
+    responses=answers_like(shapes.of(shapes.WorkflowActions)),
+)
 async def list_actions(request: Request) -> Response:
     actions = gateway_of(request).event_level.actions
     return _items(await actions.list_actions(caller_of(request).tenant_id))
 
 
-@router.get("/api/workflow-actions/{key}", summary="An action", responses=answers_with(WorkflowNotFound))
+@router.get(
+    "/api/workflow-actions/{key}",
+    summary="An action",
+    responses={**answers_like(shapes.of(shapes.WorkflowAction)), **answers_with(WorkflowNotFound)},
+)
 async def get_action(request: Request, key: str) -> Response:
     actions = gateway_of(request).event_level.actions
     return _one(await actions.find(caller_of(request).tenant_id, key))
@@ -165,7 +187,7 @@ async def get_action(request: Request, key: str) -> Response:
 @router.put(
     "/api/workflow-actions/{key}",
     summary="Allow an action",
-    responses=answers_with(RequestTooLarge),
+    responses={**answers_like(shapes.of(shapes.WorkflowAction)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(ActionRequest),
 )
 async def put_action(request: Request, key: str) -> Response:
@@ -175,7 +197,9 @@ async def put_action(request: Request, key: str) -> Response:
 
 
 @router.delete(
-    "/api/workflow-actions/{key}", summary="Forbid an action", responses=answers_with(WorkflowNotFound)
+    "/api/workflow-actions/{key}",
+    summary="Forbid an action",
+    responses={**answers_like(shapes.of(shapes.DeletedKey)), **answers_with(WorkflowNotFound)},
 )
 async def delete_action(request: Request, key: str) -> Response:
     await gateway_of(request).event_level.actions.delete(caller_of(request).tenant_id, key)
@@ -185,14 +209,22 @@ async def delete_action(request: Request, key: str) -> Response:
 # Sources
 
 
-@router.get("/api/workflow-sources", summary="Who may send signed events")
+@router.get(
+    "/api/workflow-sources",
+    summary="Who may send signed events",
+    responses=answers_like(shapes.of(shapes.WorkflowSources)),
+)
 async def list_sources(request: Request) -> Response:
     sources = gateway_of(request).event_level.sources
     found = await sources.list_sources(caller_of(request).tenant_id)
     return json_response({"status": "ok", "items": [source_view(source) for source in found]})
 
 
-@router.get("/api/workflow-sources/{source_id}", summary="A source", responses=answers_with(WorkflowNotFound))
+@router.get(
+    "/api/workflow-sources/{source_id}",
+    summary="A source",
+    responses={**answers_like(shapes.of(shapes.WorkflowSource)), **answers_with(WorkflowNotFound)},
+)
 async def get_source(request: Request, source_id: str) -> Response:
     sources = gateway_of(request).event_level.sources
     return json_response(source_view(await sources.find(caller_of(request).tenant_id, source_id)))
@@ -201,7 +233,10 @@ async def get_source(request: Request, source_id: str) -> Response:
 @router.put(
     "/api/workflow-sources/{source_id}",
     summary="Accept signed events of a source",
-    responses=answers_with(WorkflowConflict, RequestTooLarge),
+    responses={
+        **answers_like(shapes.of(shapes.WorkflowSource)),
+        **answers_with(WorkflowConflict, RequestTooLarge),
+    },
     openapi_extra=json_body_docs(SourceRequest),
 )
 async def put_source(request: Request, source_id: str) -> Response:
@@ -217,7 +252,9 @@ async def put_source(request: Request, source_id: str) -> Response:
 
 
 @router.delete(
-    "/api/workflow-sources/{source_id}", summary="Forget a source", responses=answers_with(WorkflowNotFound)
+    "/api/workflow-sources/{source_id}",
+    summary="Forget a source",
+    responses={**answers_like(shapes.of(shapes.DeletedId)), **answers_with(WorkflowNotFound)},
 )
 async def delete_source(request: Request, source_id: str) -> Response:
     await gateway_of(request).event_level.sources.delete(caller_of(request).tenant_id, source_id)

@@ -18,9 +18,10 @@ from pyoco_server.errors import (
     WorkflowConflict,
     WorkflowNotFound,
 )
+from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_with
+from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.event_views import answer_view, job_view, queue_view
 from pyoco_server.http_api.gateway import Gateway, gateway_of
 from pyoco_server.http_api.views import json_response
@@ -38,6 +39,7 @@ receiving = APIRouter(
     tags=["workflow events"],
     responses={
         **EVERYWHERE,
+        **answers_like(shapes.of(shapes.EventStarted)),
         **answers_with(
             InvalidYearMonth,
             InvalidEventToken,
@@ -102,7 +104,11 @@ async def replay_event(request: Request, event_id: str) -> Response:
     return answered(gateway, request, answer)
 
 
-@router.get("/api/workflow-events/summary", summary="What the events of a month came to")
+@router.get(
+    "/api/workflow-events/summary",
+    summary="What the events of a month came to",
+    responses=answers_like(shapes.of(shapes.EventSummary)),
+)
 async def summary(
     request: Request,
     *,
@@ -113,7 +119,11 @@ async def summary(
     return json_response(await summarise(caller_of(request).tenant_id, ym, recent_limit))
 
 
-@router.get("/api/workflow-events/retry-jobs", summary="Events that are tried again")
+@router.get(
+    "/api/workflow-events/retry-jobs",
+    summary="Events that are tried again",
+    responses=answers_like(shapes.of(shapes.RetryJobs)),
+)
 async def list_retry_jobs(
     request: Request, *, limit: Annotated[int, Query(description="1 to 200")] = DEFAULT_SHOWN
 ) -> Response:
@@ -125,7 +135,10 @@ async def list_retry_jobs(
 @router.post(
     "/api/workflow-events/retry-jobs/drain",
     summary="Try the queued events again",
-    responses=answers_with(WorkflowConflict, RequestTooLarge),
+    responses={
+        **answers_like(shapes.of(shapes.RetryJobsDrained)),
+        **answers_with(WorkflowConflict, RequestTooLarge),
+    },
     openapi_extra=json_body_docs(DrainRequest, required=False),
 )
 async def drain_retry_jobs(request: Request) -> Response:
@@ -140,7 +153,10 @@ async def drain_retry_jobs(request: Request) -> Response:
 @router.post(
     "/api/workflow-events/retry-jobs/{job_id}/retry",
     summary="Try a job again from the beginning",
-    responses=answers_with(WorkflowNotFound, WorkflowConflict),
+    responses={
+        **answers_like(shapes.of(shapes.RetryJobChanged)),
+        **answers_with(WorkflowNotFound, WorkflowConflict),
+    },
 )
 async def retry_job(request: Request, job_id: str) -> Response:
     queue = gateway_of(request).event_level.retry_queue
@@ -152,7 +168,10 @@ async def retry_job(request: Request, job_id: str) -> Response:
 @router.post(
     "/api/workflow-events/retry-jobs/{job_id}/discard",
     summary="Give a job up",
-    responses=answers_with(WorkflowNotFound, WorkflowConflict),
+    responses={
+        **answers_like(shapes.of(shapes.RetryJobChanged)),
+        **answers_with(WorkflowNotFound, WorkflowConflict),
+    },
 )
 async def discard_job(request: Request, job_id: str) -> Response:
     queue = gateway_of(request).event_level.retry_queue
@@ -161,7 +180,11 @@ async def discard_job(request: Request, job_id: str) -> Response:
     )
 
 
-@router.get("/api/workflow-events/notification-settings", summary="Where escalations are told")
+@router.get(
+    "/api/workflow-events/notification-settings",
+    summary="Where escalations are told",
+    responses=answers_like(shapes.of(shapes.NotificationSettingsState)),
+)
 async def get_notification_settings(request: Request) -> Response:
     settings = gateway_of(request).event_level.notification_settings
     return json_response(await settings.shown(caller_of(request).tenant_id))
@@ -170,7 +193,10 @@ async def get_notification_settings(request: Request) -> Response:
 @router.post(
     "/api/workflow-events/notification-settings",
     summary="Tell escalations to a space of Google Chat",
-    responses=answers_with(RequestTooLarge),
+    responses={
+        **answers_like(shapes.of(shapes.NotificationSettingsState)),
+        **answers_with(RequestTooLarge),
+    },
     openapi_extra=json_body_docs(NotificationSettingsRequest),
 )
 async def save_notification_settings(request: Request) -> Response:
@@ -182,7 +208,10 @@ async def save_notification_settings(request: Request) -> Response:
 @router.post(
     "/api/workflow-events/notification-settings/test",
     summary="Send a test message",
-    responses=answers_with(WebhookNotConfigured),
+    responses={
+        **answers_like(shapes.of(shapes.NotificationTested)),
+        **answers_with(WebhookNotConfigured),
+    },
 )
 async def send_test_notification(request: Request) -> Response:
     caller = caller_of(request)

@@ -6,17 +6,24 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from pyoco_server.domain.execution.branches import EdgeState, edge_states
 from pyoco_server.domain.execution.events import Event
 from pyoco_server.domain.execution.evolve import evolve
 from pyoco_server.domain.execution.records import ExecutionRecord
-from pyoco_server.domain.execution.state import Execution
+from pyoco_server.domain.execution.state import Execution, ExecutionStatus
 from pyoco_server.domain.listing import cursor_at, digest_of, place_of
 from pyoco_server.errors import ExecutionNotFound, InvalidRequest, NatsUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.executions.command import is_execution_id, is_visible
 from pyoco_server.usecases.executions.follow import ExecutionHub
-from pyoco_server.usecases.executions.ports import ExecutionFilter, ExecutionIndex, ExecutionLog, SummaryPage
+from pyoco_server.usecases.executions.ports import (
+    ExecutionFilter,
+    ExecutionIndex,
+    ExecutionLog,
+    Graphs,
+    SummaryPage,
+)
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import Revision
 
@@ -39,11 +46,13 @@ class ReadExecutions:
         executions: ExecutionLog,
         index: ExecutionIndex,
         hub: ExecutionHub,
+        graphs: Graphs,
     ) -> None:
         self._records = records
         self._log = executions
         self._index = index
         self._hub = hub
+        self._graphs = graphs
 
     async def state(self, execution_id: str, caller: Caller) -> Execution:
         return (await self._record(execution_id, caller)).state
@@ -59,6 +68,11 @@ class ReadExecutions:
         version = 0 if state is None else state.version
         raise InvalidRequest(f"at_sequence: the execution has the events 1 to {version}")
 
+    async def edges(self, state: Execution) -> list[EdgeState]:
+        """Which ways it went, up to that state."""
+        versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
+        return edge_states(state, versioned.graph)
+
     async def events(self, execution_id: str, caller: Caller, after: int, limit: int) -> list[Event]:
         await self._record(execution_id, caller)
         found: list[Event] = []
@@ -73,6 +87,9 @@ class ReadExecutions:
         of = digest_of("executions", wanted.tenant_id, wanted.status, wanted.graph_id, wanted.archived)
         found = self._index.page(wanted, None if cursor is None else place_of(cursor, of), limit)
         return _page(found, of)
+
+    def counts(self, wanted: ExecutionFilter) -> dict[ExecutionStatus, int]:
+        return self._index.matching(wanted)
 
     def waits(self, tenant_id: str | None, cursor: str | None, limit: int) -> Page:
         """What waits for somebody, oldest first."""

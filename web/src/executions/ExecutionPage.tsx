@@ -1,0 +1,355 @@
+import { useState } from "preact/hooks";
+import { ApiError, type Execution, type ExecutionEvent, post } from "../api/client";
+import { now } from "../app/clock";
+import { go, link, place, refine } from "../app/router";
+import { needsKey } from "../app/session";
+import { settings } from "../app/settings";
+import { ago, visible } from "../format";
+import { GraphView } from "../graph/GraphView";
+import { type Definition, picture } from "../graphs/definition";
+import { language, t } from "../i18n";
+import { ConfirmDialog } from "../ui/ConfirmDialog";
+import { Glyph } from "../ui/icons";
+import { JsonValue } from "../ui/JsonValue";
+import { Live } from "../ui/Live";
+import { Status } from "../ui/Status";
+import { Age, CopyButton, Empty, Moment as At, Plain, Problem, RunId, Took } from "../ui/texts";
+import { toast } from "../ui/toasts";
+import { refreshInbox } from "../waits/inbox";
+import { asCommand, asCurl } from "./commands";
+import { EventLog } from "./EventLog";
+import { endedAt, standing } from "./list";
+import { NodePanel } from "./NodePanel";
+import { type Moment, momentOf } from "./travel";
+import { useExecution, usePast } from "./useExecution";
+
+export function ExecutionPage({ id }: { id: string }) {
+  const { execution, definition, events, isLive, error, refresh } = useExecution(id);
+  const at = momentOf(place.value.query.at, events.at(-1)?.sequence ?? 0);
+  const { past, error: pastError } = usePast(id, at);
+
+  if (error instanceof ApiError && error.status === 404) {
+    return (
+      <Empty title={t("execution.notFound")}>
+        <p>
+          <a class="button" href={link(["executions"])}>
+            {t("execution.toList")}
+          </a>
+        </p>
+      </Empty>
+    );
+  }
+  if (!execution) return error ? <Problem error={error} /> : <p class="dim loading">{t("runs.loading")}</p>;
+
+  const shown = (at !== null && past) || execution;
+  const node = place.value.query.node;
+  const selected = node !== undefined && (node in shown.nodes || (definition && node in definition.nodes)) ? node : null;
+  const select = (name: string | null) =>
+    refine({ ...place.value.query, node: name === selected ? undefined : (name ?? undefined) });
+  const travel = (to: Moment) => refine({ ...place.value.query, at: to === null ? undefined : String(to) });
+  return (
+    <>
+      <Head execution={execution} isLive={isLive} onChanged={refresh} />
+      {error && <Problem error={error} />}
+      {pastError && <Problem error={pastError} />}
+      {at === null && (
+        <Notices execution={execution} selected={selected} onNode={(name) => refine({ ...place.value.query, node: name })} />
+      )}
+      <Facts execution={shown} />
+      {shown.error && <Failure execution={shown} />}
+      {definition && (
+        <Picture
+          definition={definition}
+          execution={shown}
+          at={at}
+          events={events}
+          selected={selected}
+          onSelect={select}
+          onNow={() => travel(null)}
+        />
+      )}
+      {selected !== null && (
+        <NodePanel
+          id={selected}
+          execution={shown}
+          definition={definition}
+          isPast={at !== null}
+          onClose={() => select(null)}
+          onChanged={refresh}
+        />
+      )}
+      <div class="columns">
+        <Values execution={shown} />
+        <EventLog events={events} at={at} onTravel={travel} onNode={select} name={`${execution.graph_id}-${id}`} />
+      </div>
+    </>
+  );
+}
+
+type Asked = "cancel" | "archive" | null;
+
+function Head({ execution, isLive, onChanged }: { execution: Execution; isLive: boolean; onChanged: () => Promise<void> }) {
+  const [asked, setAsked] = useState<Asked>(null);
+  const header = needsKey ? settings.api_key_header : null;
+  const path = { execution_id: execution.execution_id };
+  const isEnded = execution.status !== "ACTIVE";
+
+  async function rerun(from: "start" | "failed"): Promise<void> {
+    try {
+      const made = await post("/executions/{execution_id}/rerun", { path, body: { from } });
+      toast(t("start.done"));
+      go(["executions", made.execution_id]);
+    } catch (problem) {
+      toast((problem as Error).message, "bad");
+    }
+  }
+
+  async function command(verb: "cancel" | "archive", reason: string): Promise<void> {
+    await post(`/executions/{execution_id}/${verb}`, { path, body: reason ? { reason } : {} });
+    toast(t(`execution.${verb}.done`));
+    await Promise.all([onChanged(), refreshInbox()]);
+  }
+
+  return (
+    <>
+      <nav class="crumbs">
+        <a href={link(["executions"])}>{t("nav.executions")}</a>
+        <Glyph name="chevron" size={12} />
+      </nav>
+      <header class="page-head">
+        <h1>
+          <Plain text={execution.graph_id} />
+        </h1>
+        <Status state={standing(execution, isWaiting(execution))} />
+        {!isEnded && <Live isLive={isLive} />}
+        {execution.archived_at !== null && <span class="tag">{t("execution.archived")}</span>}
+        <div class="actions">
+          <CopyButton short="curl" text={() => asCurl(execution, location.origin, header)} label={t("copy.curl")} />
+          <CopyButton short="CLI" text={() => asCommand(execution, location.origin)} label={t("copy.cli")} />
+          {isEnded && execution.archived_at === null && (
+            <button type="button" class="button" onClick={() => setAsked("archive")}>
+              <Glyph name="archive" />
+              {t("execution.archive")}
+            </button>
+          )}
+          {isEnded && execution.status !== "COMPLETED" && (
+            <button type="button" class="button" title={t("execution.rerun.failed.hint")} onClick={() => void rerun("failed")}>
+              <Glyph name="again" />
+              {t("execution.rerun.failed")}
+            </button>
+          )}
+          <button type="button" class="button" onClick={() => void rerun("start")}>
+            <Glyph name="again" />
+            {t("execution.rerun.start")}
+          </button>
+          {!isEnded && (
+            <button
+              type="button"
+              class="button danger"
+              disabled={execution.cancel_requested_at !== null}
+              onClick={() => setAsked("cancel")}
+            >
+              <Glyph name="stop" />
+              {t("run.cancel")}
+            </button>
+          )}
+        </div>
+      </header>
+      {asked !== null && (
+        <ConfirmDialog
+          title={t(`execution.${asked}.title`)}
+          lead={t(`execution.${asked}.lead`)}
+          reason={t("execution.reason")}
+          verb={t(`execution.${asked}.do`)}
+          isHarmless={asked === "archive"}
+          onConfirm={(reason) => command(asked, reason)}
+          onClose={() => setAsked(null)}
+        />
+      )}
+    </>
+  );
+}
+
+function isWaiting(execution: Execution): boolean {
+  return Object.values(execution.nodes).some((node) => node.status === "WAITING");
+}
+
+function Notices({ execution, selected, onNode }: { execution: Execution; selected: string | null; onNode: (id: string) => void }) {
+  const isActive = execution.status === "ACTIVE";
+  const waiting = Object.entries(execution.nodes).filter(([id, node]) => isActive && node.status === "WAITING" && id !== selected);
+  return (
+    <>
+      {waiting.map(([id, node]) => (
+        <div class="notice tone-waiting waits-here" key={id}>
+          <p>
+            <strong>{visible(node.prompt ?? t("waits.noPrompt"))}</strong> <span class="dim">{visible(id)}</span>
+          </p>
+          <button type="button" class="button primary" onClick={() => onNode(id)}>
+            {t("waits.answer")}
+          </button>
+        </div>
+      ))}
+      {execution.cancel_requested_at !== null && (
+        <div class="notice tone-warn">
+          <p>
+            {t("run.cancel.by", {
+              who: visible(execution.cancel_requested_by ?? "?"),
+              when: ago(now.value - execution.cancel_requested_at, language.value),
+            })}
+            {execution.cancel_reason && <> · {t("run.cancel.because", { reason: visible(execution.cancel_reason) })}</>}
+          </p>
+        </div>
+      )}
+    </>
+  );
+}
+
+function Facts({ execution }: { execution: Execution }) {
+  return (
+    <dl class="facts" aria-label={t("run.facts")}>
+      <div>
+        <dt>{t("run.fact.duration")}</dt>
+        <dd class="strong">
+          <Took from={execution.started_at} to={endedAt(execution)} />
+        </dd>
+      </div>
+      <div>
+        <dt>{t("executions.column.created")}</dt>
+        <dd>
+          <Age at={execution.created_at} />{" "}
+          <span class="dim wide-only">
+            · <At at={execution.created_at} />
+          </span>
+        </dd>
+      </div>
+      <div>
+        <dt>{t("executions.column.graph")}</dt>
+        <dd>
+          <a href={link(["graphs", execution.graph_id], { version: String(execution.graph_version) })}>
+            <bdi>{visible(execution.graph_id)}</bdi> v{execution.graph_version}
+          </a>
+        </dd>
+      </div>
+      {execution.rerun_of !== null && (
+        <div>
+          <dt>{t("execution.fact.rerunOf")}</dt>
+          <dd>
+            <a href={link(["executions", execution.rerun_of])}>
+              <RunId id={execution.rerun_of} />
+            </a>
+          </dd>
+        </div>
+      )}
+      {execution.tenant_id !== null && (
+        <div>
+          <dt>{t("run.fact.tenant")}</dt>
+          <dd>{visible(execution.tenant_id)}</dd>
+        </div>
+      )}
+      <div>
+        <dt>{t("executions.column.id")}</dt>
+        <dd class="mono id">
+          {visible(execution.execution_id)}
+          <CopyButton text={() => execution.execution_id} label={t("execution.copyId")} />
+        </dd>
+      </div>
+    </dl>
+  );
+}
+
+function Failure({ execution }: { execution: Execution }) {
+  const { error, failed_node_id: node } = execution;
+  if (!error) return null;
+  return (
+    <section class="panel run-error" aria-label={t("run.error")}>
+      <header class="panel-head">
+        <h2>
+          {t("run.error")} {node && <span class="dim">{t("execution.error.inNode", { node: visible(node) })}</span>}
+        </h2>
+        <CopyButton text={() => error.message} label={t("copy.text")} />
+      </header>
+      <pre class="error-text" tabIndex={0} aria-label={t("run.error")}>
+        {visible(error.message)}
+      </pre>
+    </section>
+  );
+}
+
+function Picture({
+  definition,
+  execution,
+  at,
+  events,
+  selected,
+  onSelect,
+  onNow,
+}: {
+  definition: Definition;
+  execution: Execution;
+  at: Moment;
+  events: readonly ExecutionEvent[];
+  selected: string | null;
+  onSelect: (id: string) => void;
+  onNow: () => void;
+}) {
+  const drawn = picture(definition, execution, (kind) => t(`node.kind.${kind}`), t("edge.failure"));
+  const moment = events.find((event) => event.sequence === at);
+  return (
+    <section class={`panel ${at === null ? "" : "is-past"}`} aria-label={t("run.view.graph")}>
+      {at !== null && (
+        <div class="past-bar" role="status">
+          <p>
+            <strong>{t("travel.past")}</strong> {t("travel.after", { n: at, total: events.length })}
+            {moment && (
+              <>
+                {" "}
+                · <At at={moment.occurred_at} />
+              </>
+            )}
+          </p>
+          <button type="button" class="button" onClick={onNow}>
+            {t("travel.now")}
+          </button>
+        </div>
+      )}
+      <header class="panel-head with-tools">
+        <h2>{t("run.view.graph")}</h2>
+      </header>
+      <GraphView
+        {...drawn}
+        label={t("execution.graph", { n: drawn.nodes.length })}
+        selected={selected}
+        onSelect={onSelect}
+      />
+    </section>
+  );
+}
+
+function Values({ execution }: { execution: Execution }) {
+  return (
+    <div class="values">
+      <section class="panel" aria-label={t("execution.input")}>
+        <header class="panel-head">
+          <h2>{t("execution.input")}</h2>
+        </header>
+        {execution.input != null ? (
+          <JsonValue value={execution.input} label={t("execution.input")} />
+        ) : (
+          <p class="dim pad">{t("execution.input.none")}</p>
+        )}
+      </section>
+      {(execution.status === "COMPLETED" || execution.status === "ACTIVE") && (
+        <section class="panel" aria-label={t("run.result")}>
+          <header class="panel-head">
+            <h2>{t("run.result")}</h2>
+          </header>
+          {execution.result != null ? (
+            <JsonValue value={execution.result} label={t("run.result")} />
+          ) : (
+            <p class="dim pad">{execution.status === "ACTIVE" ? t("execution.result.later") : t("execution.result.none")}</p>
+          )}
+        </section>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,70 @@
+/** What long lists have in common: counts, filters, progress, and the way to the next page. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { compact, count } from "../format";
+import { language, t } from "../i18n";
+
+export function Count({ value }: { value: number | undefined }) {
+  if (value === undefined) return <span class="count">…</span>;
+  return (
+    <span class="count" title={count(value, language.value)}>
+      {value < 100_000 ? count(value, language.value) : compact(value)}
+    </span>
+  );
+}
+
+const TYPING_MS = 300;
+
+export function FilterInput({ value, hint, onChange }: { value: string | undefined; hint: string; onChange: (text: string) => void }) {
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  return (
+    <input
+      type="search"
+      value={value ?? ""}
+      placeholder={hint}
+      onInput={(event) => {
+        const text = event.currentTarget.value.trim();
+        clearTimeout(timer.current);
+        timer.current = setTimeout(() => onChange(text), TYPING_MS);
+      }}
+    />
+  );
+}
+
+/** The next page comes when its place is scrolled to, or when it is asked for. */
+export function More({ isMore, shown, onMore }: { isMore: boolean; shown: number; onMore: () => Promise<void> }) {
+  const button = useRef<HTMLButtonElement>(null);
+  const [isLoading, setLoading] = useState(false);
+  const load = useRef<() => void>(() => undefined);
+  load.current = () => {
+    if (isLoading) return;
+    setLoading(true);
+    void onMore().finally(() => setLoading(false));
+  };
+  useEffect(() => {
+    if (!button.current) return;
+    const observer = new IntersectionObserver(
+      (entries) => entries.some((entry) => entry.isIntersecting) && load.current(),
+      { rootMargin: "600px" },
+    );
+    observer.observe(button.current);
+    return () => observer.disconnect();
+  }, [isMore, shown]);
+  if (!isMore) return <p class="dim list-end">{t("runs.end", { n: count(shown, language.value) })}</p>;
+  return (
+    <button type="button" class="button quiet list-end" ref={button} disabled={isLoading} onClick={() => load.current()}>
+      {isLoading ? t("runs.loading") : t("runs.more")}
+    </button>
+  );
+}
+
+export function Progress({ done, total, label }: { done: number; total: number; label: string }) {
+  if (total === 0) return <span class="dim">–</span>;
+  return (
+    <span class="progress" title={label}>
+      <progress value={done} max={total} aria-label={label} />
+      <span>
+        {done}/{total}
+      </span>
+    </span>
+  );
+}

@@ -1,0 +1,52 @@
+import { describe, expect, it } from "vitest";
+import type { Definition } from "../src/graphs/definition";
+import { badge, countdown, fieldsRead, skeleton, yesOrNo } from "../src/waits/answer";
+
+const graph = (...conditions: string[]): Definition => ({
+  id: "g",
+  nodes: { ask: { type: "wait" }, after: { type: "task", params: { who: "${nodes.ask.output.who}" } } },
+  edges: conditions.map((when) => ({ from: "ask", to: "after", when })),
+});
+const plain: Definition = { id: "g", nodes: { ask: { type: "wait" } }, edges: [] };
+
+describe("an answer", () => {
+  it("has the fields that the graph reads of it", () => {
+    expect(fieldsRead(plain, "ask")).toEqual([]);
+    expect(fieldsRead(null, "ask")).toEqual([]);
+    expect(fieldsRead(graph("nodes.ask.output.approved == true", "nodes.ask.output.approved == false"), "ask")).toEqual(["approved", "who"]);
+    expect(fieldsRead({ ...plain, edges: [{ from: "ask", to: "x", when: "nodes.ask.output == true" }] }, "ask")).toEqual([""]);
+    expect(fieldsRead({ ...plain, edges: [{ from: "ask", to: "x", when: 'nodes["ask-1"].output.ok' }] }, "ask-1")).toEqual(["ok"]);
+    expect(fieldsRead(graph("nodes.asking.output.x == 1"), "ask")).toEqual(["who"]);
+  });
+
+  it("is yes or no where that is all there is to say", () => {
+    expect(yesOrNo([], true)).toEqual({ ok: true });
+    expect(yesOrNo(["approved"], false)).toEqual({ approved: false });
+    expect(yesOrNo([""], true)).toBe(true);
+    expect(yesOrNo(["approved", "who"], true)).toBeNull();
+  });
+
+  it("begins with what was asked for, else with the fields", () => {
+    expect(JSON.parse(skeleton(["a"], { b: 1 }))).toEqual({ b: 1 });
+    expect(JSON.parse(skeleton(["a", "", "c"], null))).toEqual({ a: null, c: null });
+    expect(JSON.parse(skeleton([], null))).toEqual({ ok: true });
+  });
+});
+
+describe("a deadline", () => {
+  it("is counted down, and more urgent when it is near", () => {
+    expect(countdown(10_000, 0)).toEqual({ text: "2h 46m", urgency: "calm" });
+    expect(countdown(3000, 3)).toEqual({ text: "49m 57s", urgency: "soon" });
+    expect(countdown(100, 94.2)).toEqual({ text: "5 s", urgency: "soon" });
+    expect(countdown(100, 165)).toEqual({ text: "1m 05s", urgency: "late" });
+    expect(countdown(100, 100)).toMatchObject({ urgency: "late" });
+  });
+});
+
+describe("the badge", () => {
+  it("is short", () => {
+    expect(badge(3, false)).toBe("3");
+    expect(badge(100, false)).toBe("99+");
+    expect(badge(50, true)).toBe("99+");
+  });
+});
