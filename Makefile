@@ -44,7 +44,7 @@ web: $(DASHBOARD) ## Build the dashboard
 TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be built; going on without it" >&2
 
 test: lint test-web test-pyoco-0.6 ## Everything that must hold
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-web: $(DASHBOARD) ## The dashboard's own tests
 	$(NPM) run --silent test
