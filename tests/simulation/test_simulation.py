@@ -8,6 +8,7 @@ PYOCO_TEST_SEEDS=10000 tries more of them; PYOCO_TEST_SEED=1234 one again.
 import logging
 import os
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,8 +20,10 @@ SHARE = 25
 
 
 @pytest.fixture(autouse=True)
-def _quietly() -> None:
+def _quietly() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def seeds() -> list[range]:

@@ -134,7 +134,7 @@ def test_garbage_on_the_queue_is_an_invalid_job(data: bytes) -> None:
 def test_any_bytes_are_a_job_or_an_invalid_job(data: bytes) -> None:
     with pytest.raises(InvalidJob):
         wire.decode_job(data)
-    assert wire.run_id_in(data) is None
+    assert wire.run_id_in(data) is None or b"run_id" in data
     assert isinstance(wire.payload_excerpt(data), str)
 
 

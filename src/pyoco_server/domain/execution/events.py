@@ -42,7 +42,7 @@ def shortened(text: str, limit: int) -> str:
 ORCHESTRATOR = Actor(ActorKind.SYSTEM, "orchestrator")
 
 
-class Failure(Struct, frozen=True, omit_defaults=True):
+class Failure(Struct, frozen=True):
     """Why a node or an execution failed."""
 
     message: str

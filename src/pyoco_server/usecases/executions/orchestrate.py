@@ -18,6 +18,7 @@ from pyoco_server.domain.execution.state import Execution, NodeStatus
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.executions.command import is_execution_id
 from pyoco_server.usecases.executions.ends import EndMeter, tell_if_ended
 from pyoco_server.usecases.executions.live_runs import LiveRuns, fact_of
 from pyoco_server.usecases.executions.node_runs import NodeRuns
@@ -99,8 +100,8 @@ class Orchestrate:
         """Every change of a run passes here."""
         for change in changes:
             run = change.value
-            if run is None or run.execution_id is None:
-                continue
+            if run is None or run.execution_id is None or not is_execution_id(run.execution_id):
+                continue  # a snapshot says what its writer likes; only an id may become part of a subject
             if self._live.heard(run) and self._lease.is_held and not self._is_history(run):
                 self._want(run.execution_id).runs[run.run_id] = fact_of(run)
 
