@@ -162,8 +162,8 @@ async def test_no_run_is_lost_while_workers_are_killed(labs: Labs, campaign: int
     """Seeded: PYOCO_TEST_CAMPAIGN says how many runs."""
     chance = random.Random(40_962)  # noqa: S311
     lab = await labs(consumer_ack_wait_sec=1.5, ack_progress_interval_sec=0.4, consumer_max_deliver=1000)
-    workers = [Supervised(lab, "w1"), Supervised(lab, "w2")]
-    for worker in workers:
+    workers = {worker_id: Supervised(lab, worker_id) for worker_id in ("w1", "w2")}
+    for worker in workers.values():
         await worker.start()
     run_ids: list[str] = []
 
@@ -173,19 +173,25 @@ async def test_no_run_is_lost_while_workers_are_killed(labs: Labs, campaign: int
             await asyncio.sleep(chance.uniform(0.0, 0.04))
 
     def kills() -> int:
-        return sum(worker.kills for worker in workers)
+        return sum(worker.kills for worker in workers.values())
 
     submitting = asyncio.ensure_future(submit_all())
+    held = await lab.submit("steps")  # a random moment may hit only idle workers: one kill surely hits a run
+    await lab.reached("in-first")
+    await workers[(await lab.run(held))["worker_id"]].kill()
+    lab.let("go")
     while kills() < 3 or not submitting.done() or await jobs_waiting(lab.config) > (campaign or 200) // 10:
         await asyncio.sleep(chance.uniform(0.2, 1.0))  # the random moment is what is tried here
-        await chance.choice(workers).kill()
+        await workers[chance.choice(["w1", "w2"])].kill()
     await submitting
     runs = await lab.all_ended(run_ids)
+    taken_over = await lab.ended(held)
     await until(lambda: jobs_waiting(lab.config), lambda count: count == 0)
-    for worker in workers:
+    for worker in workers.values():
         await worker.stop()
     assert {run["status"] for run in runs} == {"COMPLETED"}
     assert {str(run["result"]) for run in runs} == {"{'three': 3}"}
     assert len(runs) == (campaign or 200)
     assert kills() >= 3
-    assert any(run["attempt"] > 1 for run in runs)  # else nobody was killed in the middle of a run
+    assert taken_over["status"] == "COMPLETED"
+    assert taken_over["attempt"] > 1
