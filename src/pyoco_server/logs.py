@@ -5,28 +5,24 @@ run_id=...)`), so that a line can be found by what it is about. Where and why an
 here, never by the caller.
 """
 
+import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from traceback import extract_tb, format_exception
 from types import TracebackType
 from typing import Any, TextIO
 
+import msgspec
 import structlog
-from structlog.processors import CallsiteParameter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from pyoco_server.errors import LoggingFailed, PyocoServerError
 
 Logger = structlog.stdlib.BoundLogger
 
-_CALLSITE = {
-    CallsiteParameter.PATHNAME,
-    CallsiteParameter.LINENO,
-    CallsiteParameter.FUNC_NAME,
-}
-_ORDER = ["ts", "level", "service", "message", "action"]
 _QUIET = ("nats", "uvicorn.access", "uvicorn.error", "asyncio", "httpcore2", "httpx2")
 _FIELDS = "pyoco_fields"
 """The attribute of a log record that holds a line's fields."""
@@ -69,25 +65,13 @@ def configure_logging(
     stream: TextIO | None = None,
 ) -> None:
     """Send all logs of this process to `stream` (stdout) as `service`, e.g. `pyoco-server:worker`."""
-    renderer: Processor = (
-        structlog.processors.JSONRenderer(ensure_ascii=False, default=repr)
-        if log_format == "json"
-        else _render_text
-    )
     handler = _Handler(stream or sys.stdout)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[
-                _add_fields,
-                structlog.stdlib.add_log_level,
-                structlog.stdlib.add_logger_name,
-                structlog.processors.CallsiteParameterAdder(_CALLSITE),
-                structlog.processors.TimeStamper(fmt="iso", utc=utc, key="ts"),
-                _add_service(service),
-                _describe_exception(include_traceback=include_traceback),
-                structlog.processors.EventRenamer("message"),
-            ],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _order_fields, renderer],
+        _LineFormatter(
+            service,
+            _render_json if log_format == "json" else _render_text,
+            utc=utc,
+            include_traceback=include_traceback,
         )
     )
     root = logging.getLogger()
@@ -129,36 +113,69 @@ class _Handler(logging.StreamHandler[TextIO]):
             sys.stderr.write(f"{entry.err_id} {entry.msg_id} {entry.en}\n")
 
 
-def _add_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    fields: EventDict = getattr(event["_record"], _FIELDS, {})
-    return {**fields, **event}
+class _LineFormatter(logging.Formatter):
+    """Our own lines and those of libraries alike. Plain code instead of a chain: each run has a line."""
+
+    def __init__(
+        self, service: str, render: Callable[[Mapping[str, Any]], str], *, utc: bool, include_traceback: bool
+    ) -> None:
+        super().__init__()
+        self._service = service
+        self._render = render
+        self._utc = utc
+        self._include_traceback = include_traceback
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "ts": self._time_of(record),
+            "level": record.levelname.lower(),
+            "service": self._service,
+            "message": record.getMessage(),
+        }
+        fields: Mapping[str, Any] = getattr(record, _FIELDS, {})
+        if "action" in fields:  # the same few fields first on every line: a person reads them too
+            line["action"] = fields["action"]
+        for name, value in fields.items():
+            if value is not None:
+                line.setdefault(name, value)
+        line["logger"] = record.name
+        line["pathname"] = record.pathname
+        line["lineno"] = record.lineno
+        line["func"] = record.funcName
+        error = _exception_of(record.exc_info)
+        if error is not None:
+            line.update(_described(error, include_traceback=self._include_traceback))
+            if isinstance(error, PyocoServerError):
+                for name, value in error.ids.items():
+                    line.setdefault(name, value)
+        return self._render(line)
+
+    def _time_of(self, record: logging.LogRecord) -> str:
+        if self._utc:
+            at = datetime.fromtimestamp(record.created, UTC)
+            return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return datetime.fromtimestamp(record.created).isoformat(timespec="microseconds")  # noqa: DTZ006
 
 
-def _add_service(service: str) -> Processor:
-    def processor(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        event["service"] = service
-        event["func"] = event.pop("func_name", None)
-        return event
+def _described(error: BaseException, *, include_traceback: bool) -> dict[str, Any]:
+    line = {
+        "exc_type": type(error).__name__,
+        "exc_message": str(error),
+        "exc_origin": _origin(error.__traceback__),
+    }
+    if include_traceback:
+        line["exc_traceback"] = "".join(format_exception(error))
+    return {name: value for name, value in line.items() if value is not None}
 
-    return processor
+
+_json = msgspec.json.Encoder(enc_hook=repr)
 
 
-def _describe_exception(*, include_traceback: bool) -> Processor:
-    def processor(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        error = _exception_of(event.pop("exc_info", None))
-        if error is None:
-            return event
-        event["exc_type"] = type(error).__name__
-        event["exc_message"] = str(error)
-        event["exc_origin"] = _origin(error.__traceback__)
-        if include_traceback:
-            event["exc_traceback"] = "".join(format_exception(error))
-        if isinstance(error, PyocoServerError):
-            for key, value in error.ids.items():
-                event.setdefault(key, value)
-        return event
-
-    return processor
+def _render_json(line: Mapping[str, Any]) -> str:
+    try:
+        return _json.encode(line).decode()
+    except (TypeError, ValueError):  # a key that is no text, half a surrogate: a line is not lost for that
+        return json.dumps({str(name): value for name, value in line.items()}, default=repr)
 
 
 def _exception_of(exc_info: object) -> BaseException | None:
@@ -182,17 +199,10 @@ def _origin(traceback: TracebackType | None) -> str | None:
     return f"{last.filename}:{last.lineno} {last.name}"
 
 
-def _order_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The same few fields first on every line: a person reads them too."""
-    first = {key: event[key] for key in _ORDER if key in event}
-    rest = {key: value for key, value in event.items() if key not in first and value is not None}
-    return {**first, **rest}
-
-
 _TEXT_HIDES = {"ts", "level", "service", "message", "logger", "pathname", "lineno", "func", "exc_traceback"}
 
 
-def _render_text(_logger: WrappedLogger, _method: str, event: Mapping[str, Any]) -> str:
+def _render_text(event: Mapping[str, Any]) -> str:
     """For a terminal: `12:00:01 INFO  message  key=value …`, the traceback below."""
     clock = str(event.get("ts", ""))[11:19]
     data = "  ".join(f"{key}={_one_line(value)}" for key, value in event.items() if key not in _TEXT_HIDES)

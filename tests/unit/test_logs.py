@@ -121,9 +121,16 @@ def test_fields_bound_to_the_context_are_on_every_line(stream: io.StringIO) -> N
 
 def test_a_value_that_json_cannot_hold_is_logged_as_its_repr(stream: io.StringIO) -> None:
     configure_logging(service="s", stream=stream)
-    log.info("odd", value={1, 2}, text="日本語")
+    log.info("odd", value=1j, text="日本語")
     assert "日本語" in stream.getvalue()
-    assert lines(stream)[0]["value"] == "{1, 2}"
+    assert lines(stream)[0]["value"] == "1j"
+
+
+@pytest.mark.parametrize("value", [{(1, 2): 3}, "half \ud800", float("nan")])
+def test_no_line_is_lost_for_what_stands_in_it(stream: io.StringIO, value: Any) -> None:
+    configure_logging(service="s", stream=stream)
+    log.info("odd", value=value)
+    assert lines(stream)[0]["message"] == "odd"
 
 
 def test_the_text_format_is_one_readable_line(stream: io.StringIO) -> None:

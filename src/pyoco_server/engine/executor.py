@@ -20,14 +20,13 @@ from pyoco_server.engine.executor_messages import (
     Ended,
     ExecutorSpec,
     GoLive,
+    Incoming,
     Printed,
     Progressed,
     Ready,
     Unusable,
     Written,
     frame,
-    receive_control,
-    receive_run,
 )
 from pyoco_server.engine.flow_of_job import flow_of
 from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
@@ -54,10 +53,11 @@ class Executor:
             return
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
         self._send(Ready())
-        while (message := receive_run(self._work)) is not None:
+        jobs = Incoming(self._work)
+        while (message := jobs.run()) is not None:
             place = self._next_place()
             outcome = self._run(place, resolver, message.job, spec.allowed_modules)
-            self._send(Ended(outcome, place.teller.take_printed(), _rss_bytes()))
+            self._send(Ended(outcome, place.teller.take_printed(), _rss_bytes() if spec.tells_memory else 0))
 
     def _load(self, spec: ExecutorSpec) -> FlowResolver | None:
         sys.path[:0] = spec.path
@@ -94,7 +94,8 @@ class Executor:
                 place.seat.leave()
 
     def _listen(self) -> None:
-        while (message := receive_control(self._control)) is not None:
+        orders = Incoming(self._control)
+        while (message := orders.control()) is not None:
             self._hear(message)
         os._exit(_WORKER_GONE)
 

@@ -24,6 +24,8 @@ class ExecutorSpec(Struct, frozen=True, kw_only=True):
     """Directories in front of the import path: where synced code lies."""
     wheels: tuple[CodeWheel, ...] = ()
     """What lies there."""
+    tells_memory: bool = False
+    """Whether it measures its memory after every run; only needed where there is a limit."""
 
 
 class Ready(Struct, tag="ready"):
@@ -94,28 +96,36 @@ def decode_from_executor(payload: bytes) -> FromExecutor:
     return message
 
 
-def receive_run(channel: socket.socket) -> RunFlow | None:
-    payload = _receive(channel)
-    return None if payload is None else _run.decode(payload)
+class Incoming:
+    """The messages of one channel. What arrived with one is kept for the next."""
 
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._arrived = bytearray()
 
-def receive_control(channel: socket.socket) -> Control | None:
-    payload = _receive(channel)
-    return None if payload is None else _control.decode(payload)
+    def run(self) -> RunFlow | None:
+        payload = self._next()
+        return None if payload is None else _run.decode(payload)
 
+    def control(self) -> Control | None:
+        payload = self._next()
+        return None if payload is None else _control.decode(payload)
 
-def _receive(channel: socket.socket) -> bytes | None:
-    """One message; None when the other side has gone."""
-    header = _exactly(channel, HEADER.size)
-    return None if header is None else _exactly(channel, HEADER.unpack(header)[0])
-
-
-def _exactly(channel: socket.socket, size: int) -> bytes | None:
-    parts = []
-    while size > 0:
-        part = channel.recv(min(size, 1 << 16))
-        if not part:
+    def _next(self) -> bytes | None:
+        """One message; None when the other side has gone."""
+        if not self._have(HEADER.size):
             return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+        end = HEADER.size + HEADER.unpack_from(self._arrived)[0]
+        if not self._have(end):
+            return None
+        payload = bytes(self._arrived[HEADER.size : end])
+        del self._arrived[:end]
+        return payload
+
+    def _have(self, size: int) -> bool:
+        while len(self._arrived) < size:
+            part = self._channel.recv(1 << 16)
+            if not part:
+                return False
+            self._arrived += part
+        return True

@@ -55,7 +55,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 class ProcessExecutors:
     def __init__(self, spec: ExecutorSpec, concurrency: int, limits: Limits) -> None:
-        self._spec = spec
+        self._spec = replace(spec, tells_memory=limits.max_rss_bytes > 0)
         self._limits = limits
         self.capacity = concurrency
         self._idle: deque[_Executor] = deque()

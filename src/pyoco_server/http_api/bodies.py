@@ -25,19 +25,28 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise RequestTooLarge(f"the body has {declared} bytes; at most {limit} are allowed")
     try:
         async with asyncio.timeout(PATIENCE_SEC):
-            return b"".join([chunk async for chunk in within(request, limit)])
+            return b"".join([chunk async for chunk in _bounded(request.stream(), limit)])
     except TimeoutError as error:
         raise BodyTooSlow(f"the body did not arrive within {PATIENCE_SEC:g} s") from error
 
 
 async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     """The body's chunks, as long as they are not too many, and none keeps us waiting too long."""
+    async for chunk in _bounded(_prompt(request.stream()), limit):
+        yield chunk
+
+
+async def _bounded(chunks: AsyncGenerator[bytes, None], limit: int) -> AsyncGenerator[bytes, None]:
     size = 0
-    chunks = request.stream()
-    while (chunk := await _next(chunks)) is not None:
+    async for chunk in chunks:
         size += len(chunk)
         if size > limit:
             raise RequestTooLarge(f"the body has more than {limit} bytes")
+        yield chunk
+
+
+async def _prompt(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    while (chunk := await _next(chunks)) is not None:
         yield chunk
 
 

@@ -29,6 +29,7 @@ from pyoco_server.http_client.answers import (
 from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.execution_calls import ExecutionCalls
 from pyoco_server.http_client.retrying import send_again_if_safe
+from pyoco_server.http_client.transport import transport_for
 
 WATCH_SILENCE_SEC = 10.0
 """A watch without even a heartbeat for so long has lost its connection."""
@@ -51,7 +52,9 @@ class PyocoHttpClient:
         timeout: float = 10.0,
     ) -> None:
         headers = {api_key_header: api_key} if api_key else {}
-        self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout)
+        self._http = httpx2.Client(
+            base_url=base_url, headers=headers, timeout=timeout, transport=transport_for(base_url)
+        )
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
         self.events = WorkflowEvents(self._call)
         self.executions = ExecutionCalls(self._call, self._event_stream, _pause)

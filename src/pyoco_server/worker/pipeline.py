@@ -1,6 +1,7 @@
 """The way of one delivery: received, decoded, claimed, run, concluded, recorded, acknowledged."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -60,13 +61,17 @@ class Pipeline:
         clock: Clock,
         worker_id: str,
         instance_id: str,
+        *,
+        on_busy: Callable[[float], None] = lambda _: None,
     ) -> None:
+        """`on_busy` is told for how many seconds an executor was busy with a flow."""
         self._backend = backend
         self._executors = executors
         self._config = config
         self._clock = clock
         self._worker_id = worker_id
         self._instance_id = instance_id
+        self._on_busy = on_busy
         self._queue_pulse = Pulse(config.ack_progress_interval_sec, "job.in_progress", ProgressNotSent)
         self._sessions: set[RunSession] = set()
         self._is_giving_back = False
@@ -125,7 +130,9 @@ class Pipeline:
                 return Handled(Ending.NOT_STARTED, job.run_id)
             if self._is_giving_back:
                 session.abandon()
+            started = time.monotonic()
             outcome = await session.follow(flow)
+            self._on_busy(time.monotonic() - started)
         if outcome is None:
             return Handled(Ending.GIVEN_BACK, job.run_id)
         _say_failure(outcome)

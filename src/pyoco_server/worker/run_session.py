@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 RETRY_SEC = 0.5
 """Between tries while NATS is away. The flow goes on meanwhile; its end is written when NATS is back."""
-LIVE_AFTER_SEC = 0.005
+LIVE_AFTER_SEC = 0.02
 """A run that is over sooner is written when it starts and when it has ended, with nothing in between."""
 
 

@@ -48,10 +48,12 @@ class Worker:
         self._backend = backend
         self._capacity = executors.capacity
         self._rate = FlowRate(executors.capacity)
-        self._in_hand: set[asyncio.Task[None]] = set()
+        self._in_hand: set[asyncio.Task[Handled]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._pipeline = Pipeline(backend, executors, config, time.time, self.worker_id, self.instance_id)
+        self._pipeline = Pipeline(
+            backend, executors, config, time.time, self.worker_id, self.instance_id, on_busy=self._rate.took
+        )
         self._presence = Presence(
             RegisterWorker(backend.workers, time.time),
             time.time,
@@ -123,16 +125,11 @@ class Worker:
         log.info("worker stopped", action="worker.stopped", worker_id=self.worker_id)
 
     def _take(self, delivery: Delivery) -> None:
-        task = asyncio.ensure_future(self._handle_and_forget(delivery))
+        task = asyncio.ensure_future(self._handle(delivery))
         self._in_hand.add(task)
         task.add_done_callback(self._done)
 
-    async def _handle_and_forget(self, delivery: Delivery) -> None:
-        started = time.monotonic()
-        await self._handle(delivery)
-        self._rate.took(time.monotonic() - started)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[Handled]) -> None:
         self._in_hand.discard(task)
         self._freed.set()
         if not task.cancelled() and task.exception() is not None:

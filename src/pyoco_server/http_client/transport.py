@@ -1,0 +1,197 @@
+"""HTTP/1.1 on the standard library's connections, for `httpx2.Client`.
+
+The client's own transport costs a small call two thirds of its time, in the thread of whoever submits a run,
+and sends head and body in two packets. This one sends them in one. Everything else stays httpx2's: urls,
+headers, forms, time-outs, errors. See docs/decisions/0014-client-transport.md.
+"""
+
+import http.client
+import select
+import ssl
+import urllib.request
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+
+MAX_IDLE = 64
+"""Connections that are kept for the next request, per server."""
+PACKET_BYTES = 64 * 1024
+"""Up to this much of a request waits to be sent together."""
+CHUNK_BYTES = 64 * 1024
+
+_Origin = tuple[str, str, int]
+
+
+class _InOnePacket:
+    """Of a connection: what is sent waits until it is worth a packet."""
+
+    _waiting: bytearray
+
+    def send(self, data: Any) -> None:
+        self._waiting += data
+        if len(self._waiting) >= PACKET_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        data, self._waiting = self._waiting, bytearray()
+        super().send(data)  # type: ignore[misc]  # of the connection that this is mixed into
+
+
+class _PlainConnection(_InOnePacket, http.client.HTTPConnection):
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self._waiting = bytearray()
+
+
+class _SecureConnection(_InOnePacket, http.client.HTTPSConnection):
+    def __init__(self, host: str, port: int, *, context: ssl.SSLContext) -> None:
+        super().__init__(host, port, context=context)
+        self._waiting = bytearray()
+
+
+_Connection = _PlainConnection | _SecureConnection
+
+
+def transport_for(base_url: str) -> httpx2.BaseTransport | None:
+    """None: httpx2's own, which knows how to speak to the proxies that the environment names."""
+    proxies = urllib.request.getproxies()
+    if any(kind in proxies for kind in ("http", "https", "all")):
+        return None
+    return LeanTransport() if httpx2.URL(base_url).scheme in {"http", "https"} else None
+
+
+class LeanTransport(httpx2.BaseTransport):
+    """May be used by several threads; each request has a connection for itself."""
+
+    def __init__(self) -> None:
+        self._idle: dict[_Origin, deque[_Connection]] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        timeouts: dict[str, float | None] = request.extensions.get("timeout", {})
+        origin = _origin(request.url)
+        connection = self._idle_connection(origin) or self._new_connection(origin, timeouts)
+        try:
+            _send(connection, request, timeouts)
+            response = _receive(connection, timeouts)
+        except BaseException:
+            connection.close()
+            raise
+        return httpx2.Response(
+            response.status,
+            headers=[
+                (name.encode("latin-1"), value.encode("latin-1")) for name, value in response.getheaders()
+            ],
+            stream=_Body(response, connection, self._idle[origin]),
+            extensions={"http_version": b"HTTP/1.1", "reason_phrase": response.reason.encode("latin-1")},
+        )
+
+    def close(self) -> None:
+        for connections in self._idle.values():
+            while connections:
+                connections.pop().close()
+
+    def _idle_connection(self, origin: _Origin) -> _Connection | None:
+        """The one that was used last, unless the server has hung up meanwhile."""
+        connections = self._idle.setdefault(origin, deque(maxlen=MAX_IDLE))
+        while True:
+            try:
+                connection = connections.pop()
+            except IndexError:
+                return None
+            if not _has_news(connection):
+                return connection
+            connection.close()
+
+    def _new_connection(self, origin: _Origin, timeouts: dict[str, float | None]) -> _Connection:
+        scheme, host, port = origin
+        connection: _Connection
+        if scheme == "https":
+            self._tls = self._tls or httpx2.create_ssl_context()
+            connection = _SecureConnection(host, port, context=self._tls)
+        else:
+            connection = _PlainConnection(host, port)
+        connection.timeout = timeouts.get("connect")
+        with _translated(httpx2.ConnectTimeout, httpx2.ConnectError):
+            connection.connect()
+        return connection
+
+
+class _Body(httpx2.SyncByteStream):
+    """What is read to its end leaves its connection to the next request."""
+
+    def __init__(
+        self, response: http.client.HTTPResponse, connection: _Connection, idle: deque[_Connection]
+    ) -> None:
+        self._response = response
+        self._connection = connection
+        self._idle = idle
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _translated(httpx2.ReadTimeout, httpx2.ReadError):
+            while chunk := self._response.read1(CHUNK_BYTES):
+                yield chunk
+            if self._response.length:
+                raise http.client.IncompleteRead(b"", self._response.length)
+
+    def close(self) -> None:
+        response = self._response
+        is_at_its_end = response.isclosed() or response.length == 0
+        response.close()
+        if is_at_its_end and not response.will_close and len(self._idle) < MAX_IDLE:
+            self._idle.append(self._connection)
+        else:
+            self._connection.close()
+
+
+def _send(connection: _Connection, request: httpx2.Request, timeouts: dict[str, float | None]) -> None:
+    with _translated(httpx2.WriteTimeout, httpx2.WriteError):
+        connection.sock.settimeout(timeouts.get("write"))
+        target = request.url.raw_path.decode("ascii")
+        connection.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
+        _put_headers(connection, request)
+        body: Any = request.stream  # chunks of bytes, as a synchronous client makes them
+        connection.endheaders(body, encode_chunked="transfer-encoding" in request.headers)
+        connection.flush()
+
+
+def _put_headers(connection: _Connection, request: httpx2.Request) -> None:
+    try:
+        for name, value in request.headers.raw:
+            connection.putheader(name, value)
+    except ValueError:  # its text has the value, which may be a key
+        raise httpx2.LocalProtocolError("a header has characters that HTTP does not allow") from None
+
+
+def _receive(connection: _Connection, timeouts: dict[str, float | None]) -> http.client.HTTPResponse:
+    with _translated(httpx2.ReadTimeout, httpx2.ReadError):
+        connection.sock.settimeout(timeouts.get("read"))
+        return connection.getresponse()
+
+
+@contextmanager
+def _translated(too_slow: type[httpx2.TransportError], failed: type[httpx2.TransportError]) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise too_slow(str(error) or "timed out") from error
+    except http.client.HTTPException as error:
+        raise httpx2.RemoteProtocolError(str(error) or type(error).__name__) from error
+    except OSError as error:
+        raise failed(str(error)) from error
+
+
+def _origin(url: httpx2.URL) -> _Origin:
+    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+
+
+def _has_news(connection: _Connection) -> bool:
+    """An idle connection has nothing to say, unless it says that it is over."""
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([connection.sock], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))

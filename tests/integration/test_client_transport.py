@@ -1,0 +1,235 @@
+"""The client's own transport, against servers that hang up, dawdle, stream, or answer nonsense."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx2
+import pytest
+
+from pyoco_server.http_client.transport import PACKET_BYTES, LeanTransport, transport_for
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+@pytest.fixture
+def client() -> Iterator[httpx2.Client]:
+    with httpx2.Client(transport=LeanTransport(), timeout=5.0) as client:
+        yield client
+
+
+class Echo(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = b"".join(self._chunks())
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Connection", str(self.client_address[1]))
+        self.end_headers()
+        with suppress(ConnectionError):  # a client may have had enough
+            self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+
+    def do_DELETE(self) -> None:
+        """In chunks, as a server that does not know the length."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("X-Connection", str(self.client_address[1]))
+        self.end_headers()
+        self.wfile.write(b"5\r\nfirst\r\n6\r\nsecond\r\n0\r\n\r\n")
+
+    def _chunks(self) -> Iterator[bytes]:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            yield self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            return
+        while size := int(self.rfile.readline(), 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def echo() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@contextmanager
+def server_that(behaves: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Each connection is handled once and then closed."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    behaves(connection)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+def test_a_connection_is_used_again(client: httpx2.Client, echo: str) -> None:
+    answers = [client.post(echo, json={"n": n}) for n in range(3)] + [client.delete(echo), client.get(echo)]
+    assert [answer.json() for answer in answers[:3]] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert answers[3].text == "firstsecond"
+    assert len({answer.headers["x-connection"] for answer in answers}) == 1
+
+
+def test_what_is_not_read_to_its_end_is_not_used_again(client: httpx2.Client, echo: str) -> None:
+    with client.stream("POST", echo, content=b"x" * 1_000_000) as answer:
+        first = answer.headers["x-connection"]
+    assert client.post(echo).headers["x-connection"] != first
+
+
+def test_head_and_a_small_body_travel_in_one_packet(client: httpx2.Client) -> None:
+    seen: list[bytes] = []
+
+    def answer(connection: socket.socket) -> None:
+        seen.append(connection.recv(PACKET_BYTES))
+        connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    with server_that(answer) as url:
+        assert client.post(url, content=b"the body").status_code == 204
+    assert seen[0].endswith(b"\r\n\r\nthe body")
+
+
+@pytest.mark.parametrize(
+    "content", [b"x" * 3_000_000, iter([b"x" * 1_000_000] * 3)], ids=["known", "chunked"]
+)
+def test_large_bodies_arrive_whole(client: httpx2.Client, echo: str, content: Any) -> None:
+    assert client.post(echo, content=content).content == b"x" * 3_000_000
+
+
+def test_answers_without_a_body(client: httpx2.Client, echo: str) -> None:
+    assert client.head(echo).content == b""
+    assert client.get(echo).content == b""
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used_again(client: httpx2.Client) -> None:
+    def answer_and_hang_up(connection: socket.socket) -> None:
+        connection.recv(PACKET_BYTES)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    with server_that(answer_and_hang_up) as url:
+        for _ in range(20):
+            assert client.get(url).text == "ok"
+
+
+def test_threads_do_not_get_each_others_answers(client: httpx2.Client, echo: str) -> None:
+    wrong: list[str] = []
+
+    def ask(name: str) -> None:
+        for n in range(100):
+            text = f"{name}-{n}"
+            if client.post(echo, content=text.encode()).text != text:
+                wrong.append(text)
+
+    threads = [threading.Thread(target=ask, args=(f"t{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_an_answer_comes_in_pieces_as_they_are_sent(client: httpx2.Client) -> None:
+    go_on = threading.Event()
+
+    def dribble(connection: socket.socket) -> None:
+        connection.recv(PACKET_BYTES)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+        go_on.wait(10)
+        connection.sendall(b"data: 2\n\n")
+
+    with server_that(dribble) as url, client.stream("GET", url) as answer:
+        pieces = answer.iter_text()
+        assert next(pieces) == "data: 1\n\n"
+        go_on.set()
+        assert next(pieces) == "data: 2\n\n"
+
+
+def _silent(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    connection.settimeout(5)
+    with suppress(OSError):
+        connection.recv(1)  # until the client has had enough
+
+
+def _hangs_up(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+
+
+def _babbles(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    connection.sendall(b"what?\r\n\r\n")
+
+
+def _stops_halfway(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+
+
+@pytest.mark.parametrize(
+    ("behaves", "error"),
+    [
+        (_silent, httpx2.ReadTimeout),
+        (_hangs_up, httpx2.RemoteProtocolError),
+        (_babbles, httpx2.RemoteProtocolError),
+        (_stops_halfway, httpx2.RemoteProtocolError),
+    ],
+)
+def test_faults_are_httpx2s(
+    client: httpx2.Client, behaves: Callable[[socket.socket], None], error: type[Exception]
+) -> None:
+    with server_that(behaves) as url, pytest.raises(error):
+        client.get(url, timeout=0.2)
+
+
+def test_nobody_listens(client: httpx2.Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(httpx2.ConnectError):
+        client.get(f"http://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("value", ["secret\r\nX-Other: b", "secret\nb"])
+def test_nobody_smuggles_a_header(client: httpx2.Client, echo: str, value: str) -> None:
+    with pytest.raises(httpx2.LocalProtocolError) as refused:
+        client.get(echo, headers={"X-API-Key": value})
+    assert "secret" not in str(refused.value)
+
+
+def test_proxies_of_the_environment_are_left_to_httpx2(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    assert isinstance(transport_for("http://gateway:8000"), LeanTransport)
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+    assert transport_for("http://gateway:8000") is None
