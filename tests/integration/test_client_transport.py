@@ -134,13 +134,18 @@ def test_answers_without_a_body(client: httpx2.Client, echo: str) -> None:
 
 
 def test_a_connection_that_the_server_has_closed_is_not_used_again(client: httpx2.Client) -> None:
+    hung_up = threading.Semaphore(0)
+
     def answer_and_hang_up(connection: socket.socket) -> None:
         connection.recv(PACKET_BYTES)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        connection.close()
+        hung_up.release()
 
     with server_that(answer_and_hang_up) as url:
         for _ in range(20):
             assert client.get(url).text == "ok"
+            assert hung_up.acquire(timeout=10)
 
 
 def test_threads_do_not_get_each_others_answers(client: httpx2.Client, echo: str) -> None:
