@@ -14,6 +14,7 @@ from pyoco_server.http_api.auth import ApiKeyMiddleware
 from pyoco_server.http_api.browsers import BrowserRules
 from pyoco_server.http_api.event_use_cases import check_settings
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
+from pyoco_server.http_api.hot_path import HotPath
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
 from pyoco_server.http_api.routes import (
     executions,
@@ -66,11 +67,11 @@ def create_app(
         redoc_url=None,
     )
     error_table.install(app)
+    app.add_middleware(HotPath, endpoints={("POST", "/runs"): runs.submit_run})
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(BrowserRules, config=settings)
     app.add_middleware(MeasureRequests, metrics=metrics)
     app.include_router(health.router)
-    app.router.routes.extend(runs.hot_routes)
     app.include_router(runs.lists)
     app.include_router(runs.router)
     app.include_router(workers.router)

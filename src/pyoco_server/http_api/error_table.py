@@ -1,5 +1,6 @@
 """The one table from errors to answers: status, body and language."""
 
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -18,9 +19,16 @@ RETRY_AFTER_SEC = "1"
 
 
 def install(app: FastAPI) -> None:
-    app.add_exception_handler(PyocoServerError, answer_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
-    app.add_exception_handler(Unreadable, _answer_unreadable)
+    for kind, answer in _TABLE.items():
+        app.add_exception_handler(kind, answer)
+
+
+async def answer_any(request: Request, error: Exception) -> JSONResponse | None:
+    """As if a route had raised it; None: it is not in the table, and a fault of ours."""
+    for kind, answer in _TABLE.items():
+        if isinstance(error, kind):
+            return await answer(request, error)
+    return None
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
@@ -47,6 +55,13 @@ async def _answer_unreadable(request: Request, error: Exception) -> JSONResponse
     return _body(
         request, HTTPStatus.SERVICE_UNAVAILABLE, NatsUnavailable.entry, f"stored data is unreadable: {error}"
     )
+
+
+_TABLE: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
+    PyocoServerError: answer_error,
+    RequestValidationError: _answer_invalid,
+    Unreadable: _answer_unreadable,
+}
 
 
 def _body(request: Request, status: HTTPStatus, entry: ErrorEntry, detail: Any) -> JSONResponse:

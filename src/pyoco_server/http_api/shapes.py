@@ -199,6 +199,21 @@ class EventStarted(Struct):
     idempotency_key_ignored: bool | msgspec.UnsetType = msgspec.UNSET
 
 
+class EventResumed(Struct):
+    """An event that was for a wait; `kept`: for one that has not begun yet."""
+
+    status: str
+    duplicate: bool
+    triggered: bool
+    kept: bool
+    event_id: str
+    execution_id: str | None
+    node_id: str | None
+    wait_key: str | msgspec.UnsetType = msgspec.UNSET
+    idempotency_key: str | msgspec.UnsetType = msgspec.UNSET
+    payload_mismatch: bool | msgspec.UnsetType = msgspec.UNSET
+
+
 WorkflowRetryJob = _like(
     RetryJob,
     "WorkflowRetryJob",
@@ -285,7 +300,8 @@ class NotificationTested(Struct):
 _TYPES = (
     *(GraphRecord, GraphSummary, GraphPage),
     *(ExecutionState, ExecutionPage, WaitPage, EventPage),
-    *(WorkflowTemplates, WorkflowActions, WorkflowSources, DeletedId, DeletedKey, EventStarted),
+    *(WorkflowTemplates, WorkflowActions, WorkflowSources, DeletedId, DeletedKey),
+    *(EventStarted, EventResumed),
     *(JobStatus, RetryJobs, RetryJobChanged, RetryJobsDrained),
     *(EventSummary, NotificationSettingsState, NotificationTested),
     *(Run, RunSummary, Submitted, BatchResult, RunTasks, RunLogs),
@@ -296,6 +312,10 @@ _, COMPONENTS = msgspec.json.schema_components(_TYPES, ref_template="#/component
 
 def of(shape: type[Struct]) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{shape.__name__}"}
+
+
+def any_of(*shapes: type[Struct]) -> dict[str, Any]:
+    return {"anyOf": [of(shape) for shape in shapes]}
 
 
 def list_of(shape: type[Struct]) -> dict[str, Any]:

@@ -1420,6 +1420,22 @@ export interface components {
             idempotency_key_ignored?: boolean;
         };
         /**
+         * EventResumed
+         * @description An event that was for a wait; `kept`: for one that has not begun yet.
+         */
+        EventResumed: {
+            status: string;
+            duplicate: boolean;
+            triggered: boolean;
+            kept: boolean;
+            event_id: string;
+            execution_id: string | null;
+            node_id: string | null;
+            wait_key?: string;
+            idempotency_key?: string;
+            payload_mismatch?: boolean;
+        };
+        /**
          * JobStatus
          * @enum {unknown}
          */
@@ -5857,7 +5873,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventStarted"];
+                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -5960,7 +5976,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventStarted"];
+                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */

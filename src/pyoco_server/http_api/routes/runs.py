@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, Field, ValidationError
-from starlette.routing import Match, Route
-from starlette.types import Scope
 
 from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
@@ -102,18 +100,6 @@ async def submit_run(request: Request) -> Response:
     return await _submit(
         gateway, _submission(wanted, caller, gateway.config.default_tag), _idempotency_key(request)
     )
-
-
-class _NamedRoute(Route):
-    """Tells, as FastAPI's routes do, who answers: figures are kept by route."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        match, found = super().matches(scope)
-        return match, {**found, "route": self}
-
-
-# The hot path: FastAPI documents it, Starlette alone serves it, which halves what the framework costs.
-hot_routes = [_NamedRoute("/runs", submit_run, methods=["POST"])]
 
 
 def _idempotency_key(request: Request) -> str | None:

@@ -39,7 +39,7 @@ receiving = APIRouter(
     tags=["workflow events"],
     responses={
         **EVERYWHERE,
-        **answers_like(shapes.of(shapes.EventStarted)),
+        **answers_like(shapes.any_of(shapes.EventStarted, shapes.EventResumed)),
         **answers_with(
             InvalidYearMonth,
             InvalidEventToken,
