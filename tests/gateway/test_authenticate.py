@@ -447,7 +447,7 @@ async def test_a_run_of_the_gateway_belongs_to_the_tenant_of_its_key(keys: Count
         assert client.get("/health").status_code == 200
 
 
-@pytest.mark.parametrize("prefix", PROTECTED)
+@pytest.mark.parametrize("prefix", sorted(PROTECTED))
 def test_a_prefix_protects_itself_and_all_below_it(prefix: str) -> None:
     assert is_protected(prefix)
     assert is_protected(f"{prefix}/x/y")

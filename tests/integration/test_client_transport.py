@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from pyoco_server.http_client.transport import PACKET_BYTES, LeanTransport, transport_for
+from pyoco_server.http_client.transport import PACKET_BYTES, LeanTransport, PlainCalls, transport_for
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -24,14 +24,17 @@ def client() -> Iterator[httpx2.Client]:
 class Echo(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # a client may have had enough
+            super().handle()
+
     def do_POST(self) -> None:
         body = b"".join(self._chunks())
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Connection", str(self.client_address[1]))
         self.end_headers()
-        with suppress(ConnectionError):  # a client may have had enough
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def do_GET(self) -> None:
         self.do_POST()
@@ -238,3 +241,34 @@ def test_proxies_of_the_environment_are_left_to_httpx2(monkeypatch: pytest.Monke
     assert isinstance(transport_for("http://gateway:8000"), LeanTransport)
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
     assert transport_for("http://gateway:8000") is None
+
+
+def test_a_plain_call_is_what_httpx2_would_have_sent(echo: str) -> None:
+    """Of what the server can see, only the order of headers may differ."""
+    seen: list[set[bytes]] = []
+
+    def answer(connection: socket.socket) -> None:
+        seen.append(set(connection.recv(PACKET_BYTES).lower().split(b"\r\n")))
+        connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    transport = LeanTransport()
+    with server_that(answer) as url:
+        client = httpx2.Client(base_url=f"{url}/below", headers={"X-API-Key": "k"}, transport=transport)
+        with client:
+            given: dict[str, Any] = {
+                "json": {"flow_name": "日本語", "n": 1.5},
+                "headers": {"Idempotency-Key": "a"},
+            }
+            sends: list[Callable[..., httpx2.Response]] = [client.request]
+            for send in [*sends, PlainCalls(client, transport, 5.0).send]:
+                assert send("POST", "/runs/a%2Fb", **given).status_code == 204
+    assert seen[0] == seen[1]
+
+
+def test_an_answer_that_is_an_error_names_its_request(echo: str) -> None:
+    transport = LeanTransport()
+    with httpx2.Client(base_url=echo, transport=transport) as client:
+        answer = PlainCalls(client, transport, 5.0).send("PUT", "/runs/1")
+        with pytest.raises(httpx2.HTTPStatusError) as raised:
+            answer.raise_for_status()
+    assert (raised.value.request.method, str(raised.value.request.url)) == ("PUT", f"{echo}/runs/1")

@@ -65,6 +65,8 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # Costs every request a look, and nothing of it is set up; figures are at /metrics.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     error_table.install(app)
     app.add_middleware(HotPath, endpoints={("POST", "/runs"): runs.submit_run})

@@ -21,7 +21,10 @@ NOBODY = Caller(tenant_id="")
 """Who comes without a key where none is needed. No tenant has this name, so nothing of a tenant is shown."""
 
 EVENTS_PATH = "/api/workflow-events"
-PROTECTED = ("/runs", "/workers", "/metrics", "/wheels", "/executions", "/graphs", "/waits", "/api")
+PROTECTED = frozenset(
+    {"/runs", "/workers", "/metrics", "/wheels", "/executions", "/graphs", "/waits", "/api"}
+)
+"""The first part of the paths for which one needs a key, when keys are needed."""
 
 
 @asynccontextmanager
@@ -85,7 +88,8 @@ def _asks_by_itself(scope: Scope) -> bool:
 
 
 def is_protected(path: str) -> bool:
-    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in PROTECTED)
+    end = path.find("/", 1)
+    return (path if end < 0 else path[:end]) in PROTECTED
 
 
 def route_path(scope: Scope) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
@@ -29,11 +29,13 @@ from pyoco_server.http_client.answers import (
 from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.execution_calls import ExecutionCalls
 from pyoco_server.http_client.retrying import send_again_if_safe
-from pyoco_server.http_client.transport import transport_for
+from pyoco_server.http_client.transport import PlainCalls, transport_for
 
 WATCH_SILENCE_SEC = 10.0
 """A watch without even a heartbeat for so long has lost its connection."""
 RECONNECT_PAUSE_SEC = 0.5
+_PLAIN = {"json", "headers"}
+"""What a call without anything special is made with."""
 
 
 class PyocoHttpClient:
@@ -52,9 +54,9 @@ class PyocoHttpClient:
         timeout: float = 10.0,
     ) -> None:
         headers = {api_key_header: api_key} if api_key else {}
-        self._http = httpx2.Client(
-            base_url=base_url, headers=headers, timeout=timeout, transport=transport_for(base_url)
-        )
+        transport = transport_for(base_url)
+        self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout, transport=transport)
+        self._plain = None if transport is None else PlainCalls(self._http, transport, timeout)
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
         self.events = WorkflowEvents(self._call)
         self.executions = ExecutionCalls(self._call, self._event_stream, _pause)
@@ -104,7 +106,8 @@ class PyocoHttpClient:
         return submitted
 
     def get_run(self, run_id: str, include: Sequence[str] = ()) -> Run:
-        run: Run = self._call("GET", _run(run_id), params={"include": list(include)})
+        wanted: dict[str, Any] = {"params": {"include": list(include)}} if include else {}
+        run: Run = self._call("GET", _run(run_id), **wanted)
         return run
 
     def get_run_with_records(self, run_id: str) -> Run:
@@ -344,15 +347,17 @@ class PyocoHttpClient:
         return self._send(method, path, is_safe=is_safe, **options).json()
 
     def _send(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> httpx2.Response:
+        send: Callable[..., httpx2.Response] = self._http.request
+        if self._plain is not None and options.keys() <= _PLAIN:
+            send = self._plain.send
         try:
-            response = send_again_if_safe(
-                lambda: self._http.request(method, path, **options), is_safe=is_safe
-            )
+            response = send_again_if_safe(lambda: send(method, path, **options), is_safe=is_safe)
         except httpx2.TransportError as error:
             raise GatewayUnreachable(
                 f"no server answers at {self._http.base_url} ({type(error).__name__})"
             ) from error
-        response.raise_for_status()
+        if not response.is_success:
+            response.raise_for_status()
         return response
 
 

@@ -2,17 +2,19 @@
 
 The client's own transport costs a small call two thirds of its time, in the thread of whoever submits a run,
 and sends head and body in two packets. This one sends them in one. Everything else stays httpx2's: urls,
-headers, forms, time-outs, errors. See docs/decisions/0014-client-transport.md.
+headers, forms, time-outs, errors. `PlainCalls` saves small calls what httpx2 does for requests in general.
+See docs/decisions/0014-client-transport.md.
 """
 
 import http.client
+import json
 import select
 import ssl
 import urllib.request
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 
@@ -23,6 +25,8 @@ PACKET_BYTES = 64 * 1024
 CHUNK_BYTES = 64 * 1024
 
 _Origin = tuple[str, str, int]
+_Timeouts = Mapping[str, float | None]
+_Headers = Sequence[tuple[bytes, bytes]]
 
 
 class _InOnePacket:
@@ -55,7 +59,7 @@ class _SecureConnection(_InOnePacket, http.client.HTTPSConnection):
 _Connection = _PlainConnection | _SecureConnection
 
 
-def transport_for(base_url: str) -> httpx2.BaseTransport | None:
+def transport_for(base_url: str) -> "LeanTransport | None":
     """None: httpx2's own, which knows how to speak to the proxies that the environment names."""
     proxies = urllib.request.getproxies()
     if any(kind in proxies for kind in ("http", "https", "all")):
@@ -71,23 +75,42 @@ class LeanTransport(httpx2.BaseTransport):
         self._tls: ssl.SSLContext | None = None
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        timeouts: dict[str, float | None] = request.extensions.get("timeout", {})
-        origin = _origin(request.url)
-        connection = self._idle_connection(origin) or self._new_connection(origin, timeouts)
-        try:
-            _send(connection, request, timeouts)
-            response = _receive(connection, timeouts)
-        except BaseException:
-            connection.close()
-            raise
+        origin = origin_of(request.url)
+        outgoing = Outgoing(
+            request.method,
+            request.url.raw_path.decode("ascii"),
+            request.headers.raw,
+            request.stream,
+            is_chunked="transfer-encoding" in request.headers,
+        )
+        response, connection = self._exchange(origin, outgoing, request.extensions.get("timeout", {}))
         return httpx2.Response(
             response.status,
-            headers=[
-                (name.encode("latin-1"), value.encode("latin-1")) for name, value in response.getheaders()
-            ],
+            headers=_headers_of(response),
             stream=_Body(response, connection, self._idle[origin]),
             extensions={"http_version": b"HTTP/1.1", "reason_phrase": response.reason.encode("latin-1")},
         )
+
+    def call(self, origin: _Origin, outgoing: "Outgoing", timeouts: _Timeouts) -> httpx2.Response:
+        """A call whose answer is small: it has been read."""
+        response, connection = self._exchange(origin, outgoing, timeouts)
+        body = _Body(response, connection, self._idle[origin])
+        try:
+            content = b"".join(body)
+        finally:
+            body.close()
+        return httpx2.Response(response.status, headers=_headers_of(response), content=content)
+
+    def _exchange(
+        self, origin: _Origin, outgoing: "Outgoing", timeouts: _Timeouts
+    ) -> tuple[http.client.HTTPResponse, _Connection]:
+        connection = self._idle_connection(origin) or self._new_connection(origin, timeouts)
+        try:
+            _send(connection, outgoing, timeouts)
+            return _receive(connection, timeouts), connection
+        except BaseException:
+            connection.close()
+            raise
 
     def close(self) -> None:
         for connections in self._idle.values():
@@ -106,7 +129,7 @@ class LeanTransport(httpx2.BaseTransport):
                 return connection
             connection.close()
 
-    def _new_connection(self, origin: _Origin, timeouts: dict[str, float | None]) -> _Connection:
+    def _new_connection(self, origin: _Origin, timeouts: _Timeouts) -> _Connection:
         scheme, host, port = origin
         connection: _Connection
         if scheme == "https":
@@ -147,26 +170,71 @@ class _Body(httpx2.SyncByteStream):
             self._connection.close()
 
 
-def _send(connection: _Connection, request: httpx2.Request, timeouts: dict[str, float | None]) -> None:
+class Outgoing(NamedTuple):
+    """A request, as it goes on the wire."""
+
+    method: str
+    target: str
+    headers: _Headers
+    body: Any
+    """Bytes, or chunks of them."""
+    is_chunked: bool = False
+
+
+class PlainCalls:
+    """Calls with JSON both ways and nothing else, of one client."""
+
+    def __init__(self, http: httpx2.Client, transport: LeanTransport, timeout: float) -> None:
+        base = http.base_url
+        self._base = base
+        self._transport = transport
+        self._origin = origin_of(base)
+        self._prefix = base.raw_path.decode("ascii").rstrip("/")
+        self._headers = [(b"Host", base.netloc), *http.headers.raw]
+        self._timeouts = dict.fromkeys(("connect", "write", "read"), timeout)
+
+    def send(
+        self, method: str, path: str, *, json: Any = None, headers: Mapping[str, str] | None = None
+    ) -> httpx2.Response:
+        """As `httpx2.Client.request`, of which it takes these options."""
+        wanted, body = self._headers.copy(), b""
+        if json is not None:
+            body = _json(json).encode()
+            wanted += [(b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(body))]
+        if headers:
+            wanted += [(name.encode(), value.encode()) for name, value in headers.items()]
+        outgoing = Outgoing(method, self._prefix + path, wanted, body)
+        response = self._transport.call(self._origin, outgoing, self._timeouts)
+        if not response.is_success:  # whoever raises it names the request
+            response.request = httpx2.Request(method, self._base.join(self._prefix + path))
+        return response
+
+
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def _headers_of(response: http.client.HTTPResponse) -> _Headers:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.getheaders()]
+
+
+def _send(connection: _Connection, outgoing: Outgoing, timeouts: _Timeouts) -> None:
     with _translated(httpx2.WriteTimeout, httpx2.WriteError):
         connection.sock.settimeout(timeouts.get("write"))
-        target = request.url.raw_path.decode("ascii")
-        connection.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
-        _put_headers(connection, request)
-        body: Any = request.stream  # chunks of bytes, as a synchronous client makes them
-        connection.endheaders(body, encode_chunked="transfer-encoding" in request.headers)
+        connection.putrequest(outgoing.method, outgoing.target, skip_host=True, skip_accept_encoding=True)
+        _put_headers(connection, outgoing.headers)
+        connection.endheaders(outgoing.body, encode_chunked=outgoing.is_chunked)
         connection.flush()
 
 
-def _put_headers(connection: _Connection, request: httpx2.Request) -> None:
+def _put_headers(connection: _Connection, headers: _Headers) -> None:
     try:
-        for name, value in request.headers.raw:
+        for name, value in headers:
             connection.putheader(name, value)
     except ValueError:  # its text has the value, which may be a key
         raise httpx2.LocalProtocolError("a header has characters that HTTP does not allow") from None
 
 
-def _receive(connection: _Connection, timeouts: dict[str, float | None]) -> http.client.HTTPResponse:
+def _receive(connection: _Connection, timeouts: _Timeouts) -> http.client.HTTPResponse:
     with _translated(httpx2.ReadTimeout, httpx2.ReadError):
         connection.sock.settimeout(timeouts.get("read"))
         return connection.getresponse()
@@ -184,7 +252,7 @@ def _translated(too_slow: type[httpx2.TransportError], failed: type[httpx2.Trans
         raise failed(str(error)) from error
 
 
-def _origin(url: httpx2.URL) -> _Origin:
+def origin_of(url: httpx2.URL) -> _Origin:
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 
