@@ -9,6 +9,10 @@ from contextlib import suppress
 from pyoco_server.http_client import PyocoHttpClient
 
 CLIENTS = 16
+PATIENCE_SEC = 60.0
+HUNG = 3
+"""The exit code that says so to bench/peers.py."""
+FAILED = {"FAILED", "CANCELLED"}
 
 
 def submit(client: PyocoHttpClient, count: int) -> list[str]:
@@ -27,28 +31,42 @@ def submit_all(url: str, count: int) -> tuple[float, list[list[str]]]:
     return began, shares
 
 
-def wait_for(client: PyocoHttpClient, run_id: str, pause: float) -> None:
-    while client.get_run(run_id)["status"] != "COMPLETED":
+def wait_for(client: PyocoHttpClient, run_id: str, pause: float, deadline: float) -> bool:
+    """Whether it had to be waited for."""
+    waited = False
+    while (status := client.get_run(run_id)["status"]) != "COMPLETED":
+        assert status not in FAILED, f"run {run_id} is {status}"
+        if time.monotonic() > deadline:
+            print(f"run {run_id} is still {status} after {PATIENCE_SEC:g} s", file=sys.stderr)
+            sys.exit(HUNG)
+        waited = True
         time.sleep(pause)
+    return waited
 
 
 def runs_per_second(url: str, runs: int) -> float:
+    """The clock stops when the last ones of every client have ended, which are the last of all but for a few.
+
+    Then, off the clock, every run is looked at. One that had still not ended starts the clock again.
+    """
     client = PyocoHttpClient(url)
     began, shares = submit_all(url, runs)
-    # The last ones end last; then every one is looked at.
+    deadline = time.monotonic() + PATIENCE_SEC
     for run_id in sorted(run_id for share in shares for run_id in share[-2:]):
-        wait_for(client, run_id, 0.01)
-    rate = sum(map(len, shares)) / (time.perf_counter() - began)
-    for share in shares:
-        wait_for(client, share[0], 0.01)
-    return rate
+        wait_for(client, run_id, 0.01, deadline)
+    ended = time.perf_counter()
+    for run_id in (run_id for share in shares for run_id in share):
+        if wait_for(client, run_id, 0.01, deadline):
+            ended = time.perf_counter()
+    return sum(map(len, shares)) / (ended - began)
 
 
 def idle_latency(url: str, times: int) -> list[float]:
     client, taken = PyocoHttpClient(url), []
     for _ in range(times):
+        deadline = time.monotonic() + PATIENCE_SEC
         began = time.perf_counter()
-        wait_for(client, client.submit_run("tiny", {"x": 1})["run_id"], 0.001)
+        wait_for(client, client.submit_run("tiny", {"x": 1})["run_id"], 0.001, deadline)
         taken.append(time.perf_counter() - began)
     return sorted(taken)
 
