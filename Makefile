@@ -64,7 +64,7 @@ unit: $(VENV)/dev.stamp ## The tests that need no server
 
 QUICK :=
 bench: $(VENV)/dev.stamp ## Measure on this machine, beside its peers; writes docs/benchmarks.md. QUICK=1: a first look, no page
-	$(BIN)/python bench/report.py $(if $(QUICK),--quick,--write)
+	$(BIN)/python bench/measure_all.py $(if $(QUICK),--quick,--write)
 
 PEERS := .venv-peers
 PEER_PIP = -m pip --disable-pip-version-check --quiet install

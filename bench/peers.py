@@ -34,6 +34,8 @@ HUNG = 3
 """The exit code of a driver whose work did not end."""
 DRIVER_SEC = 400.0
 TRIES = 5
+MOST_HANGS = 8
+"""In all the rounds together: each takes half a minute."""
 LIST_RUNS = 10_000
 LIST_GOAL = 500
 QUICK = ["ours", "light", "older", "celery", "dramatiq"]
@@ -63,11 +65,15 @@ class Peer:
     share: float = 1.0
     """Of the runs of a round: a slow one is measured with fewer."""
     idle_share: float = 1.0
+    warm: int = 64
+    """Runs at once before the clock runs."""
     needs: tuple[str, ...] = ()
     """Environments that `make bench-peers` makes."""
     goal: float = 0.0
     """How many times its runs a second are wanted of ours."""
     rates: list[float] = field(default_factory=list)
+    until_hung: list[float] = field(default_factory=list)
+    """The same of tries that hung, from the runs that ended before."""
     idle: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
     hung: int = 0
@@ -75,8 +81,12 @@ class Peer:
     why_not: str = ""
 
     @property
+    def known(self) -> list[float]:
+        return self.rates or self.until_hung
+
+    @property
     def rate(self) -> float:
-        return statistics.median(self.rates)
+        return statistics.median(self.known)
 
     @property
     def idle_ms(self) -> float:
@@ -224,10 +234,10 @@ def all_peers() -> list[Peer]:
     return [
         Peer("ours", "pyoco-server", ours),
         Peer("light", "pyoco-server, light HTTP client", ours_lightly),
-        Peer("older", "pyoco-server 0.5.1", older, 0.1, 0.34, needs=("older",), goal=5),
+        Peer("older", "pyoco-server 0.5.1", older, 0.1, 0.34, 0, needs=("older",), goal=5),
         Peer("celery", f"{named['celery']} + Redis, 2 processes", celery, needs=("celery",), goal=6),
         Peer("dramatiq", f"{named['dramatiq']} + Redis, 2 processes", dramatiq, needs=both, goal=2),
-        Peer("prefect", f"{named['prefect']}, served", prefect, 0.01, 0.05, needs=("prefect",)),
+        Peer("prefect", f"{named['prefect']}, served", prefect, 0.01, 0.05, 0, needs=("prefect",)),
     ]
 
 
@@ -236,32 +246,37 @@ def turn(peer: Peer, runs: int, idle: int) -> None:
     runs, idle = max(16, int(runs * peer.share)), max(2, int(idle * peer.idle_share))
     with ExitStack() as stack:
         running = peer.start(stack)
-        if peer.key != "prefect":  # a new process for every run: nothing gets warm
-            running.drive("rate", min(runs, 64))
-            running.drive("idle", idle // 2)
-        rate = running.drive("rate", runs)["rate"]
-        memory = memory_mb(running.pids)
+        if peer.warm:
+            running.drive("rate", min(runs, peer.warm))
         waiting = running.drive("idle", idle)["p50"] * 1000
-    peer.rates.append(rate)
-    peer.memory.append(memory)
+        found = running.drive("rate", runs)
+        memory = memory_mb(running.pids)
     peer.idle.append(waiting)
-    print(f"  {peer.name:<36} {rate:8.1f} runs/s   idle p50 {waiting:8.1f} ms   {memory:5.0f} MB", flush=True)
+    peer.memory.append(memory)
+    (peer.until_hung if "ended" in found else peer.rates).append(found["rate"])
+    said = f"{found['rate']:8.1f} runs/s   idle p50 {waiting:8.1f} ms   {memory:5.0f} MB"
+    print(f"  {peer.name:<36} {said}", flush=True)
+    if "ended" in found:
+        raise HasHung(f"after {found['ended']} of {runs} runs")
 
 
 def try_turn(peer: Peer, runs: int, idle: int) -> None:
     """With a new installation when it hangs; it counts, for whomever."""
     for _ in range(TRIES):
+        if peer.hung >= MOST_HANGS:
+            return
         peer.tries += 1
         try:
-            return turn(peer, runs, idle)
+            turn(peer, runs, idle)
         except HasHung as why:
             peer.hung += 1
             print(f"  {peer.name:<36} hung: {why}", flush=True)
         except (RuntimeError, TimeoutError, OSError) as why:
             peer.why_not = f"{type(why).__name__}: {why}"
             print(f"  {peer.name:<36} failed: {peer.why_not}", flush=True)
-            return None
-    return None
+            return
+        else:
+            return
 
 
 def measure_rates(runs: int, rounds: int, idle: int, only: list[str] | None = None) -> list[Peer]:
@@ -298,26 +313,27 @@ def measure_lists(runs: int) -> dict[str, float]:
 def one_list(peer: Peer, runs: int, times: int) -> float:
     with ExitStack() as stack:
         running = peer.start(stack)
-        running.drive("rate", 16)
+        running.drive("idle", 1)  # everything is there
         asyncio.run(put_runs(NatsBackendConfig(nats_url=running.nats_url), runs))
         running.drive("idle", 1)  # the newest run is there, so the others are
         return running.drive("list", times)["list"] * 1000
 
 
 def rows(peers: list[Peer]) -> list[str]:
-    own = next((peer for peer in peers if peer.key == "ours" and peer.rates), None)
+    own = next((peer for peer in peers if peer.key == "ours" and peer.known), None)
     head = ("", "runs/s, median (spread)", "ours is", "idle p50", "ours is ", "memory, all processes", "hung")
     return table(head, (row(peer, own) for peer in peers))
 
 
 def row(peer: Peer, own: Peer | None) -> tuple[str, ...]:
-    if not peer.rates:
+    if not peer.known or not peer.idle:
         why = peer.why_not or "every time"
         return (peer.name, "not measured", "", "", "", "", f"{peer.hung} of {peer.tries}; {why}")
     compared = own is not None and peer.key not in {"ours", "light"}
     return (
         peer.name,
-        f"{number(peer.rate)} ({number(min(peer.rates))} to {number(max(peer.rates))})",
+        f"{number(peer.rate)} ({number(min(peer.known))} to {number(max(peer.known))})"
+        + ("" if peer.rates else ", until it hung"),
         f"{own.rate / peer.rate:,.1f} ×" if own and compared else "",
         f"{peer.idle_ms:,.1f} ms",
         f"{peer.idle_ms / own.idle_ms:,.1f} ×" if own and compared else "",
@@ -331,13 +347,13 @@ def number(rate: float) -> str:
 
 
 def goals(peers: list[Peer], lists: dict[str, float], list_runs: int) -> list[Goal]:
-    own = next((peer for peer in peers if peer.key == "ours" and peer.rates), None)
+    own = next((peer for peer in peers if peer.key == "ours" and peer.known), None)
     if own is None:
         return []
     found = []
     for peer in (peer for peer in peers if peer.goal):
         what, wanted = f"runs/s against {peer.name}", f"≥ {peer.goal:g} ×"
-        if peer.rates:
+        if peer.known:
             ratio = own.rate / peer.rate
             found.append(Goal(what, wanted, f"{ratio:.1f} ×", ratio >= peer.goal))
         else:
@@ -372,7 +388,7 @@ def measure(
         names = {"ours": "pyoco-server", "older": "pyoco-server 0.5.1"}
         said = ", ".join(f"{names[key]} {ms:,.1f} ms" for key, ms in lists.items())
         lines += ["", f"`GET /runs?limit=50` with {list_runs:,} runs, through the Python client: {said}."]
-    sizes = ", ".join(f"{max(16, int(runs * peer.share)):,} ({peer.name})" for peer in peers if peer.rates)
+    sizes = ", ".join(f"{max(16, int(runs * peer.share)):,} ({peer.name})" for peer in peers if peer.known)
     lines += ["", f"{rounds} rounds in turns; runs a round: {sizes}."]
     return Figures(lines, goals(peers, lists, list_runs))
 

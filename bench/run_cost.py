@@ -46,7 +46,7 @@ def each_process(whole: Installation) -> dict[str, float]:
     executors = descendants(whole.pids["worker"])
     found = whole.rss_mb()
     if executors:
-        found[f"each of its {len(executors)} executors"] = statistics.fmean(map(rss_mb, executors))
+        found[f"each of the {len(executors)} below the worker"] = statistics.fmean(map(rss_mb, executors))
     return found
 
 
