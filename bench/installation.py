@@ -79,8 +79,8 @@ def installation(durability: Durability, **settings: str) -> Iterator[Installati
                 stop(child)
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SEC
+def wait_until(is_so: Callable[[], bool], patience_sec: float = PATIENCE_SEC) -> None:
+    deadline = time.monotonic() + patience_sec
     while not is_so():
         if time.monotonic() > deadline:
             raise TimeoutError("the installation did not get there")

@@ -36,7 +36,7 @@ WHOLE: Benchmarks = {
     "wheels": lambda: wheel_memory.measure(megabytes=200),
 }
 QUICK: Benchmarks = {
-    "peers": lambda: peers.measure(runs=480, rounds=1, idle=20, list_runs=2000, only=peers.QUICK),
+    "peers": lambda: peers.measure(480, 1, 20, list_runs=2000, only=peers.QUICK, most_hangs=2),
     "run-cost": lambda: run_cost.measure(runs=500, rounds=1),
     "submit-rate": lambda: submit_rate.measure(runs=1600),
     "lists": lambda: lists.measure(times=10, sizes=(1000, 10_000)),

@@ -34,7 +34,7 @@ HUNG = 3
 """The exit code of a driver whose work did not end."""
 DRIVER_SEC = 400.0
 TRIES = 5
-MOST_HANGS = 8
+MOST_HANGS = 7
 """In all the rounds together: each takes half a minute."""
 LIST_RUNS = 10_000
 LIST_GOAL = 500
@@ -210,7 +210,7 @@ def prefect(stack: ExitStack) -> Running:
     }
     command = (bin_ / "prefect", "server", "start", "--host", HOST, "--port", str(port), "--no-ui")
     server = stack.enter_context(process(*command, cwd=DRIVERS, **environ))
-    wait_until(lambda: is_listening(HOST, port))
+    wait_until(lambda: is_listening(HOST, port), patience_sec=180)
     script = (bin_ / "python", "prefect_flow.py", "serve")
     worker = stack.enter_context(process(*script, cwd=DRIVERS, **environ))
     drive = driver(bin_ / "python", "prefect_flow.py", **environ)
@@ -260,10 +260,10 @@ def turn(peer: Peer, runs: int, idle: int) -> None:
         raise HasHung(f"after {found['ended']} of {runs} runs")
 
 
-def try_turn(peer: Peer, runs: int, idle: int) -> None:
+def try_turn(peer: Peer, runs: int, idle: int, most_hangs: int) -> None:
     """With a new installation when it hangs; it counts, for whomever."""
     for _ in range(TRIES):
-        if peer.hung >= MOST_HANGS:
+        if peer.hung >= most_hangs:
             return
         peer.tries += 1
         try:
@@ -279,7 +279,9 @@ def try_turn(peer: Peer, runs: int, idle: int) -> None:
             return
 
 
-def measure_rates(runs: int, rounds: int, idle: int, only: list[str] | None = None) -> list[Peer]:
+def measure_rates(
+    runs: int, rounds: int, idle: int, only: list[str] | None = None, most_hangs: int = MOST_HANGS
+) -> list[Peer]:
     """In turns, so that what else the machine does concerns all of them; another one begins every round."""
     peers = [peer for peer in all_peers() if not only or peer.key in only]
     for peer in peers:
@@ -290,7 +292,7 @@ def measure_rates(runs: int, rounds: int, idle: int, only: list[str] | None = No
     for number in range(rounds):
         first = number % len(there)
         for peer in there[first:] + there[:first]:
-            try_turn(peer, runs, idle)
+            try_turn(peer, runs, idle, most_hangs)
             time.sleep(1)
     return peers
 
@@ -378,10 +380,15 @@ def goals(peers: list[Peer], lists: dict[str, float], list_runs: int) -> list[Go
 
 
 def measure(
-    runs: int, rounds: int, idle: int, list_runs: int = LIST_RUNS, only: list[str] | None = None
+    runs: int,
+    rounds: int,
+    idle: int,
+    list_runs: int = LIST_RUNS,
+    only: list[str] | None = None,
+    most_hangs: int = MOST_HANGS,
 ) -> Figures:
     print("peers: a flow of three tiny tasks, 16 clients, each through its own client", flush=True)
-    peers = measure_rates(runs, rounds, idle, only)
+    peers = measure_rates(runs, rounds, idle, only, most_hangs)
     lists = measure_lists(list_runs) if list_runs else {}
     lines = rows(peers)
     if lists:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-END_SEC = 15.0
+END_SEC = 5.0
 
 
 def cpu_seconds(pid: int) -> float:
