@@ -34,7 +34,7 @@ HUNG = 3
 """The exit code of a driver whose work did not end."""
 DRIVER_SEC = 400.0
 TRIES = 5
-MOST_HANGS = 7
+MOST_HANGS = 5
 """In all the rounds together: each takes half a minute."""
 LIST_RUNS = 10_000
 LIST_GOAL = 500
