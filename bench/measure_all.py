@@ -19,6 +19,7 @@ import watchers
 import wheel_memory
 from machine import facts, load
 from page import Figures, Goal, goals_table, show, write
+from processes import unwind_on_sigterm
 
 Benchmarks = dict[str, Callable[[], Figures]]
 
@@ -77,6 +78,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(WHOLE), help="may be given several times")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     chosen = parser.parse_args()
+    unwind_on_sigterm()
     benchmarks = QUICK if chosen.quick else WHOLE
     wanted = {name: benchmarks[name] for name in benchmarks if not chosen.only or name in chosen.only}
     before, began = load(), time.monotonic()

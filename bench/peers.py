@@ -24,7 +24,7 @@ from gateways import nats_for_a_while
 from installation import FLOWS, HOST, Installation, installation, wait_until
 from lists import put_runs
 from page import Figures, Goal, show, table
-from processes import is_listening, memory_mb, process
+from processes import is_listening, memory_mb, process, unwind_on_sigterm
 from pyoco_server.cli.ports import free_port
 from pyoco_server.config import NatsBackendConfig
 
@@ -408,6 +408,7 @@ def main() -> None:
     parser.add_argument("--list-runs", type=int, default=LIST_RUNS)
     parser.add_argument("--only", action="append", help="ours, light, older, celery, dramatiq, prefect")
     chosen = parser.parse_args()
+    unwind_on_sigterm()
     show(measure(chosen.runs, chosen.rounds, chosen.idle, chosen.list_runs, chosen.only))
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -45,6 +46,11 @@ def _pss_mb(pid: int) -> float:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024 / 1e6
     return 0.0
+
+
+def unwind_on_sigterm() -> None:
+    """A benchmark that is ended leaves no process behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
