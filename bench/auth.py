@@ -6,8 +6,9 @@ import time
 
 import httpx2
 
-from gateways import HOST, gateway_process, milliseconds, nats_for_a_while, verdict
+from gateways import HOST, gateway_process, milliseconds, nats_for_a_while
 from load import get, hammer
+from page import Figures, Goal, show, table
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.usecases.manage_api_keys import IssueApiKey
 from pyoco_server.wiring import new_api_key, new_salt, open_backend
@@ -27,7 +28,7 @@ def submit(port: int, **headers: str) -> str:
     return run_id
 
 
-async def measure(without: int, with_auth: int, key: str, times: int) -> tuple[list[float], list[float]]:
+async def ask_both(without: int, with_auth: int, key: str, times: int) -> tuple[list[float], list[float]]:
     open_request = get(f"/runs/{submit(without)}")
     keyed_request = get(f"/runs/{submit(with_auth, **{'X-API-Key': key})}", f"x-api-key: {key}")
     taken: tuple[list[float], list[float]] = ([], [])
@@ -37,21 +38,28 @@ async def measure(without: int, with_auth: int, key: str, times: int) -> tuple[l
     return taken
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=200)
-    times = parser.parse_args().times
+def measure(times: int) -> Figures:
     with nats_for_a_while() as server:
         config = NatsBackendConfig(nats_url=server.url)
         protected = NatsBackendConfig(nats_url=server.url, http_auth_mode="api_key")
         key = asyncio.run(new_key(config))
         with gateway_process(config) as without, gateway_process(protected, "http_auth_mode") as with_auth:
-            plain, keyed = asyncio.run(measure(without, with_auth, key, times))
+            plain, keyed = asyncio.run(ask_both(without.port, with_auth.port, key, times))
+    rows = [
+        (name, f"{milliseconds(taken):.2f} ms", f"{milliseconds(taken, 0.99):.2f} ms")
+        for name, taken in (("without API keys", plain), ("with API keys", keyed))
+    ]
     ratio = milliseconds(keyed) / milliseconds(plain)
-    print(f"{'GET /runs/{id}':<16} {'p50':>9} {'p99':>12}")
-    for name, taken in (("without auth", plain), ("with auth", keyed)):
-        print(f"{name:<16} {milliseconds(taken):>6.2f} ms {milliseconds(taken, 0.99):>9.2f} ms")
-    print(f"ratio of p50: {ratio:.2f}   goal <= {GOAL}   {verdict(holds=ratio <= GOAL)}")
+    goal = Goal(
+        "`GET /runs/{id}` with API keys against without", f"≤ {GOAL} ×", f"{ratio:.2f} ×", ratio <= GOAL
+    )
+    return Figures(table(("`GET /runs/{id}`", "p50", "p99"), rows), [goal])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=200)
+    show(measure(parser.parse_args().times))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 import argparse
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 
 import httpx2
 
-from gateways import HOST, gateway_process, milliseconds, nats_for_a_while, verdict
+from gateways import HOST, gateway_process, milliseconds, nats_for_a_while
 from load import hammer_each, post
+from page import Figures, Goal, show, table
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.audit import AuditActor, AuditDetails, AuditRecord, StoredEvent
 from pyoco_server.wiring import new_run_id, open_events
@@ -74,28 +77,52 @@ def measure_summary(http: httpx2.Client, records: int) -> tuple[float, list[floa
     return until_read, taken
 
 
+@contextmanager
+def gateway_client(config: NatsBackendConfig) -> Iterator[tuple[int, httpx2.Client]]:
+    with (
+        gateway_process(config) as gateway,
+        httpx2.Client(base_url=f"http://{HOST}:{gateway.port}", timeout=30) as http,
+    ):
+        yield gateway.port, http
+
+
+def measure(events: int, records: int, connections: int = 16) -> Figures:
+    with nats_for_a_while() as server:
+        config = NatsBackendConfig(nats_url=server.url)
+        with gateway_client(config) as (port, http):
+            define(http)
+            rate, taken = asyncio.run(measure_rate(port, connections, events))
+        asyncio.run(write_records(config, records))
+        with gateway_client(config) as (_, http):
+            until_read, asked = measure_summary(http, records)
+    worst = milliseconds(asked, 0.99)
+    rows = [
+        ("events a second", f"{rate:,.0f}"),
+        ("one event, p50 and p99", f"{milliseconds(taken):.1f} ms, {milliseconds(taken, 0.99):.1f} ms"),
+        (f"summary of {records:,} records, p50 and p99", f"{milliseconds(asked):.1f} ms, {worst:.1f} ms"),
+        ("a new gateway has read them after", f"{until_read:.1f} s"),
+    ]
+    goals = [
+        Goal("events a second, one gateway", f"≥ {RATE_GOAL}", f"{rate:,.0f}", rate >= RATE_GOAL),
+        Goal(
+            f"summary of a month with {records:,} records, p99",
+            f"< {SUMMARY_GOAL_MS} ms",
+            f"{worst:.1f} ms",
+            worst < SUMMARY_GOAL_MS,
+        ),
+    ]
+    return Figures(
+        table((f"events with keys, receipts, records; {connections} connections", ""), rows), goals
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--events", type=int, default=4000)
     parser.add_argument("--records", type=int, default=100_000)
     chosen = parser.parse_args()
-    with nats_for_a_while() as server:
-        config = NatsBackendConfig(nats_url=server.url)
-        with gateway_process(config) as port, httpx2.Client(base_url=f"http://{HOST}:{port}") as http:
-            define(http)
-            rate, taken = asyncio.run(measure_rate(port, chosen.connections, chosen.events))
-        asyncio.run(write_records(config, chosen.records))
-        with gateway_process(config) as port, httpx2.Client(base_url=f"http://{HOST}:{port}") as http:
-            until_read, asked = measure_summary(http, chosen.records)
-    print(f"{chosen.events:,} events with keys, receipts and records over {chosen.connections} connections")
-    print(f"  {rate:,.0f} a second   goal >= {RATE_GOAL}   {verdict(holds=rate >= RATE_GOAL)}")
-    print(f"  p50 {milliseconds(taken):.1f} ms   p99 {milliseconds(taken, 0.99):.1f} ms")
-    worst = milliseconds(asked, 0.99)
-    print(f"summary of a month with {chosen.records:,} records")
-    print(f"  p50 {milliseconds(asked):.1f} ms   p99 {worst:.1f} ms   goal < {SUMMARY_GOAL_MS} ms   ", end="")
-    print(verdict(holds=worst < SUMMARY_GOAL_MS))
-    print(f"  a new gateway needed {until_read:.1f} s to read the records")
+    show(measure(chosen.events, chosen.records, chosen.connections))
 
 
 if __name__ == "__main__":

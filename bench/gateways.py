@@ -8,16 +8,24 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 
+from processes import stop
 from pyoco_server.cli.ports import free_port
 from pyoco_server.config import NatsBackendConfig, env_name
 from pyoco_server.wiring import EmbeddedNats
 
 HOST = "127.0.0.1"
 START_SEC = 120.0
+
+
+@dataclass(frozen=True)
+class Gateway:
+    port: int
+    pid: int
 
 
 @contextmanager
@@ -30,8 +38,8 @@ def nats_for_a_while() -> Iterator[EmbeddedNats]:
 
 
 @contextmanager
-def gateway_process(config: NatsBackendConfig, *changed: str) -> Iterator[int]:
-    """The port of a gateway that is ready. `changed` names the settings that are not as by default."""
+def gateway_process(config: NatsBackendConfig, *changed: str) -> Iterator[Gateway]:
+    """A gateway that is ready. `changed` names the settings that are not as by default."""
     port = free_port(HOST)
     settings = {env_name(name): str(getattr(config, name)) for name in ("nats_url", *changed)}
     command = [str(Path(sys.executable).with_name("pyoco-server")), "up", "--host", HOST, "--port", str(port)]
@@ -43,10 +51,9 @@ def gateway_process(config: NatsBackendConfig, *changed: str) -> Iterator[int]:
     )
     try:
         wait_until_ready(port)
-        yield port
+        yield Gateway(port, process.pid)
     finally:
-        process.terminate()
-        process.wait(30)
+        stop(process)
 
 
 def wait_until_ready(port: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx2
 
+from processes import cpu_seconds, memory_mb, rss_mb, stop
 from pyoco_server.cli.ports import free_port
 from pyoco_server.wiring import Durability, EmbeddedNats
 
@@ -26,6 +27,8 @@ class Installation:
     nats_url: str
     pids: dict[str, int]
     environment: dict[str, str]
+    data: Path
+    """Where NATS writes."""
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -42,10 +45,17 @@ class Installation:
 
     def cpu_seconds(self) -> dict[str, float]:
         """By process; a worker's executors count with it."""
-        return {name: sum(_cpu(pid) for pid in [pid, *_descendants(pid)]) for name, pid in self.pids.items()}
+        return {name: cpu_seconds(pid) for name, pid in self.pids.items()}
 
     def rss_mb(self) -> dict[str, float]:
-        return {name: _rss_mb(pid) for name, pid in self.pids.items()}
+        return {name: rss_mb(pid) for name, pid in self.pids.items()}
+
+    def memory_mb(self) -> dict[str, float]:
+        """By process; a worker's executors count with it, and what they share counts once."""
+        return {name: memory_mb([pid]) for name, pid in self.pids.items()}
+
+    def disk_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.data.rglob("*") if file.is_file())
 
 
 @contextmanager
@@ -59,20 +69,18 @@ def installation(durability: Durability, **settings: str) -> Iterator[Installati
         environment = {**os.environ, "PYOCO_NATS_URL": nats.url, **settings}
         command = [sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", str(port)]
         gateway = _start(command, environment)
-        whole = Installation(
-            port, nats.url, {"gateway": gateway.pid, "nats": nats.pid}, environment, [gateway]
-        )
+        pids = {"gateway": gateway.pid, "nats": nats.pid}
+        whole = Installation(port, nats.url, pids, environment, Path(directory), [gateway])
         try:
             wait_until(lambda: _is_ready(whole.url))
             yield whole
         finally:
             for child in reversed(whole.children):
-                child.terminate()
-                child.wait()
+                stop(child)
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SEC
+def wait_until(is_so: Callable[[], bool], patience_sec: float = PATIENCE_SEC) -> None:
+    deadline = time.monotonic() + patience_sec
     while not is_so():
         if time.monotonic() > deadline:
             raise TimeoutError("the installation did not get there")
@@ -94,18 +102,3 @@ def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[
         stderr=subprocess.DEVNULL,
         cwd=tempfile.gettempdir(),
     )
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _rss_mb(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def _descendants(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    return [*children, *(below for child in children for below in _descendants(child))]

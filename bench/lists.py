@@ -1,15 +1,18 @@
-"""What a list and the figures cost with 1,000 and with 100,000 runs: the page, not the history.
+"""What a list and the figures cost with 1,000, 10,000 and 100,000 runs: the page, not the history.
 
-Two gateways, each with a bucket of its own, asked in turns.
+A gateway for each, with a bucket of its own, asked in turns; and how much memory each has.
 """
 
 import argparse
 import asyncio
+from contextlib import ExitStack
 
 import nats
 
-from gateways import HOST, gateway_process, milliseconds, nats_for_a_while, verdict
+from gateways import HOST, gateway_process, milliseconds, nats_for_a_while
 from load import get, hammer
+from page import Figures, Goal, show, table
+from processes import rss_mb
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
@@ -18,6 +21,7 @@ from pyoco_server.wiring import ensure_resources, new_run_id
 GOAL = 1.5
 PATHS = ("/runs?limit=50", "/runs?limit=50&status=FAILED", "/runs?limit=50&tag=gpu", "/metrics")
 IN_FLIGHT = 1000
+SIZES = (1_000, 10_000, 100_000)
 
 
 def a_run(n: int, run_id: str) -> bytes:
@@ -59,34 +63,45 @@ async def put_runs(config: NatsBackendConfig, runs: int) -> None:
     await client.close()
 
 
-async def measure(small: int, large: int, times: int) -> list[tuple[str, float, float]]:
-    rows = []
-    for path in PATHS:
-        taken: dict[int, list[float]] = {small: [], large: []}
-        for _ in range(5):
-            for port in taken:
-                taken[port] += await hammer(HOST, port, get(path), connections=1, total=times)
-        rows.append((path, milliseconds(taken[small]), milliseconds(taken[large])))
-    return rows
+async def ask(ports: list[int], path: str, times: int) -> list[float]:
+    """The median of each in milliseconds."""
+    taken: dict[int, list[float]] = {port: [] for port in ports}
+    for _ in range(5):
+        for port in ports:
+            taken[port] += await hammer(HOST, port, get(path), connections=1, total=times)
+    return [milliseconds(taken[port]) for port in ports]
+
+
+def measure(times: int, sizes: tuple[int, ...] = SIZES) -> Figures:
+    with ExitStack() as stack:
+        server = stack.enter_context(nats_for_a_while())
+        gateways = []
+        for size in sizes:
+            config = NatsBackendConfig(nats_url=server.url, runs_kv_bucket=f"runs_{size}")
+            asyncio.run(fill(config, size))
+            gateways.append(stack.enter_context(gateway_process(config, "runs_kv_bucket")))
+        ports = [gateway.port for gateway in gateways]
+        found = {path: asyncio.run(ask(ports, path, times)) for path in PATHS}
+        memory = [rss_mb(gateway.pid) for gateway in gateways]
+    rows = [
+        (f"`{path}`", *(f"{took:.2f} ms" for took in row), f"{row[-1] / row[0]:.2f} ×")
+        for path, row in found.items()
+    ]
+    rows.append(("gateway's memory", *(f"{mb:.0f} MB" for mb in memory), f"{memory[-1] / memory[0]:.2f} ×"))
+    lines = table(("p50", *(f"{size:,} runs" for size in sizes), "last to first"), rows)
+    each = (memory[-1] - memory[0]) / (sizes[-1] - sizes[0]) * 1000
+    lines += ["", f"The gateway's memory grows by {each:.2f} MB for every 1,000 runs that are kept."]
+    worst = max(row[-1] / row[0] for row in found.values())
+    what = f"lists and figures at {sizes[-1]:,} runs against {sizes[0]:,}"
+    return Figures(lines, [Goal(what, f"≤ {GOAL} ×", f"{worst:.2f} ×", worst <= GOAL)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", type=int, default=1_000)
-    parser.add_argument("--large", type=int, default=100_000)
+    parser.add_argument("--size", type=int, action="append", help="runs; several, ascending")
     parser.add_argument("--times", type=int, default=60)
     chosen = parser.parse_args()
-    with nats_for_a_while() as server:
-        small = NatsBackendConfig(nats_url=server.url, runs_kv_bucket="small")
-        large = NatsBackendConfig(nats_url=server.url, runs_kv_bucket="large")
-        asyncio.run(fill(small, chosen.small))
-        asyncio.run(fill(large, chosen.large))
-        with gateway_process(small, "runs_kv_bucket") as one, gateway_process(large, "runs_kv_bucket") as two:
-            rows = asyncio.run(measure(one, two, chosen.times))
-    print(f"{'p50':<32} {chosen.small:>10,} runs {chosen.large:>10,} runs   ratio   goal <= {GOAL}")
-    for path, few, many in rows:
-        ratio = many / few
-        print(f"{path:<32} {few:>12.2f} ms {many:>12.2f} ms   {ratio:>5.2f}   {verdict(holds=ratio <= GOAL)}")
+    show(measure(chosen.times, tuple(chosen.size or SIZES)))
 
 
 if __name__ == "__main__":

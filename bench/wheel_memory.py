@@ -8,8 +8,8 @@ import time
 import zipfile
 from pathlib import Path
 
-from gateways import verdict
 from installation import installation
+from page import Figures, Goal, show, table
 from pyoco_server.http_client import PyocoHttpClient
 
 GOAL_MB = 50.0
@@ -44,10 +44,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=200)
-    megabytes = parser.parse_args().megabytes
+def measure(megabytes: int) -> Figures:
     with (
         tempfile.TemporaryDirectory() as directory,
         installation("fast") as whole,
@@ -68,12 +65,21 @@ def main() -> None:
         downloaded, download_sec = peak_mb(pid), time.perf_counter() - started
         assert sha256(got) == sha256(wheel)
 
-    print(f"a wheel of {megabytes} MB, stored and read back the same; peak memory of the gateway:")
-    print(f"  before    {before:7.1f} MB")
-    print(f"  upload    {uploaded:7.1f} MB   {megabytes / upload_sec:6.0f} MB/s")
-    print(f"  download  {downloaded:7.1f} MB   {megabytes / download_sec:6.0f} MB/s")
+    rows = [
+        ("before", f"{before:.0f} MB", ""),
+        ("after the upload", f"{uploaded:.0f} MB", f"{megabytes / upload_sec:.0f} MB/s"),
+        ("after the download", f"{downloaded:.0f} MB", f"{megabytes / download_sec:.0f} MB/s"),
+    ]
     growth = downloaded - before
-    print(f"growth {growth:.1f} MB; goal: under {GOAL_MB:g} MB: {verdict(holds=growth < GOAL_MB)}")
+    what = f"gateway's memory for a wheel of {megabytes} MB"
+    goal = Goal(what, f"< {GOAL_MB:g} MB", f"{growth:.1f} MB", growth < GOAL_MB)
+    return Figures(table((f"a wheel of {megabytes} MB", "gateway's peak memory", ""), rows), [goal])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=200)
+    show(measure(parser.parse_args().megabytes))
 
 
 if __name__ == "__main__":
