@@ -90,7 +90,13 @@ class Site:
 
 @asynccontextmanager
 async def installation(
-    *, nats_count: int = 1, gateways: int = 2, workers: int = 2, max_file: str | None = None, **settings: Any
+    *,
+    nats_count: int = 1,
+    gateways: int = 2,
+    workers: int = 2,
+    max_file: str | None = None,
+    has_audit: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[Site]:
     with tempfile.TemporaryDirectory(prefix="pyoco-chaos-") as name:
         directory = Path(name)
@@ -121,7 +127,7 @@ async def installation(
             )
             try:
                 await asyncio.gather(*(node.start() for node in nodes))
-                await _prepare(site)
+                await _prepare(site, has_audit=has_audit)
                 await asyncio.gather(*(member.start() for member in [*site.gateways, *site.workers]))
                 await _ready(site)
                 yield site
@@ -129,21 +135,26 @@ async def installation(
                 await asyncio.gather(*(member.kill() for member in reversed(site.members)))
 
 
-async def _prepare(site: Site) -> None:
+async def _prepare(site: Site, *, has_audit: bool) -> None:
     """Streams, and the audit beside them. A young cluster may still be choosing its leaders."""
     deadline = time.monotonic() + CLIENT_PATIENCE_SEC
     while True:
         try:
             await ensure_resources(site.config)
-            async with site.jetstream() as js:
-                bucket = f"KV_{site.config.runs_kv_bucket}"
-                await js.add_stream(StreamConfig(name=AUDIT, mirror=StreamSource(name=bucket)))
+            if has_audit:
+                await _add_audit(site)
         except Exception:
             if time.monotonic() > deadline:
                 raise
             await asyncio.sleep(0.3)
         else:
             return
+
+
+async def _add_audit(site: Site) -> None:
+    async with site.jetstream() as js:
+        bucket = f"KV_{site.config.runs_kv_bucket}"
+        await js.add_stream(StreamConfig(name=AUDIT, mirror=StreamSource(name=bucket)))
 
 
 async def _ready(site: Site) -> None:
