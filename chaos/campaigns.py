@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from audit import messages_in
 from faults import Faults, How
@@ -17,7 +18,11 @@ from workloads import Runs, crowd
 
 SWEEP_SEC = 75.0
 """Two looks of the gateway's sweep, which ends runs whose job is gone."""
-SMALL_STREAMS = {"dlq_max_bytes": 1_000_000, "logs_max_bytes": 1_000_000, "audit_max_bytes": 1_000_000}
+SMALL_STREAMS: dict[str, Any] = {
+    "dlq_max_bytes": 1_000_000,
+    "logs_max_bytes": 1_000_000,
+    "audit_max_bytes": 1_000_000,
+}
 """What these may take at most is set aside for them when they are made."""
 CONVERGED_SEC = ACK_WAIT_SEC + 5.0
 

@@ -168,7 +168,7 @@ class Soak:
 async def soaked(seed: int, scale: Scale) -> Report:
     report = Report("F15", f"{RUNS_PER_SEC} runs/s and {WATCHERS} watchers for {scale.soak_sec:g} s")
     # Claims of idempotency keys are kept as long as runs, so that what NATS holds is steady too.
-    steady = {"runs_retention_sec": KEPT_SEC, "idempotency_ttl_sec": KEPT_SEC}
+    steady: dict[str, Any] = {"runs_retention_sec": KEPT_SEC, "idempotency_ttl_sec": KEPT_SEC}
     async with installation(gateways=1, workers=1, has_audit=False, **steady) as site:
         soak = Soak(site, random.Random(seed))  # noqa: S311
         await soak.go_on(scale.soak_sec)
