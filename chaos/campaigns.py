@@ -10,10 +10,12 @@ from typing import Any
 
 from audit import messages_in
 from faults import Faults, How
+from long_runs import held_long
 from members import HOST, GatewayMember, Member
 from reports import FULL, LONG, SHORT, Campaign, Report, Scale
 from sites import ACK_WAIT_SEC, GRACE_SEC, Site, installation
 from soak import soaked
+from wheel_faults import wheels_break
 from workloads import Runs, crowd
 
 SWEEP_SEC = 75.0
@@ -289,8 +291,10 @@ CAMPAIGNS: dict[str, Campaign] = {
     "nats": nats_dies,
     "cluster": a_node_dies,
     "everything": everything_dies,
+    "long-runs": held_long,
     "disk-full": disk_is_full,
     "poison": poisoned,
+    "wheels": wheels_break,
     "rolling": rolled,
     "restore": restored,
     "stop": stopped,

@@ -112,7 +112,7 @@ async def installation(
                 "worker_heartbeat_interval_sec": 0.5,
                 "cancel_grace_period_sec": GRACE_SEC,
                 "workflow_event_max_receipts": 100_000,
-                **settings,
+                **{name: _placed(value, directory) for name, value in settings.items()},
             }
         )
         async with httpx2.AsyncClient(timeout=10) as http:
@@ -133,6 +133,11 @@ async def installation(
                 yield site
             finally:
                 await asyncio.gather(*(member.kill() for member in reversed(site.members)))
+
+
+def _placed(value: Any, directory: Path) -> Any:
+    """A setting may name the installation's directory, which is not known before."""
+    return value.format(directory=directory) if isinstance(value, str) else value
 
 
 async def _prepare(site: Site, *, has_audit: bool) -> None:
