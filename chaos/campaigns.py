@@ -4,64 +4,26 @@ import asyncio
 import random
 import shutil
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from audit import messages_in
-from faults import Faults, How
+from hurting import CONVERGED_SEC, SWEEP_SEC, hurt_while_working
 from long_runs import held_long
-from members import HOST, GatewayMember, Member
+from members import HOST, GatewayMember
+from network_faults import a_node_is_cut_off, links_are_slow
 from reports import FULL, LONG, SHORT, Campaign, Report, Scale
 from sites import ACK_WAIT_SEC, GRACE_SEC, Site, installation
 from soak import soaked
 from wheel_faults import wheels_break
 from workloads import Runs, crowd
 
-SWEEP_SEC = 75.0
-"""Two looks of the gateway's sweep, which ends runs whose job is gone."""
 SMALL_STREAMS: dict[str, Any] = {
     "dlq_max_bytes": 1_000_000,
     "logs_max_bytes": 1_000_000,
     "audit_max_bytes": 1_000_000,
 }
 """What these may take at most is set aside for them when they are made."""
-CONVERGED_SEC = ACK_WAIT_SEC + 5.0
-
-
-async def _hurt_while_working(
-    report: Report,
-    site: Site,
-    chance: random.Random,
-    scale: Scale,
-    members: Sequence[Member],
-    *,
-    how: Sequence[How] = ("kill", "freeze"),
-    patience: float = CONVERGED_SEC,
-) -> None:
-    """The scheme of most campaigns: work, hurt, stop hurting, wait, look."""
-    workload = scale.workload(chance)
-    await workload.prepare(site, chance)
-    faults = Faults(members, chance, how=how)
-    hurting = asyncio.ensure_future(faults.run())
-    try:
-        await crowd(site, workload, chance, scale.clients, scale.all_acts, scale.rest)
-    finally:
-        faults.stop()
-        await hurting
-    took = await workload.settled(site, max(patience, SWEEP_SEC))
-    broken = await workload.broken(site)
-    report.facts += [
-        workload.summary(),
-        ", ".join(f"{count} × {what}" for what, count in sorted(faults.done.items())) or "no faults",
-        f"all ended {took:.1f} s after the last fault",
-        "answers: "
-        + ", ".join(f"{count} × {status or 'none'}" for status, count in sorted(site.answers.items())),
-    ]
-    report.must(f"all ended within {patience:g} s (took {took:.1f} s)", holds=took <= patience)
-    hurt = faults.done.total()
-    report.must(f"at least {scale.min_faults} faults ({hurt})", holds=hurt >= scale.min_faults)
-    report.broken += broken
 
 
 async def workers_die(seed: int, scale: Scale) -> Report:
@@ -69,7 +31,7 @@ async def workers_die(seed: int, scale: Scale) -> Report:
     chance = random.Random(seed)  # noqa: S311
     async with installation(workers=3) as site:
         # Behind a frozen worker's jobs stand AckWait, and a flow that must be asked to stop.
-        await _hurt_while_working(
+        await hurt_while_working(
             report, site, chance, scale, site.workers, patience=CONVERGED_SEC + GRACE_SEC + ACK_WAIT_SEC
         )
     return report
@@ -79,7 +41,7 @@ async def gateways_die(seed: int, scale: Scale) -> Report:
     report = Report("F4, F7", "gateways are killed and frozen between any two steps of a submit or cancel")
     chance = random.Random(seed)  # noqa: S311
     async with installation() as site:
-        await _hurt_while_working(report, site, chance, scale, site.gateways, patience=SWEEP_SEC)
+        await hurt_while_working(report, site, chance, scale, site.gateways, patience=SWEEP_SEC)
     return report
 
 
@@ -87,7 +49,7 @@ async def nats_dies(seed: int, scale: Scale) -> Report:
     report = Report("F5", "the only nats-server is killed every few seconds")
     chance = random.Random(seed)  # noqa: S311
     async with installation() as site:
-        await _hurt_while_working(report, site, chance, scale, site.nats, how=("kill",), patience=SWEEP_SEC)
+        await hurt_while_working(report, site, chance, scale, site.nats, how=("kill",), patience=SWEEP_SEC)
         await _is_back_soon(report, site, chance)
     return report
 
@@ -117,7 +79,7 @@ async def a_node_dies(seed: int, scale: Scale) -> Report:
     report = Report("F6", "three nodes, three replicas: one at a time is killed or frozen")
     chance = random.Random(seed)  # noqa: S311
     async with installation(nats_count=3) as site:
-        await _hurt_while_working(report, site, chance, scale, site.nats, patience=SWEEP_SEC)
+        await hurt_while_working(report, site, chance, scale, site.nats, patience=SWEEP_SEC)
     return report
 
 
@@ -125,7 +87,7 @@ async def everything_dies(seed: int, scale: Scale) -> Report:
     report = Report("F3 to F7", "any member is killed or frozen")
     chance = random.Random(seed)  # noqa: S311
     async with installation() as site:
-        await _hurt_while_working(report, site, chance, scale, site.members, patience=SWEEP_SEC)
+        await hurt_while_working(report, site, chance, scale, site.members, patience=SWEEP_SEC)
     return report
 
 
@@ -290,6 +252,8 @@ CAMPAIGNS: dict[str, Campaign] = {
     "gateways": gateways_die,
     "nats": nats_dies,
     "cluster": a_node_dies,
+    "partition": a_node_is_cut_off,
+    "slow-link": links_are_slow,
     "everything": everything_dies,
     "long-runs": held_long,
     "disk-full": disk_is_full,
