@@ -212,7 +212,8 @@ async def soaked(seed: int, scale: Scale) -> Report:
     refused = site.answers.get(503, 0) + site.answers.get(0, 0) + soak.refused
     report.facts.append(
         f"{soak.ends.total():,} runs ({soak.submitted / scale.soak_sec:.1f}/s), "
-        f"{soak.ends['CANCELLED']:,} of them cancelled, {soak.watches:,} watches, {refused:,} requests refused and repeated"
+        f"{soak.ends['CANCELLED']:,} of them cancelled, {soak.watches:,} watches, "
+        f"{refused:,} requests refused and repeated"
     )
     report.facts.append(_per_kept_run(soak))
     _judge(report, soak, is_long=scale.soak_sec >= LONG_ENOUGH_SEC, warm_at=scale.soak_sec * WARM_AFTER)
