@@ -4,103 +4,26 @@ import asyncio
 import random
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from audit import messages_in
-from event_workload import Events
-from execution_workload import Executions
-from faults import Faults, How
-from members import HOST, GatewayMember, Member
+from hurting import CONVERGED_SEC, SWEEP_SEC, hurt_while_working
+from long_runs import held_long
+from members import HOST, GatewayMember
+from network_faults import a_node_is_cut_off, links_are_slow
+from reports import FULL, LONG, SHORT, Campaign, Report, Scale
 from sites import ACK_WAIT_SEC, GRACE_SEC, Site, installation
-from workloads import Runs, Together, Workload, crowd
+from soak import soaked
+from wheel_faults import wheels_break
+from workloads import Runs, crowd
 
-SWEEP_SEC = 75.0
-"""Two looks of the gateway's sweep, which ends runs whose job is gone."""
-SMALL_STREAMS = {"dlq_max_bytes": 1_000_000, "logs_max_bytes": 1_000_000, "audit_max_bytes": 1_000_000}
+SMALL_STREAMS: dict[str, Any] = {
+    "dlq_max_bytes": 1_000_000,
+    "logs_max_bytes": 1_000_000,
+    "audit_max_bytes": 1_000_000,
+}
 """What these may take at most is set aside for them when they are made."""
-SOAK_SEC = 3000.0
-"""Shorter than this the growth of memory says more about warming up than about leaks."""
-CONVERGED_SEC = ACK_WAIT_SEC + 5.0
-
-
-@dataclass
-class Report:
-    fault: str
-    title: str
-    facts: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def must(self, promise: str, *, holds: bool) -> None:
-        if not holds:
-            self.broken.append(promise)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much of everything, per campaign."""
-
-    acts: int
-    """Runs that clients submit."""
-    executions: int = 0
-    events: int = 0
-    clients: int = 8
-    soak_sec: float = 60.0
-    rest: float = 0.05
-
-    def workload(self, chance: random.Random) -> Together:
-        """All three levels. Executions first: they and events leave runs behind that are to end."""
-        parts: dict[Workload, int] = {Executions(): self.executions, Events(): self.events, Runs(): self.acts}
-        return Together(parts, chance)
-
-    @property
-    def all_acts(self) -> int:
-        return self.acts + self.executions + self.events
-
-
-SHORT = Scale(acts=120, executions=24, events=24, soak_sec=10.0, rest=0.6)
-LONG = Scale(acts=2_000, executions=200, events=200, clients=16, soak_sec=300.0, rest=0.7)
-FULL = Scale(acts=10_000, executions=1_000, events=1_000, clients=24, soak_sec=3_600.0, rest=0.7)
-
-Campaign = Callable[[int, Scale], Coroutine[Any, Any, Report]]
-
-
-async def _hurt_while_working(
-    report: Report,
-    site: Site,
-    chance: random.Random,
-    scale: Scale,
-    members: Sequence[Member],
-    *,
-    how: Sequence[How] = ("kill", "freeze"),
-    patience: float = CONVERGED_SEC,
-) -> None:
-    """The scheme of most campaigns: work, hurt, stop hurting, wait, look."""
-    workload = scale.workload(chance)
-    await workload.prepare(site, chance)
-    faults = Faults(members, chance, how=how)
-    hurting = asyncio.ensure_future(faults.run())
-    try:
-        await crowd(site, workload, chance, scale.clients, scale.all_acts, scale.rest)
-    finally:
-        faults.stop()
-        await hurting
-    took = await workload.settled(site, max(patience, SWEEP_SEC))
-    broken = await workload.broken(site)
-    report.facts += [
-        workload.summary(),
-        ", ".join(f"{count} × {what}" for what, count in sorted(faults.done.items())) or "no faults",
-        f"all ended {took:.1f} s after the last fault",
-        "answers: "
-        + ", ".join(f"{count} × {status or 'none'}" for status, count in sorted(site.answers.items())),
-    ]
-    report.must(f"all ended within {patience:g} s (took {took:.1f} s)", holds=took <= patience)
-    report.must("something was hurt", holds=bool(faults.done))
-    report.broken += broken
 
 
 async def workers_die(seed: int, scale: Scale) -> Report:
@@ -108,7 +31,7 @@ async def workers_die(seed: int, scale: Scale) -> Report:
     chance = random.Random(seed)  # noqa: S311
     async with installation(workers=3) as site:
         # Behind a frozen worker's jobs stand AckWait, and a flow that must be asked to stop.
-        await _hurt_while_working(
+        await hurt_while_working(
             report, site, chance, scale, site.workers, patience=CONVERGED_SEC + GRACE_SEC + ACK_WAIT_SEC
         )
     return report
@@ -118,7 +41,7 @@ async def gateways_die(seed: int, scale: Scale) -> Report:
     report = Report("F4, F7", "gateways are killed and frozen between any two steps of a submit or cancel")
     chance = random.Random(seed)  # noqa: S311
     async with installation() as site:
-        await _hurt_while_working(report, site, chance, scale, site.gateways, patience=SWEEP_SEC)
+        await hurt_while_working(report, site, chance, scale, site.gateways, patience=SWEEP_SEC)
     return report
 
 
@@ -126,7 +49,7 @@ async def nats_dies(seed: int, scale: Scale) -> Report:
     report = Report("F5", "the only nats-server is killed every few seconds")
     chance = random.Random(seed)  # noqa: S311
     async with installation() as site:
-        await _hurt_while_working(report, site, chance, scale, site.nats, how=("kill",), patience=SWEEP_SEC)
+        await hurt_while_working(report, site, chance, scale, site.nats, how=("kill",), patience=SWEEP_SEC)
         await _is_back_soon(report, site, chance)
     return report
 
@@ -156,7 +79,7 @@ async def a_node_dies(seed: int, scale: Scale) -> Report:
     report = Report("F6", "three nodes, three replicas: one at a time is killed or frozen")
     chance = random.Random(seed)  # noqa: S311
     async with installation(nats_count=3) as site:
-        await _hurt_while_working(report, site, chance, scale, site.nats, patience=SWEEP_SEC)
+        await hurt_while_working(report, site, chance, scale, site.nats, patience=SWEEP_SEC)
     return report
 
 
@@ -164,7 +87,7 @@ async def everything_dies(seed: int, scale: Scale) -> Report:
     report = Report("F3 to F7", "any member is killed or frozen")
     chance = random.Random(seed)  # noqa: S311
     async with installation() as site:
-        await _hurt_while_working(report, site, chance, scale, site.members, patience=SWEEP_SEC)
+        await hurt_while_working(report, site, chance, scale, site.members, patience=SWEEP_SEC)
     return report
 
 
@@ -324,56 +247,18 @@ async def _watch(gateway: GatewayMember, run_id: str) -> None:
         writer.close()
 
 
-async def soaked(seed: int, scale: Scale) -> Report:
-    report = Report("F15", f"10 runs/s and 200 watchers for {scale.soak_sec:g} s")
-    chance = random.Random(seed)  # noqa: S311
-    async with installation(gateways=1, workers=1) as site:
-        workload = Runs(cancel_share=0.05, pauses=(0.0,))
-        gateway = site.gateways[0]
-        samples: list[tuple[float, float, int]] = []
-        began = time.monotonic()
-        watching: set[asyncio.Task[None]] = set()
-        while (now := time.monotonic() - began) < scale.soak_sec:
-            watching = {task for task in watching if not task.done()}
-            watching |= {asyncio.ensure_future(workload.act(site, chance)) for _ in range(5)}
-            await asyncio.sleep(0.5)
-            newest = list(workload.acknowledged)[-5:]
-            watching |= {asyncio.ensure_future(_watch(gateway, run)) for run in newest for _ in range(8)}
-            samples.append((now, _rss_mb(gateway.pid), _open_files(gateway.pid)))
-        await asyncio.gather(*watching)
-        took = await workload.settled(site, CONVERGED_SEC)
-        warm = [sample for sample in samples if sample[0] > scale.soak_sec / 2]
-        slope = (warm[-1][1] - warm[0][1]) / max(1.0, warm[-1][0] - warm[0][0]) * 3600
-        is_long = scale.soak_sec >= SOAK_SEC
-        async with site.jetstream() as js:
-            consumers = (await js.stream_info(f"KV_{site.config.runs_kv_bucket}")).state.consumer_count
-        report.facts.append(
-            f"{workload.summary()}; gateway {samples[0][1]:.0f} → {warm[-1][1]:.0f} MB "
-            f"(second half: {slope:+.1f} MB/h{'' if is_long else ', not judged: too short for a slope'}), "
-            f"files {warm[0][2]} → {warm[-1][2]}, {consumers} consumer(s), {took:.1f} s"
-        )
-        report.must(f"consumers stay flat ({consumers})", holds=consumers <= 2)
-        report.must(f"memory stays flat ({slope:+.1f} MB/h)", holds=slope < 1.0 or not is_long)
-        report.broken += await workload.broken(site)
-    return report
-
-
-def _open_files(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-def _rss_mb(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 1e6
-
-
 CAMPAIGNS: dict[str, Campaign] = {
     "workers": workers_die,
     "gateways": gateways_die,
     "nats": nats_dies,
     "cluster": a_node_dies,
+    "partition": a_node_is_cut_off,
+    "slow-link": links_are_slow,
     "everything": everything_dies,
+    "long-runs": held_long,
     "disk-full": disk_is_full,
     "poison": poisoned,
+    "wheels": wheels_break,
     "rolling": rolled,
     "restore": restored,
     "stop": stopped,

@@ -17,6 +17,8 @@ from sites import CLIENT_PATIENCE_SEC, GaveUp, Site
 from support.event_promises import Heard, agrees, started_by_key
 
 LOOK_SEC = 0.5
+QUIET_SEC = 3.0
+"""Longer than a gateway waits before it tries to write its records again."""
 ACTION = "chaos.tiny"
 STEPS = {"one-step": 1, "three-steps": 3}
 STILL_STARTING = 409
@@ -77,14 +79,18 @@ class Events:
                 self.keys[key].execution_ids.add(said["execution_id"])
 
     async def settled(self, site: Site, patience: float) -> float:
-        """Records that waited for NATS are written when it is back."""
-        began = time.monotonic()
+        """Records that waited for NATS are written when it is back, but for those of a killed gateway."""
+        began = changed = time.monotonic()
+        before: list[str] = []
         while True:
             known = await patiently(_recorded, site)
-            took = time.monotonic() - began
+            now = time.monotonic()
             missing = [event_id for event_id in self.event_ids if not known[event_id]]
-            if not missing or took > patience or all(map(_in_files(site).__contains__, missing)):
-                return took
+            if missing != before:
+                before, changed = missing, now
+            is_lost = _has_killed(site) and now - changed > QUIET_SEC and set(missing) <= set(_in_files(site))
+            if not missing or is_lost or now - began > patience:
+                return changed - began
             await asyncio.sleep(LOOK_SEC)
 
     async def broken(self, site: Site) -> list[str]:
@@ -120,7 +126,7 @@ class Events:
         """
         records = await patiently(audit_records, site)
         known, files = Counter(record.event_id for record in records), _in_files(site)
-        has_killed = any(gateway.kills for gateway in site.gateways)
+        has_killed = _has_killed(site)
         missing = [event_id for event_id in self.event_ids if not known[event_id]]
         excused = {event_id for event_id in missing if has_killed and files[event_id] == 1}
         self.in_file_only = len(excused)
@@ -140,6 +146,10 @@ class Events:
             f"{len(self.keys)} events in {len(self.event_ids)} answered posts"
             f" ({self.unrecorded} starts and {self.in_file_only} records lost with a killed gateway)"
         )
+
+
+def _has_killed(site: Site) -> bool:
+    return any(gateway.kills for gateway in site.gateways)
 
 
 async def _put(site: Site, chance: random.Random, path: str, body: dict[str, Any]) -> None:

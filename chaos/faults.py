@@ -8,7 +8,8 @@ from typing import Literal
 
 from members import Member
 
-How = Literal["kill", "freeze"]
+How = Literal["kill", "freeze", "cut"]
+"""`cut`: off from the network, for members that are in one of their own."""
 
 
 class Faults:
@@ -23,6 +24,7 @@ class Faults:
         pause: tuple[float, float] = (0.2, 1.5),
         down: tuple[float, float] = (0.0, 1.0),
         frozen: tuple[float, float] = (0.5, 5.0),
+        cut: tuple[float, float] = (1.0, 20.0),
     ) -> None:
         self._members = members
         self._chance = chance
@@ -30,6 +32,7 @@ class Faults:
         self._pause = pause
         self._down = down
         self._frozen = frozen
+        self._cut = cut
         self._stopping = asyncio.Event()
         self.done: Counter[str] = Counter()
 
@@ -48,10 +51,20 @@ class Faults:
             await member.kill()
             await asyncio.sleep(self._chance.uniform(*self._down))
             await member.start()
-        else:
+        elif how == "freeze":
             member.freeze()
             await asyncio.sleep(self._chance.uniform(*self._frozen))
             member.thaw()
+        else:
+            await self._cut_off(member)
+
+    async def _cut_off(self, member: Member) -> None:
+        assert member.where is not None
+        member.where.cut()
+        try:
+            await asyncio.sleep(self._chance.uniform(*self._cut))
+        finally:
+            member.where.heal()
 
     async def _sleep(self, seconds: float) -> None:
         waiter = asyncio.ensure_future(self._stopping.wait())

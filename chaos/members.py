@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx2
 
+from networks import Network
 from pyoco_server.cli.ports import free_port
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.processes import start_child
@@ -28,6 +29,22 @@ class NotReady(Exception):
     """A process did not come up."""
 
 
+@dataclass(frozen=True)
+class Place:
+    network: Network
+    name: str
+
+    @property
+    def prefix(self) -> Sequence[str]:
+        return self.network.within(self.name)
+
+    def cut(self) -> None:
+        self.network.cut(self.name)
+
+    def heal(self) -> None:
+        self.network.heal(self.name)
+
+
 @dataclass
 class Member:
     """One process of the installation. It is started again under the same name, port and directory."""
@@ -39,6 +56,8 @@ class Member:
     environ: dict[str, str] = field(default_factory=dict)
     is_frozen: bool = False
     kills: int = 0
+    where: Place | None = None
+    """In a network of its own, which can be cut off."""
     child: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -52,7 +71,8 @@ class Member:
 
     async def start(self) -> None:
         with (self.directory / f"{self.name}.log").open("ab") as log:
-            self.child = start_child(self.command, env={**os.environ, **self.environ}, stdout=log)
+            command = (*self.where.prefix, *self.command) if self.where else self.command
+            self.child = start_child(command, env={**os.environ, **self.environ}, stdout=log)
         deadline = time.monotonic() + START_SEC
         while not await asyncio.to_thread(self.is_ready):
             if not self.is_running or time.monotonic() > deadline:
@@ -90,11 +110,16 @@ class Member:
 
 
 class NatsNode(Member):
+    host: str = HOST
     port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"nats://{self.host}:{self.port}"
 
     def is_ready(self) -> bool:
         try:
-            with socket.create_connection((HOST, self.port), timeout=1) as connection:
+            with socket.create_connection((self.host, self.port), timeout=1) as connection:
                 return connection.recv(4).startswith(b"INFO")
         except OSError:
             return False
@@ -115,32 +140,30 @@ class WorkerMember(Member):
     """Ready as soon as it runs: it waits for NATS by itself."""
 
 
-def nats_nodes(directory: Path, count: int, max_file: str | None = None) -> list[NatsNode]:
+def nats_nodes(directory: Path, hosts: Sequence[str], max_file: str | None = None) -> list[NatsNode]:
     """A single server, or a cluster whose nodes know each other's routes."""
-    ports = [free_port(HOST) for _ in range(2 * count)]
-    routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports[count:])
-    return [
-        _node(directory, n, ports[n], ports[count + n], routes if count > 1 else None, max_file)
-        for n in range(count)
-    ]
-
-
-def _node(
-    directory: Path, number: int, port: int, cluster_port: int, routes: str | None, max_file: str | None
-) -> NatsNode:
-    name = f"nats-{number}"
+    ports = [(host, free_port(HOST), free_port(HOST)) for host in hosts]
+    routes = ", ".join(f'"nats://{host}:{cluster_port}"' for host, _, cluster_port in ports)
     limit = f"max_file_store: {max_file}" if max_file else ""
-    cluster = (
-        f'cluster {{ name: chaos, listen: "{HOST}:{cluster_port}", routes: [{routes}] }}' if routes else ""
-    )
+    nodes = []
+    for number, (host, port, cluster_port) in enumerate(ports):
+        listen = f'cluster {{ name: chaos, listen: "{host}:{cluster_port}", routes: [{routes}] }}'
+        nodes.append(
+            _node(directory, f"nats-{number}", (host, port), limit, listen if len(hosts) > 1 else "")
+        )
+    return nodes
+
+
+def _node(directory: Path, name: str, address: tuple[str, int], limit: str, cluster: str) -> NatsNode:
+    host, port = address
     config = directory / f"{name}.conf"
     config.write_text(
-        f'server_name: {name}\nlisten: "{HOST}:{port}"\n'
+        f'server_name: {name}\nlisten: "{host}:{port}"\n'
         f'jetstream {{ store_dir: "{directory / name}", {limit} }}\n{cluster}\n'
     )
     binary = Path(sys.executable).with_name("nats-server")
     node = NatsNode("nats", name, (str(binary), "-c", str(config)), directory)
-    node.port = port
+    node.host, node.port = host, port
     return node
 
 

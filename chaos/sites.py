@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from members import (
     GatewayMember,
     Member,
     NatsNode,
+    Place,
     WorkerMember,
     gateway_member,
     nats_nodes,
@@ -48,6 +49,8 @@ class Site:
     http: httpx2.AsyncClient
     answers: dict[int, int]
     """How often clients heard which status; 0: nothing."""
+    slowest: float = 0.0
+    """The longest that a client had to repeat itself."""
 
     @property
     def members(self) -> list[Member]:
@@ -71,10 +74,11 @@ class Site:
 
     async def ask(self, method: str, path: str, chance: random.Random, **options: Any) -> httpx2.Response:
         """As a client that repeats what was not answered, or with 503."""
-        deadline = time.monotonic() + CLIENT_PATIENCE_SEC
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        while time.monotonic() < began + CLIENT_PATIENCE_SEC:
             answer = await self.once(method, path, chance, **options)
             if answer is not None and answer.status_code != 503:
+                self.slowest = max(self.slowest, time.monotonic() - began)
                 return answer
             await asyncio.sleep(chance.uniform(0.05, 0.3))
         raise GaveUp(f"{method} {path}")
@@ -88,17 +92,41 @@ class Site:
             await client.close()
 
 
+@dataclass
+class Layout:
+    """Where members are and what they take for the time, where that is not here and now."""
+
+    nats_hosts: list[str] = field(default_factory=list)
+    places: dict[str, Place] = field(default_factory=dict)
+    """By the names of members."""
+    environs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def apply(self, site: Site) -> None:
+        for member in site.members:
+            member.where = self.places.get(member.name)
+            member.environ |= self.environs.get(member.name, {})
+
+
 @asynccontextmanager
 async def installation(
-    *, nats_count: int = 1, gateways: int = 2, workers: int = 2, max_file: str | None = None, **settings: Any
+    *,
+    nats_count: int = 1,
+    gateways: int = 2,
+    workers: int = 2,
+    max_file: str | None = None,
+    layout: Layout | None = None,
+    has_audit: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[Site]:
     with tempfile.TemporaryDirectory(prefix="pyoco-chaos-") as name:
         directory = Path(name)
-        nodes = nats_nodes(directory, nats_count, max_file)
+        layout = layout or Layout()
+        hosts = layout.nats_hosts or [HOST] * nats_count
+        nodes = nats_nodes(directory, hosts, max_file)
         config = NatsBackendConfig(
             **{
-                "nats_url": ",".join(f"nats://{HOST}:{node.port}" for node in nodes),
-                "jetstream_replicas": nats_count,
+                "nats_url": ",".join(node.url for node in nodes),
+                "jetstream_replicas": len(nodes),
                 "consumer_ack_wait_sec": ACK_WAIT_SEC,
                 "ack_progress_interval_sec": ACK_WAIT_SEC / 4,
                 "consumer_max_deliver": 1000,
@@ -106,7 +134,7 @@ async def installation(
                 "worker_heartbeat_interval_sec": 0.5,
                 "cancel_grace_period_sec": GRACE_SEC,
                 "workflow_event_max_receipts": 100_000,
-                **settings,
+                **{name: _placed(value, directory) for name, value in settings.items()},
             }
         )
         async with httpx2.AsyncClient(timeout=10) as http:
@@ -119,9 +147,10 @@ async def installation(
                 http,
                 {},
             )
+            layout.apply(site)
             try:
                 await asyncio.gather(*(node.start() for node in nodes))
-                await _prepare(site)
+                await _prepare(site, has_audit=has_audit)
                 await asyncio.gather(*(member.start() for member in [*site.gateways, *site.workers]))
                 await _ready(site)
                 yield site
@@ -129,21 +158,31 @@ async def installation(
                 await asyncio.gather(*(member.kill() for member in reversed(site.members)))
 
 
-async def _prepare(site: Site) -> None:
+def _placed(value: Any, directory: Path) -> Any:
+    """A setting may name the installation's directory, which is not known before."""
+    return value.format(directory=directory) if isinstance(value, str) else value
+
+
+async def _prepare(site: Site, *, has_audit: bool) -> None:
     """Streams, and the audit beside them. A young cluster may still be choosing its leaders."""
     deadline = time.monotonic() + CLIENT_PATIENCE_SEC
     while True:
         try:
             await ensure_resources(site.config)
-            async with site.jetstream() as js:
-                bucket = f"KV_{site.config.runs_kv_bucket}"
-                await js.add_stream(StreamConfig(name=AUDIT, mirror=StreamSource(name=bucket)))
+            if has_audit:
+                await _add_audit(site)
         except Exception:
             if time.monotonic() > deadline:
                 raise
             await asyncio.sleep(0.3)
         else:
             return
+
+
+async def _add_audit(site: Site) -> None:
+    async with site.jetstream() as js:
+        bucket = f"KV_{site.config.runs_kv_bucket}"
+        await js.add_stream(StreamConfig(name=AUDIT, mirror=StreamSource(name=bucket)))
 
 
 async def _ready(site: Site) -> None:

@@ -128,6 +128,30 @@ def test_a_worker_that_was_killed_while_installing_starts_into_a_whole_state(
         assert not list(directory.glob(".unfinished-*"))
 
 
+def test_f12_a_run_that_is_going_keeps_its_code_however_often_it_is_replaced(
+    programs: Programs, server: PyocoHttpClient, tmp_path: Path
+) -> None:
+    """F12: a task may import late; what it imports then is of the version that the run began with."""
+    gate = tmp_path / "go"
+    waits = f"import pathlib\n    while not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.01)"
+    late = "\n    import my_flows.late"
+    directory = programs.directory / ".pyoco" / "wheels" / "w"
+    with start_worker(programs, "w", "cpu"):
+        content = {"tasks": code("0.1.0", waits + late), "late": ""}
+        server.upload_wheel(a_wheel_file(tmp_path, version="0.1.0", **content))
+        wait_for(lambda: installed_on(server, "w") == [wheel_name(version="0.1.0")])
+        going = server.submit_run_yaml(WORKFLOW, "y", "cpu")["run_id"]
+        wait_for(lambda: server.get_run(going)["tasks"].get("which") == "RUNNING")
+        server.upload_wheel(a_wheel_file(tmp_path, version="0.2.0", tasks=code("0.2.0")))
+        wait_for(lambda: installed_on(server, "w") == [wheel_name(version="0.2.0")])
+        replaced_at = sync_of(server, "w")["last_synced_at"]
+        # A sync keeps what the one before it had: only from the third on is the old version removed.
+        wait_for(lambda: sync_of(server, "w")["last_attempt_at"] > replaced_at + 1.0)
+        gate.touch()
+        assert ended(server, going)["result"] == {"which": "0.1.0"}
+        wait_for(lambda: len([*directory.glob("*/wheel.json")]) == 1)
+
+
 def test_the_flows_themselves_can_come_in_a_wheel(
     programs: Programs, server: PyocoHttpClient, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """REQ-0015, REQ-0022: the registry over a worker's life; and the clients of the package."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,8 +14,9 @@ from pyoco_server.domain.workers import WorkerRecord, WorkerState
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, RunNotFound
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
 from support import flows
+from support.gateway import gateway
 from support.nats_server import free_port, jobs_waiting, raw_nats, unique_config
-from support.things import RUN_ID, a_job, a_snapshot
+from support.things import RUN_ID, a_job, a_snapshot, a_worker
 from support.workers import PATIENCE_SEC, entered, until, worker
 
 
@@ -177,3 +179,18 @@ async def test_programs_beside_the_workers_submit_and_read_over_nats(config: Nat
     with pytest.raises(InvalidRequest, match=r"tag 'a\.b'"):
         await client.submit_run("chain", tag="a.b")
     await client.close()
+
+
+@pytest.mark.parametrize("minutes_off", [-5, 5])
+async def test_f9_a_worker_whose_clock_is_wrong_is_shown_as_alive(
+    config: NatsBackendConfig, backend: JetStreamBackend, minutes_off: int
+) -> None:
+    """F9: its record is as old as the store says, whatever time the worker has."""
+    seen = time.time() + 60 * minutes_off
+    async with gateway(config) as client:
+        await backend.workers.create("off", a_worker(worker_id="off", last_seen_at=seen))
+        answer = await until(
+            lambda: client.get("/workers", params={"scope": "all"}),
+            lambda answer: answer.is_success and bool(answer.json()),
+        )
+    assert [record["state"] for record in answer.json()] == ["IDLE"]

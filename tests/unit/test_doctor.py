@@ -54,6 +54,14 @@ def test_workers_are_counted_by_tag() -> None:
     ]
 
 
+@pytest.mark.parametrize("off", [-300.0, 300.0])
+def test_f9_a_worker_whose_clock_is_wrong_counts_as_alive(off: float) -> None:
+    report = a_report(a_worker("a", "default", seen=NOW + off, clock=off))
+    assert told(check_workers(report, "default", NOW, TIMEOUT)) == [
+        ("OK", "tag default: 1 alive, 0 jobs on the queue")
+    ]
+
+
 def test_jobs_that_nobody_takes_are_a_failure_and_a_tag_without_both_a_warning() -> None:
     found = check_workers(a_report(waiting={"gpu": 2}), "default", NOW, TIMEOUT)
     assert told(found) == [

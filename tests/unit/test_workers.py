@@ -52,8 +52,6 @@ def test_a_restarted_worker_is_not_stopped_any_more() -> None:
 def test_a_silent_worker_is_disconnected_and_a_stopped_one_stays_stopped(
     state: str, silent_for: float, expected: str
 ) -> None:
-    record = a_worker(state=WorkerState(state), last_seen_at=NOW - silent_for)
-    assert observed_state(record, NOW, 20.0) == expected
-    assert with_observed_state(record, NOW, 20.0) == a_worker(
-        state=WorkerState(expected), last_seen_at=NOW - silent_for
-    )
+    record = a_worker(state=WorkerState(state))
+    assert observed_state(record, silent_for, 20.0) == expected
+    assert with_observed_state(record, silent_for, 20.0) == a_worker(state=WorkerState(expected))

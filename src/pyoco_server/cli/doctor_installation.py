@@ -9,7 +9,7 @@ from pyoco_server.cli import doctor_texts as texts
 from pyoco_server.cli.findings import Finding
 from pyoco_server.cli.language import Message
 from pyoco_server.cli.ports import free_port, holder_of
-from pyoco_server.domain.workers import ALIVE, WorkerState, observed_state
+from pyoco_server.domain.workers import ALIVE, WorkerRecord, WorkerState, observed_state
 from pyoco_server.wiring import NatsReport
 
 CLOCK_WARN_SEC = 2.0
@@ -52,12 +52,21 @@ def check_clocks(report: NatsReport) -> list[Finding]:
     return wrong or [Finding("clock", "OK", texts.CLOCK(seconds=f"{CLOCK_WARN_SEC:g}"))]
 
 
+def _silent_for(report: NatsReport, now: float) -> list[tuple[WorkerRecord, float]]:
+    """By the clock of NATS: those of the workers and of this machine may be wrong."""
+    now_there = now + report.clock_ahead_sec
+    return [
+        (worker.record, now_there - (worker.record.last_seen_at - worker.clock_ahead_sec))
+        for worker in report.workers
+    ]
+
+
 def check_workers(
     report: NatsReport, default_tag: str, now: float, disconnect_timeout: float
 ) -> list[Finding]:
     states = {
-        worker.record.worker_id: observed_state(worker.record, now, disconnect_timeout)
-        for worker in report.workers
+        record.worker_id: observed_state(record, silent_for, disconnect_timeout)
+        for record, silent_for in _silent_for(report, now)
     }
     alive = Counter(
         tag

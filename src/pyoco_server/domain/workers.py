@@ -85,12 +85,12 @@ def is_held_by_another(known: WorkerRecord | None, activity: WorkerActivity) -> 
     return known is not None and known.instance_id != activity.instance_id and known.state in ALIVE
 
 
-def observed_state(record: WorkerRecord, now: float, disconnect_timeout: float) -> WorkerState:
+def observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: float) -> WorkerState:
     """A worker that has been silent for too long is disconnected; a stopped one stays stopped."""
-    if record.state in ALIVE and now - record.last_seen_at > disconnect_timeout:
+    if record.state in ALIVE and silent_for > disconnect_timeout:
         return WorkerState.DISCONNECTED
     return record.state
 
 
-def with_observed_state(record: WorkerRecord, now: float, disconnect_timeout: float) -> WorkerRecord:
-    return replace(record, state=observed_state(record, now, disconnect_timeout))
+def with_observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: float) -> WorkerRecord:
+    return replace(record, state=observed_state(record, silent_for, disconnect_timeout))

@@ -83,6 +83,11 @@ class ProcessExecutors:
     def spec(self) -> ExecutorSpec:
         return self._spec
 
+    @property
+    def paths_in_use(self) -> set[str]:
+        """Where the code of executors lies that live: of old ones too, while their flows go on."""
+        return {path for executor in self._all for path in executor.spec.path}
+
     async def change_spec(self, **changes: Any) -> str | None:
         """Flows that start from now on get the new code; those that run end with the old.
 

@@ -65,13 +65,16 @@ class UseCases:
         self.index = backend.run_index
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
         self.keep_cancels = KeepCancels(backend.runs, clock)
-        self.follow_runs = FollowRuns(backend.run_feed, backend.run_index, hub, clock, metrics, self._look)
-        self.follow_workers = FollowWorkers(backend.worker_feed)
+        # When the store forgets is a time of the store, not of this host.
+        self.follow_runs = FollowRuns(
+            backend.run_feed, backend.run_index, hub, backend.shared_clock, metrics, self._look
+        )
+        self.follow_workers = FollowWorkers(backend.worker_feed, clock, backend.shared_clock)
         own_writes = OwnWrites(self.follow_runs)
         self.submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id, own_writes.wrote)
         self.submit_once = SubmitOnce(backend.claims, self.submit_run, clock, new_run_id)
         self.submit_batch = SubmitBatch(self.submit_run)
-        self.read_run = ReadRun(backend.runs, self.follow_workers, clock, timeout)
+        self.read_run = ReadRun(backend.runs, self.follow_workers, timeout)
         self.read_logs = ReadLogs(self.read_run, backend.task_logs)
         self.list_runs = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
@@ -82,7 +85,7 @@ class UseCases:
             backend.undeliverable, backend.runs, backend.dead_letters, clock
         )
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_run_id)
-        self.list_workers = ListWorkers(self.follow_workers, backend.run_index, clock, timeout)
+        self.list_workers = ListWorkers(self.follow_workers, backend.run_index, timeout)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
 
         self._keep_time = backend.shared_clock.run

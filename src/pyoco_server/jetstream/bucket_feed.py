@@ -133,7 +133,8 @@ class StreamFeed(Generic[T]):
                 exc_info=error,
             )
             return Change(key, Revision(revision), None, None)
-        return Change(key, Revision(revision), value, _expiry(headers.get("Nats-TTL"), self._max_age, at))
+        expires_at = _expiry(headers.get("Nats-TTL"), self._max_age, at)
+        return Change(key, Revision(revision), value, expires_at, at)
 
 
 class BucketFeed(StreamFeed[T]):

@@ -20,12 +20,9 @@ class WorkerFilter(Struct, frozen=True, kw_only=True):
 
 
 class ListWorkers:
-    def __init__(
-        self, followed: FollowWorkers, index: RunIndex, clock: Clock, disconnect_timeout: float
-    ) -> None:
+    def __init__(self, followed: FollowWorkers, index: RunIndex, disconnect_timeout: float) -> None:
         self._followed = followed
         self._index = index
-        self._clock = clock
         self._disconnect_timeout = disconnect_timeout
 
     def for_caller(self, wanted: WorkerFilter, caller: Caller) -> list[WorkerRecord]:
@@ -42,12 +39,11 @@ class ListWorkers:
         return replace(worker, current_run_id=own(worker.current_run_id), last_run_id=own(worker.last_run_id))
 
     def __call__(self, wanted: WorkerFilter) -> list[WorkerRecord]:
-        now = self._clock()
-        shown = [
-            worker
+        everyone = [
+            with_observed_state(record, self._followed.silent_for(record), self._disconnect_timeout)
             for record in self._followed.records.values()
-            if _is_wanted(worker := with_observed_state(record, now, self._disconnect_timeout), wanted)
         ]
+        shown = [worker for worker in everyone if _is_wanted(worker, wanted)]
         return sorted(shown, key=lambda worker: worker.worker_id)[: wanted.limit]
 
     def alive_count(self) -> int:

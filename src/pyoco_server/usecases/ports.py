@@ -72,6 +72,8 @@ class Change(Struct, Generic[T], frozen=True):
     value: T | None
     """None: the value was removed."""
     expires_at: float | None
+    stored_at: float | None = None
+    """When the store took it, by the store's own clock; None: it does not say."""
 
 
 class FeedBatch(Struct, Generic[T], frozen=True):

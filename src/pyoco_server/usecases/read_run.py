@@ -8,7 +8,7 @@ from pyoco_server.domain.workers import ALIVE, WorkerRecord, observed_state
 from pyoco_server.errors import RunNotFound
 from pyoco_server.usecases.callers import Caller, may_see
 from pyoco_server.usecases.follow_workers import FollowWorkers
-from pyoco_server.usecases.ports import Clock, RunStore
+from pyoco_server.usecases.ports import RunStore
 
 _HELD = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
 
@@ -21,12 +21,9 @@ class RunView(Struct, frozen=True, kw_only=True):
 
 
 class ReadRun:
-    def __init__(
-        self, runs: RunStore, workers: FollowWorkers, clock: Clock, disconnect_timeout: float
-    ) -> None:
+    def __init__(self, runs: RunStore, workers: FollowWorkers, disconnect_timeout: float) -> None:
         self._runs = runs
         self._workers = workers
-        self._clock = clock
         self._disconnect_timeout = disconnect_timeout
 
     async def __call__(self, run_id: str, caller: Caller) -> RunView:
@@ -36,7 +33,7 @@ class ReadRun:
         worker = self._worker_of(stored.value)
         if worker is None:
             return RunView(snapshot=stored.value)
-        state = observed_state(worker, self._clock(), self._disconnect_timeout)
+        state = observed_state(worker, self._workers.silent_for(worker), self._disconnect_timeout)
         return RunView(
             snapshot=stored.value,
             worker_alive=state in ALIVE,

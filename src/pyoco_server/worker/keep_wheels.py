@@ -25,6 +25,7 @@ class KeepWheels:
     ) -> None:
         self._sync_wheels = sync_wheels
         self._installer = installer
+        installer.paths_in_use = self._paths_in_use
         self._interval = interval
         self.spec = spec
         """What the first executors get."""
@@ -41,6 +42,9 @@ class KeepWheels:
         while True:
             await asyncio.sleep(self._interval)
             await self.sync()
+
+    def _paths_in_use(self) -> set[str]:
+        return set() if self.executors is None else self.executors.paths_in_use
 
     async def _use(self, wheels: Sequence[InstalledWheel]) -> str | None:
         path = tuple(self._installer.path_of(wheel) for wheel in wheels)

@@ -9,7 +9,8 @@ import asyncio
 import hashlib
 import shutil
 import sys
-from collections.abc import AsyncIterator, Collection
+import tempfile
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,8 @@ class DirectoryInstaller:
         self._directory = directory.absolute()
         self._timeout = timeout
         self._spared: set[str] = set()
+        self.paths_in_use: Callable[[], Collection[str]] = frozenset
+        """What executors import from now: a flow may import, or open a file of its package, at its end."""
 
     def path_of(self, wheel: InstalledWheel) -> str:
         """What goes on an executor's import path."""
@@ -42,28 +45,38 @@ class DirectoryInstaller:
         """Raises WheelSyncFailed. A wheel that is there already is not installed again."""
         final = self._directory / wheel.nuid
         if (final / MANIFEST).exists():
-            return msgspec.json.decode((final / MANIFEST).read_bytes(), type=InstalledWheel)
-        unfinished = self._directory / f".unfinished-{wheel.nuid}"
+            return _manifest(final)
+        unfinished = await asyncio.to_thread(self._new_directory, wheel)
         try:
-            await asyncio.to_thread(_empty, unfinished)
             file = unfinished / wheel.name
             await _download(wheel, content, file)
             await self._pip(file, unfinished / CODE)
             file.unlink()
-            installed = described(wheel)
-            (unfinished / MANIFEST).write_bytes(msgspec.json.encode(installed))
-            unfinished.rename(final)
+            (unfinished / MANIFEST).write_bytes(msgspec.json.encode(described(wheel)))
+            _give_name(unfinished, final)
         except OSError as error:
             raise WheelSyncFailed(f"{wheel.name}: {error}") from error
         finally:
             await asyncio.to_thread(shutil.rmtree, unfinished, ignore_errors=True)
-        return installed
+        return _manifest(final)
+
+    def _new_directory(self, wheel: Wheel) -> Path:
+        """One that nobody else writes to: the pip of a worker that was killed may still be at work."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix=f".unfinished-{wheel.nuid}-", dir=self._directory))
+        except OSError as error:
+            raise WheelSyncFailed(f"{wheel.name}: {error}") from error
 
     async def keep_only(self, wheels: Collection[InstalledWheel]) -> None:
-        """Remove what was replaced at an earlier sync; what was replaced just now may still be in use."""
+        """Remove what was replaced at an earlier sync and is not in use any more.
+
+        What was replaced just now is spared: an executor that is starting may be loading it.
+        """
         wanted = {wheel.nuid for wheel in wheels}
         spared, self._spared = self._spared, wanted
-        await asyncio.to_thread(self._remove_others, wanted | spared)
+        in_use = {Path(path).parent.name for path in self.paths_in_use()}
+        await asyncio.to_thread(self._remove_others, wanted | spared | in_use)
 
     def _remove_others(self, wanted: set[str]) -> None:
         if not self._directory.is_dir():
@@ -90,9 +103,17 @@ class DirectoryInstaller:
             raise WheelSyncFailed(f"{file.name}: pip failed with code {process.returncode}: {said}")
 
 
-def _empty(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+def _manifest(directory: Path) -> InstalledWheel:
+    return msgspec.json.decode((directory / MANIFEST).read_bytes(), type=InstalledWheel)
+
+
+def _give_name(unfinished: Path, final: Path) -> None:
+    """A wheel that another has finished meanwhile is the same wheel."""
+    try:
+        unfinished.rename(final)
+    except OSError:
+        if not (final / MANIFEST).exists():
+            raise
 
 
 async def _download(wheel: Wheel, content: AsyncIterator[bytes], file: Path) -> None:
