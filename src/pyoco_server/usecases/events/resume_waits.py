@@ -141,7 +141,7 @@ class ResumeWaits:
                     place, _ = await self._carry_out(stored)
                 return replace(resumed, place=place)
             except _Elsewhere:
-                pass
+                pass  # another gateway carries it out: look below what has become of it, and try again
             except NatsUnavailable:
                 break  # it is stored: what is missing is done later
             except NotWaitingYet:
