@@ -36,18 +36,15 @@ from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.testing.events import MemoryEvents
-from pyoco_server.testing.memory import (
-    MemoryDeadLetters,
-    MemoryQueue,
-    MemorySignals,
-    MemoryTaskLogs,
-    MemoryUndeliverable,
-    MemoryWheelHistory,
-    MemoryWheels,
-)
+from pyoco_server.testing.memory_dead_letters import MemoryDeadLetters
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.testing.memory_graphs import MemoryGraphs
+from pyoco_server.testing.memory_queue import MemoryQueue
+from pyoco_server.testing.memory_signals import MemorySignals
 from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
+from pyoco_server.testing.memory_undeliverable import MemoryUndeliverable
+from pyoco_server.testing.memory_wheels import MemoryWheelHistory, MemoryWheels
 from pyoco_server.usecases import shared_clock as shared_clock_module
 from pyoco_server.usecases.callers import ANONYMOUS
 from pyoco_server.usecases.events import start_template as start_template_module
