@@ -53,7 +53,6 @@ from pyoco_server.usecases.events.manage_templates import ManageTemplates
 from pyoco_server.usecases.events.start_executions import StartExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
-from pyoco_server.usecases.lease import decode_lease
 from pyoco_server.usecases.ports import FeedPosition
 from pyoco_server.usecases.shared_clock import SharedClock
 from pyoco_server.usecases.watch_hub import WatchHub
@@ -386,7 +385,7 @@ class World:
             "graphs": MemoryGraphs(),
             "execution_log": TimedLog(),
             "execution_cache": MemoryStore(encode_record, decode_record),
-            "leases": MemoryStore(wire.encode, decode_lease),
+            "leases": MemoryStore(wire.encode, wire.decode_lease),
         }
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []

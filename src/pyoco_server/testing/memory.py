@@ -11,6 +11,7 @@ from pyoco_server.domain.compaction import fit
 from pyoco_server.domain.execution.codec import decode_record, encode_record
 from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.idempotency import Claim
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
@@ -27,7 +28,6 @@ from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
 from pyoco_server.testing.memory_time import MemoryTime
 from pyoco_server.testing.memory_undeliverable import MemoryUndeliverable
 from pyoco_server.testing.memory_wheels import MemoryWheelHistory, MemoryWheels
-from pyoco_server.usecases.lease import LeaseRecord, decode_lease
 from pyoco_server.usecases.shared_clock import SharedClock
 
 
@@ -57,7 +57,9 @@ class MemoryGatewayBackend(MemoryBackend):
     execution_cache: MemoryStore[ExecutionRecord] = field(
         default_factory=lambda: MemoryStore(encode_record, decode_record)
     )
-    leases: MemoryStore[LeaseRecord] = field(default_factory=lambda: MemoryStore(wire.encode, decode_lease))
+    leases: MemoryStore[LeaseRecord] = field(
+        default_factory=lambda: MemoryStore(wire.encode, wire.decode_lease)
+    )
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
 
     @property

@@ -8,13 +8,14 @@ from typing import TypeVar
 from pyoco_server.audit_file import AuditFile
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
-from pyoco_server.domain.events.leases import Lease, Slot
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import DAY_SEC
 from pyoco_server.domain.events.resumes import KeptResume
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
+from pyoco_server.domain.events.slots import Slot
 from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.google_chat import GoogleChat
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.connection import NatsConnection
@@ -39,7 +40,7 @@ class JetStreamDefinitions:
     sources: ListedKvStore[Source]
     notification_settings: ListedKvStore[NotificationSettings]
     slots: ListedKvStore[Slot]
-    leases: ListedKvStore[Lease]
+    leases: ListedKvStore[LeaseRecord]
 
 
 @dataclass(frozen=True)

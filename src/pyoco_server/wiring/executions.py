@@ -8,6 +8,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.execution.codec import decode_commit, decode_record, encode_record
 from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.jetstream.bucket_feed import StreamFeed
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
@@ -15,7 +16,6 @@ from pyoco_server.jetstream.graph_store import JetStreamGraphs
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
-from pyoco_server.usecases.lease import LeaseRecord, decode_lease
 from pyoco_server.wiring.connecting import GatewayConnections, bucket_config, bucket_of, restorer
 
 
@@ -46,7 +46,9 @@ async def open_execution_level(
                 requests, config.executions_kv_bucket, encode_record, decode_record, restore
             ),
             execution_index=index,
-            leases=await bucket_of(requests, config.leases_kv_bucket, wire.encode, decode_lease, restore),
+            leases=await bucket_of(
+                requests, config.leases_kv_bucket, wire.encode, wire.decode_lease, restore
+            ),
         )
 
 
