@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.errors import InvalidApiKey
-from pyoco_server.testing.memory import MemoryApiKeys
+from pyoco_server.testing.memory_api_keys import MemoryApiKeys
 from pyoco_server.usecases.authenticate import Authenticate
 from support.gateway import memory_app, new_key
 

@@ -32,7 +32,7 @@ from pyoco_server.http_api.auth import (
 )
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.testing import MemoryApiKeys, open_memory_gateway_backend
-from pyoco_server.testing.memory import MemoryApiKeyFeed
+from pyoco_server.testing.memory_api_keys import MemoryApiKeyFeed
 from pyoco_server.usecases import authenticate as module
 from pyoco_server.usecases.authenticate import Authenticate
 from pyoco_server.usecases.callers import Caller

@@ -12,7 +12,7 @@ from pyoco_server.domain.idempotency import Claim, claim_key, request_digest
 from pyoco_server.domain.jobs import Job, accept, pending
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.testing.memory import MemoryQueue
+from pyoco_server.testing.memory_queue import MemoryQueue
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.ports import Revision, Versioned
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key

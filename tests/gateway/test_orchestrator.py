@@ -19,7 +19,6 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.executions import orchestrate
-from pyoco_server.usecases.lease import decode_lease
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_run_id, new_thread_executors
 from pyoco_server.worker.worker import Worker
@@ -229,7 +228,7 @@ async def test_two_orchestrators_at_once_do_everything_once(count: int) -> None:
 
 
 def _with_own_lease(backend: MemoryGatewayBackend) -> MemoryGatewayBackend:
-    return replace(backend, leases=MemoryStore(wire.encode, decode_lease))
+    return replace(backend, leases=MemoryStore(wire.encode, wire.decode_lease))
 
 
 async def test_a_run_that_somebody_else_left_without_its_job_gets_it_once() -> None:

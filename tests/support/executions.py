@@ -10,7 +10,8 @@ from pyoco_server.domain.execution.decide import Decision, decide
 from pyoco_server.domain.execution.evolve import fold
 from pyoco_server.domain.execution.graphs import Graph, parse_graph
 from pyoco_server.domain.execution.guards import Rejected
-from pyoco_server.domain.execution.react import DispatchRun, Reaction, RunFact, react
+from pyoco_server.domain.execution.node_runs import DispatchRun, RunFact
+from pyoco_server.domain.execution.react import Reaction, react
 from pyoco_server.domain.execution.state import Execution, NodeState, NodeStatus
 from pyoco_server.domain.runs import RunStatus
 

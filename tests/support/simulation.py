@@ -36,18 +36,15 @@ from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.testing.events import MemoryEvents
-from pyoco_server.testing.memory import (
-    MemoryDeadLetters,
-    MemoryQueue,
-    MemorySignals,
-    MemoryTaskLogs,
-    MemoryUndeliverable,
-    MemoryWheelHistory,
-    MemoryWheels,
-)
+from pyoco_server.testing.memory_dead_letters import MemoryDeadLetters
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.testing.memory_graphs import MemoryGraphs
+from pyoco_server.testing.memory_queue import MemoryQueue
+from pyoco_server.testing.memory_signals import MemorySignals
 from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
+from pyoco_server.testing.memory_undeliverable import MemoryUndeliverable
+from pyoco_server.testing.memory_wheels import MemoryWheelHistory, MemoryWheels
 from pyoco_server.usecases import shared_clock as shared_clock_module
 from pyoco_server.usecases.callers import ANONYMOUS
 from pyoco_server.usecases.events import start_template as start_template_module
@@ -56,7 +53,6 @@ from pyoco_server.usecases.events.manage_templates import ManageTemplates
 from pyoco_server.usecases.events.start_executions import StartExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
-from pyoco_server.usecases.lease import decode_lease
 from pyoco_server.usecases.ports import FeedPosition
 from pyoco_server.usecases.shared_clock import SharedClock
 from pyoco_server.usecases.watch_hub import WatchHub
@@ -389,7 +385,7 @@ class World:
             "graphs": MemoryGraphs(),
             "execution_log": TimedLog(),
             "execution_cache": MemoryStore(encode_record, decode_record),
-            "leases": MemoryStore(wire.encode, decode_lease),
+            "leases": MemoryStore(wire.encode, wire.decode_lease),
         }
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []

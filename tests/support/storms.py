@@ -15,7 +15,8 @@ from pyoco_server.domain.execution import events as e
 from pyoco_server.domain.execution.evolve import fold
 from pyoco_server.domain.execution.graphs import Graph, parse_graph
 from pyoco_server.domain.execution.guards import Rejected
-from pyoco_server.domain.execution.react import Reaction, RunFact, react, run_id_of
+from pyoco_server.domain.execution.node_runs import RunFact, run_id_of
+from pyoco_server.domain.execution.react import Reaction, react
 from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeState, NodeStatus
 from pyoco_server.domain.runs import RunStatus
 from support.executions import ANN, EXECUTION_ID, GRACE_SEC, T0, Life

@@ -9,7 +9,7 @@ from pyoco_server.domain.execution import commands as c
 from pyoco_server.domain.execution import events as e
 from pyoco_server.domain.execution.events import Failure
 from pyoco_server.domain.execution.graphs import Graph
-from pyoco_server.domain.execution.react import CancelRun, RunFact, run_id_of
+from pyoco_server.domain.execution.node_runs import CancelRun, RunFact, run_id_of
 from pyoco_server.domain.execution.state import NodeStatus
 from pyoco_server.domain.runs import RunStatus
 from support.executions import (

@@ -1,23 +1,25 @@
 """Work that one of several gateways does at a time."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from pyoco_server.domain import wire
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.lease import Lease, LeaseRecord, decode_lease
+from pyoco_server.usecases.lease import Lease
 
-BEAT_SEC, SILENT_SEC = 0.01, 0.1
+BEAT_SEC, SILENT_SEC, PATIENCE_SEC = 0.01, 0.1, 60.0
 
 
 class Worker:
     """Somebody who wants the lease, and tells when it has begun and when it was made to stop."""
 
     def __init__(self, store: MemoryStore[LeaseRecord], name: str) -> None:
-        self.lease = Lease(store, "work", name, BEAT_SEC, SILENT_SEC)
+        self.lease = Lease(store, "work", name, time.time, lasts_sec=SILENT_SEC, beat_sec=BEAT_SEC)
         self.began = asyncio.Event()
         self.stopped = asyncio.Event()
         self.error: Exception | None = None
@@ -44,7 +46,7 @@ class Worker:
 
 @pytest.fixture
 def store() -> MemoryStore[LeaseRecord]:
-    return MemoryStore(wire.encode, decode_lease)
+    return MemoryStore(wire.encode, wire.decode_lease)
 
 
 async def test_one_works_and_the_other_waits(store: MemoryStore[LeaseRecord]) -> None:
@@ -76,14 +78,14 @@ async def test_work_that_fails_gives_it_back_and_tells(store: MemoryStore[LeaseR
 
 
 async def test_who_falls_silent_loses_it_and_stops_when_it_wakes_up(store: MemoryStore[LeaseRecord]) -> None:
-    await store.create("work", LeaseRecord("dead", 7))
+    await store.create("work", LeaseRecord("dead", time.time() + SILENT_SEC))
     second = Worker(store, "b")
     async with second.running():
         await second.began.wait()  # after the silence of the dead
         taken = await store.get("work")
         assert taken is not None
         assert taken.value.holder == "b"
-        await store.update("work", LeaseRecord("c", 0), taken.revision)
+        await store.update("work", LeaseRecord("c", time.time() + PATIENCE_SEC), taken.revision)
         await second.stopped.wait()
         assert not second.lease.is_held
 

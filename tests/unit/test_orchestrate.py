@@ -18,7 +18,7 @@ from pyoco_server.domain.execution.events import (
     NodeReady,
     NodeStarted,
 )
-from pyoco_server.domain.execution.react import run_id_of
+from pyoco_server.domain.execution.node_runs import run_id_of
 from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit, advance, summarise
 from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.jobs import Job

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.events.leases import Lease
 from pyoco_server.domain.events.receipts import receipt_key
 from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob, delay, job_id
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.domain.runs import RunStatus
 from pyoco_server.errors import EventFailed, NatsUnavailable, WorkflowConflict, WorkflowNotFound
 from pyoco_server.usecases.events.start_template import StartTemplate
@@ -239,7 +239,7 @@ async def test_only_one_drains_at_a_time(lab: EventsLab, monkeypatch: pytest.Mon
 
 async def test_a_lease_that_was_left_behind_runs_out(lab: EventsLab) -> None:
     await queued(lab)
-    await lab.backend.events.leases.create("drain", Lease("dead", lab.clock.now + 30))
+    await lab.backend.events.leases.create("drain", LeaseRecord("dead", lab.clock.now + 30))
     with pytest.raises(WorkflowConflict):
         await drain(lab, force=True)
     lab.clock.advance(31)

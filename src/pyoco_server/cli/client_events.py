@@ -1,10 +1,12 @@
 """The commands about workflow events."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import cyclopts
+from cyclopts import Parameter
 
 from pyoco_server.cli.client_output import Client, note, print_json
 from pyoco_server.cli.client_params import read_params
@@ -16,18 +18,40 @@ events = cyclopts.App(name="events", help="Send workflow events, and look at wha
 templates = cyclopts.App(name="templates", help="What events start.")
 actions = cyclopts.App(name="actions", help="What templates may do.")
 
+TemplateId = Annotated[str, Parameter(help="The template.")]
+JobId = Annotated[str, Parameter(help="The job.")]
+ActionKey = Annotated[str, Parameter(help="The action.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StartFields:
+    """What a template is started with, by an event or by hand."""
+
+    key: str | None = None
+    """Idempotency key: the same key again starts nothing."""
+
+    year: int | None = None
+    """The year that the run is about."""
+
+    month: int | None = None
+    """The month that the run is about."""
+
+    data: str | None = None
+    """A JSON object for the flow, which finds it as params["event"]."""
+
+
+NOTHING = StartFields()
+
 
 @events.command
 def send(  # noqa: PLR0913 - the fields of an event
     *,
     template_id: str | None = None,
     event_name: str | None = None,
-    key: str | None = None,
-    year: int | None = None,
-    month: int | None = None,
+    fields: StartFields = NOTHING,
     source: str | None = None,
     notes: str | None = None,
-    data: str | None = None,
     data_file: Path | None = None,
     execution_id: str | None = None,
     node_id: str | None = None,
@@ -43,20 +67,12 @@ def send(  # noqa: PLR0913 - the fields of an event
         The template to start.
     event_name
         Or the action that the template begins with.
-    key
-        Idempotency key: the same key again starts nothing.
-    year
-        The year that the run is about.
-    month
-        The month that the run is about.
     source
         Who sends it.
     notes
         For people.
-    data
-        A JSON object for the flow, which finds it as params["event"].
     data_file
-        The same from a file, JSON or YAML.
+        The data from a file, JSON or YAML.
     execution_id
         With --node-id: no template is started, that node of that execution is resumed with the data.
     node_id
@@ -66,18 +82,18 @@ def send(  # noqa: PLR0913 - the fields of an event
     token
         The token that the server wants, if it wants one (also: AX_WORKFLOW_EVENT_TOKEN).
     """
-    given = data is not None or data_file is not None
+    given = fields.data is not None or data_file is not None
     print_json(
         client.events.send(
             token=token or os.environ.get("AX_WORKFLOW_EVENT_TOKEN"),
             template_id=template_id,
             event_name=event_name,
-            idempotency_key=key,
-            year=year,
-            month=month,
+            idempotency_key=fields.key,
+            year=fields.year,
+            month=fields.month,
             source=source,
             notes=notes,
-            data=read_params(data_file, data, ()) if given else None,
+            data=read_params(data_file, fields.data, ()) if given else None,
             execution_id=execution_id,
             node_id=node_id,
             wait_key=wait_key,
@@ -107,8 +123,6 @@ def retry_jobs(*, limit: int | None = None, output: Output = "json", client: Cli
     ----------
     limit
         At most so many (up to 200).
-    output
-        json for programs, table for people.
     """
     found = client.events.retry_jobs(limit)
     if output == "json":
@@ -136,26 +150,14 @@ def drain(*, limit: int | None = None, force: Flag = False, client: Client) -> N
 
 
 @events.command
-def retry(job_id: str, *, client: Client) -> None:
-    """Give a retry job all its attempts again, from now on.
-
-    Parameters
-    ----------
-    job_id
-        The job.
-    """
+def retry(job_id: JobId, *, client: Client) -> None:
+    """Give a retry job all its attempts again, from now on."""
     print_json(client.events.retry_job(job_id))
 
 
 @events.command
-def discard(job_id: str, *, client: Client) -> None:
-    """Give a retry job up.
-
-    Parameters
-    ----------
-    job_id
-        The job.
-    """
+def discard(job_id: JobId, *, client: Client) -> None:
+    """Give a retry job up."""
     print_json(client.events.discard_job(job_id))
 
 
@@ -174,36 +176,22 @@ def replay(event_id: str, *, client: Client) -> None:
 @templates.default
 @templates.command(name="list")
 def list_templates(*, output: Output = "json", client: Client) -> None:
-    """Print all templates.
-
-    Parameters
-    ----------
-    output
-        json for programs, table for people.
-    """
+    """Print all templates."""
     _print_list(client.events.list_templates(), ("id", "name", "year", "month"), output)
 
 
 @templates.command(name="get")
-def get_template(template_id: str, *, client: Client) -> None:
-    """Print a template.
-
-    Parameters
-    ----------
-    template_id
-        The template.
-    """
+def get_template(template_id: TemplateId, *, client: Client) -> None:
+    """Print a template."""
     print_json(client.events.get_template(template_id))
 
 
 @templates.command(name="put")
-def put_template(template_id: str, *, file: Path, if_match: str | None = None, client: Client) -> None:
+def put_template(template_id: TemplateId, *, file: Path, if_match: str | None = None, client: Client) -> None:
     """Make or change a template.
 
     Parameters
     ----------
-    template_id
-        The template.
     file
         Its definition, JSON or YAML.
     if_match
@@ -213,58 +201,29 @@ def put_template(template_id: str, *, file: Path, if_match: str | None = None, c
 
 
 @templates.command(name="delete")
-def delete_template(template_id: str, *, client: Client) -> None:
-    """Remove a template.
-
-    Parameters
-    ----------
-    template_id
-        The template.
-    """
+def delete_template(template_id: TemplateId, *, client: Client) -> None:
+    """Remove a template."""
     print_json(client.events.delete_template(template_id))
 
 
 @templates.command(name="start")
 def start_template(
-    template_id: str,
+    template_id: TemplateId,
     *,
-    key: str | None = None,
-    year: int | None = None,
-    month: int | None = None,
-    data: str | None = None,
+    fields: StartFields = NOTHING,
     client: Client,
 ) -> None:
-    """Start a template by hand.
-
-    Parameters
-    ----------
-    template_id
-        The template.
-    key
-        Idempotency key: the same key again starts nothing.
-    year
-        The year that the run is about.
-    month
-        The month that the run is about.
-    data
-        A JSON object for the flow, which finds it as params["event"].
-    """
-    fields: dict[str, Any] = {"idempotency_key": key, "year": year, "month": month}
-    if data is not None:
-        fields["data"] = read_params(None, data, ())
-    print_json(client.events.start_template(template_id, **fields))
+    """Start a template by hand."""
+    wanted: dict[str, Any] = {"idempotency_key": fields.key, "year": fields.year, "month": fields.month}
+    if fields.data is not None:
+        wanted["data"] = read_params(None, fields.data, ())
+    print_json(client.events.start_template(template_id, **wanted))
 
 
 @actions.default
 @actions.command(name="list")
 def list_actions(*, output: Output = "json", client: Client) -> None:
-    """Print all actions.
-
-    Parameters
-    ----------
-    output
-        json for programs, table for people.
-    """
+    """Print all actions."""
     _print_list(client.events.list_actions(), ("key", "flow_name", "tag", "graph_id", "concurrency"), output)
 
 
@@ -305,14 +264,8 @@ def put_action(
 
 
 @actions.command(name="delete")
-def delete_action(key: str, *, client: Client) -> None:
-    """Forbid an action.
-
-    Parameters
-    ----------
-    key
-        The action.
-    """
+def delete_action(key: ActionKey, *, client: Client) -> None:
+    """Forbid an action."""
     print_json(client.events.delete_action(key))
 
 

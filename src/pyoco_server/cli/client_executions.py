@@ -12,7 +12,7 @@ from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import Client, note, print_json, print_json_line
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
-from pyoco_server.cli.options import Flag, Output
+from pyoco_server.cli.options import Flag, Many, Output
 from pyoco_server.cli.tables import print_table, printable
 from pyoco_server.errors import InvalidCliInput
 
@@ -22,7 +22,6 @@ _COLUMNS = ("execution_id", "status", "graph_id", "graph_version", "created_at",
 _EXPENDABLE = ("graph_version", "error", "ended_at", "created_at")
 _WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
 _WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
-Data = Annotated[str | None, Parameter(name="--data")]
 
 
 @app.command
@@ -31,7 +30,7 @@ def create(  # noqa: PLR0913 - one option per field
     *,
     input_file: Path | None = None,
     input_json: Annotated[str | None, Parameter(name="--input")] = None,
-    param: Annotated[list[str] | None, Parameter(name="--param", negative="")] = None,
+    param: Many = None,
     execution_id: str | None = None,
     graph_version: int | None = None,
     no_start: Flag = False,
@@ -124,8 +123,6 @@ def list_executions(
         next_cursor of the page before.
     limit
         At most so many (up to 200).
-    output
-        json for programs, table for people.
     """
     page = client.executions.list(status, graph_id, archived=archived or None, cursor=cursor, limit=limit)
     if output == "json":
@@ -229,8 +226,8 @@ def command(
     execution_id: str,
     name: str,
     *,
-    field: Annotated[list[str] | None, Parameter(name="--field", negative="")] = None,
-    fields: Annotated[str | None, Parameter(name="--fields")] = None,
+    field: Many = None,
+    fields: str | None = None,
     idempotency_key: str | None = None,
     client: Client,
 ) -> None:
@@ -262,8 +259,6 @@ def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json"
         next_cursor of the page before.
     limit
         At most so many (up to 200).
-    output
-        json for programs, table for people.
     """
     page = client.executions.waits(cursor, limit)
     if output == "json":
@@ -275,7 +270,7 @@ def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json"
 
 
 def resume(
-    execution_id: str, node_id: str, *, data: Data = None, key: str | None = None, client: Client
+    execution_id: str, node_id: str, *, data: str | None = None, key: str | None = None, client: Client
 ) -> None:
     """Let a waiting node go on.
 

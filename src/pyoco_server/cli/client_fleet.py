@@ -32,8 +32,6 @@ def workers(
         Hidden ones, too.
     limit
         At most so many (up to 500).
-    output
-        json for programs, table for people.
     """
     found: Any = client.get_workers(scope, state, include_hidden=include_hidden or None, limit=limit)
     if output == "json":

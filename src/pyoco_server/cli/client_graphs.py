@@ -70,8 +70,6 @@ def list_graphs(
         At most so many (up to 200).
     cursor
         next_cursor of the page before.
-    output
-        json for programs, table for people.
     """
     page: Any = client.list_graphs(cursor, limit)
     if output == "json":

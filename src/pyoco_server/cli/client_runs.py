@@ -13,7 +13,7 @@ from pyoco_server.cli.client_output import Client, note, print_json
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.following import follow, style_for
-from pyoco_server.cli.options import Flag, Output
+from pyoco_server.cli.options import Flag, Many, Output
 from pyoco_server.cli.run_view import RunView, duration
 from pyoco_server.cli.tables import plain_lines, print_table
 from pyoco_server.errors import InvalidCliInput
@@ -55,7 +55,7 @@ def submit(  # noqa: PLR0913 - the options of the contract
     flow_name: str,
     params: str | None = None,
     params_file: Path | None = None,
-    param: list[str] | None = None,
+    param: Many = None,
     tag: str | None = None,
     tags: str | None = None,
     idempotency_key: str | None = None,
@@ -141,8 +141,6 @@ def get(run_id: str, *, records: Flag = False, output: Output = "json", client: 
         The run.
     records
         With the records of its tasks.
-    output
-        json for programs, table for people.
     """
     if output == "json":
         print_json(client.get_run(run_id, include=["records"] if records else []))
@@ -159,8 +157,6 @@ def tasks(run_id: str, *, output: Output = "json", client: Client) -> None:
     ----------
     run_id
         The run.
-    output
-        json for programs, table for people.
     """
     found = client.get_tasks(run_id)
     if output == "json":
@@ -193,13 +189,7 @@ def logs(
 
 
 def list_(*, filters: RunFilters = ALL_RUNS, output: Output = "json", client: Client) -> None:
-    """Print runs, newest first.
-
-    Parameters
-    ----------
-    output
-        json for programs, table for people.
-    """
+    """Print runs, newest first."""
     runs: Any = client.list_runs(
         filters.status, filters.flow, filters.tag, full=filters.full, limit=filters.limit
     )
@@ -225,8 +215,6 @@ def list_vnext(
         Where the page before this one ended: its next_cursor.
     workflow_yaml_sha256
         Only runs of this flow.yaml.
-    output
-        json for programs, table for people.
     """
     page: Any = client.list_runs_vnext(
         filters.status,

@@ -25,13 +25,7 @@ _HISTORY_EXPENDABLE = ("by", "tags")
 
 
 def wheels(*, output: Output = "json", client: Client) -> None:
-    """Print the registered wheels.
-
-    Parameters
-    ----------
-    output
-        json for programs, table for people.
-    """
+    """Print the registered wheels."""
     found: Any = client.list_wheels()
     if output == "json":
         print_json(found)
@@ -59,8 +53,6 @@ def wheel_history(
         Only of this wheel.
     action
         Only uploads, or only deletions.
-    output
-        json for programs, table for people.
     """
     events = client.list_wheel_history(limit, wheel_name, action)
     if output == "json":

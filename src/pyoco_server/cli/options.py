@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 Flag = Annotated[bool, Parameter(negative="")]
-Output = Literal["json", "table"]
+Many = Annotated[list[str] | None, Parameter(negative="")]
+"""An option that may be repeated."""
+Output = Annotated[Literal["json", "table"], Parameter(help="json for programs, table for people.")]
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 

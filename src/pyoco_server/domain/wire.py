@@ -11,15 +11,16 @@ import msgspec
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.events.audit import StoredEvent
-from pyoco_server.domain.events.leases import Lease, Slot
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.resumes import KeptResume
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
+from pyoco_server.domain.events.slots import Slot
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job, check
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.domain.wheels import WheelEvent
@@ -67,7 +68,7 @@ decode_retry_job = decoding(RetryJob, "retry job")
 decode_notification_settings = decoding(NotificationSettings, "notification settings")
 decode_source = decoding(Source, "workflow source")
 decode_slot = decoding(Slot, "action slot")
-decode_lease = decoding(Lease, "lease of events")
+decode_lease = decoding(LeaseRecord, "lease")
 decode_stored_event = decoding(StoredEvent, "audit record")
 
 

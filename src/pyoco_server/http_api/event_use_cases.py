@@ -14,13 +14,13 @@ from pyoco_server.usecases.events.manage_notification_settings import ManageNoti
 from pyoco_server.usecases.events.manage_sources import ManageSources
 from pyoco_server.usecases.events.manage_templates import ManageTemplates
 from pyoco_server.usecases.events.notify import NotifyEscalations
-from pyoco_server.usecases.events.ports import Executions, Waits
+from pyoco_server.usecases.events.ports import Executions, Notifier, Waits
 from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.receive_event import ReceiveEvent
 from pyoco_server.usecases.events.resume_waits import ResumeWaits
 from pyoco_server.usecases.events.start_template import StartTemplate
 from pyoco_server.usecases.events.summarise import Summarise
-from pyoco_server.usecases.ports import Clock
+from pyoco_server.usecases.ports import Clock, RunStore
 from pyoco_server.usecases.server_backend import ServerBackend
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_audit_log, new_notifier, new_run_id
@@ -67,78 +67,94 @@ class EventUseCases:
     ) -> None:
         events = backend.events
         front.audit.attach(events.audit)
-        self._is_worker = config.workflow_event_retry_worker_enabled
+        self._events = events
+        self._config = config
+        self._clock = clock
         self.audit = front.audit
         self.audit_stream = events.audit
         self.templates = ManageTemplates(events.templates, clock)
         self.actions = ManageActions(events.actions, clock)
         self.sources = ManageSources(events.sources, clock)
         self.retry_queue = RetryQueue(events.retry_jobs, _policy(config), clock)
-        self.start_template = StartTemplate(
-            receipts=events.receipts,
-            slots=events.slots,
-            runs=backend.runs,
+        self.start_template = self._start_template(backend.runs, submit_run, executions)
+        self.resume_waits = self._resume_waits(waits)
+        notifier = new_notifier(config)
+        self.notification_settings = self._notification_settings(notifier)
+        self.notify_escalations = self._notify_escalations(notifier)
+        self.drain_retry_jobs = self._drain_retry_jobs()
+        self.summarise = self._summarise()
+
+    def _start_template(self, runs: RunStore, submit_run: SubmitRun, executions: Executions) -> StartTemplate:
+        return StartTemplate(
+            receipts=self._events.receipts,
+            slots=self._events.slots,
+            runs=runs,
             actions=self.actions,
             submit_run=submit_run,
             executions=executions,
-            clock=clock,
+            clock=self._clock,
             new_run_id=new_run_id,
-            receipt_ttl_days=config.workflow_event_receipt_ttl_days,
-            strict_keys=config.workflow_event_strict_keys,
-            default_tag=config.default_tag,
+            receipt_ttl_days=self._config.workflow_event_receipt_ttl_days,
+            strict_keys=self._config.workflow_event_strict_keys,
+            default_tag=self._config.default_tag,
         )
-        self.resume_waits = ResumeWaits(
-            resumes=events.resumes,
-            receipts=events.receipts,
+
+    def _resume_waits(self, waits: Waits) -> ResumeWaits:
+        return ResumeWaits(
+            resumes=self._events.resumes,
+            receipts=self._events.receipts,
             waits=waits,
-            audit=front.audit,
-            clock=clock,
+            audit=self.audit,
+            clock=self._clock,
             new_id=new_run_id,
-            max_kept=config.workflow_event_max_resumes,
-            ttl_days=config.workflow_event_resume_ttl_days,
-            receipt_ttl_days=config.workflow_event_receipt_ttl_days,
-            strict_keys=config.workflow_event_strict_keys,
-            poll_seconds=config.workflow_event_retry_worker_poll_seconds,
+            max_kept=self._config.workflow_event_max_resumes,
+            ttl_days=self._config.workflow_event_resume_ttl_days,
+            receipt_ttl_days=self._config.workflow_event_receipt_ttl_days,
+            strict_keys=self._config.workflow_event_strict_keys,
+            poll_seconds=self._config.workflow_event_retry_worker_poll_seconds,
         )
-        notifier = new_notifier(config)
-        self.notification_settings = ManageNotificationSettings(
-            events.notification_settings,
+
+    def _notification_settings(self, notifier: Notifier) -> ManageNotificationSettings:
+        return ManageNotificationSettings(
+            self._events.notification_settings,
             notifier,
-            front.audit,
-            clock,
+            self.audit,
+            self._clock,
             new_run_id,
-            config.google_chat_webhook_url,
+            self._config.google_chat_webhook_url,
         )
-        self.notify_escalations = NotifyEscalations(
-            jobs=events.retry_jobs,
-            leases=events.leases,
+
+    def _notify_escalations(self, notifier: Notifier) -> NotifyEscalations:
+        return NotifyEscalations(
+            jobs=self._events.retry_jobs,
+            leases=self._events.leases,
             settings=self.notification_settings,
             notifier=notifier,
-            clock=clock,
+            clock=self._clock,
             holder=new_run_id(),
-            poll_seconds=config.workflow_event_retry_worker_poll_seconds,
+            poll_seconds=self._config.workflow_event_retry_worker_poll_seconds,
         )
-        self.drain_retry_jobs = DrainRetryJobs(
-            jobs=events.retry_jobs,
-            leases=events.leases,
+
+    def _drain_retry_jobs(self) -> DrainRetryJobs:
+        return DrainRetryJobs(
+            jobs=self._events.retry_jobs,
+            leases=self._events.leases,
             queue=self.retry_queue,
             templates=self.templates,
             start_template=self.start_template,
-            audit=front.audit,
-            clock=clock,
+            audit=self.audit,
+            clock=self._clock,
             new_id=new_run_id,
-            poll_seconds=config.workflow_event_retry_worker_poll_seconds,
+            poll_seconds=self._config.workflow_event_retry_worker_poll_seconds,
             on_escalated=self.notify_escalations.wake,
         )
-        self.summarise = Summarise(
-            events.audit_feed,
-            front.audit,
-            self.retry_queue,
-            {
-                "ttl_days": config.workflow_event_receipt_ttl_days,
-                "max_receipts": config.workflow_event_max_receipts,
-            },
-        )
+
+    def _summarise(self) -> Summarise:
+        limits = {
+            "ttl_days": self._config.workflow_event_receipt_ttl_days,
+            "max_receipts": self._config.workflow_event_max_receipts,
+        }
+        return Summarise(self._events.audit_feed, self.audit, self.retry_queue, limits)
 
     def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         work: dict[str, Callable[[], Awaitable[None]]] = {
@@ -147,7 +163,7 @@ class EventUseCases:
             "resume-waits": self.resume_waits.run,
             "notify-escalations": self.notify_escalations.run,
         }
-        if self._is_worker:
+        if self._config.workflow_event_retry_worker_enabled:
             work["drain-retry-jobs"] = self.drain_retry_jobs.run
         return work
 

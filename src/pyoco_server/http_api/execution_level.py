@@ -19,6 +19,9 @@ from pyoco_server.usecases.ports import Clock
 from pyoco_server.usecases.server_backend import ServerBackend
 from pyoco_server.usecases.submit_run import SubmitRun
 
+ORCHESTRATOR_SILENT_SEC = 5.0
+"""So long without a word of the gateway that orchestrates, and another takes over."""
+
 
 class ExecutionMeter(CommandMeter, OrchestratorMeter, Protocol):
     pass
@@ -48,7 +51,7 @@ class ExecutionLevel:
             node_runs=NodeRuns(
                 backend.runs, backend.queue, submit_run, cancel_run, clock, config.default_tag
             ),
-            lease=Lease(backend.leases, "orchestrator", new_id()),
+            lease=Lease(backend.leases, "orchestrator", new_id(), clock, lasts_sec=ORCHESTRATOR_SILENT_SEC),
             clock=clock,
             new_id=new_id,
             grace_sec=config.cancel_grace_period_sec,

@@ -13,10 +13,10 @@ from nats.aio.msg import Msg
 from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKeyRecord, record_key
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, ApiError, NatsConnection
+from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
 from pyoco_server.jetstream.kv_store import is_removal
 from pyoco_server.jetstream.pull import PullConsumer
-from pyoco_server.jetstream.streams import CONSUMER_NOT_FOUND, NANOSECONDS
+from pyoco_server.jetstream.reading_consumer import create_reader, delete_reader, delivery_facts
 from pyoco_server.logs import best_effort, get_logger
 
 log = get_logger(__name__)
@@ -27,8 +27,6 @@ CURRENT_SEC = 0.75
 LOOK_SEC = 0.5
 """How often the follower looks whether its request fell silent."""
 BATCH = 1_000
-INACTIVE_SEC = 60.0
-"""The server removes the consumer of a gateway that is gone."""
 STOP_PATIENCE_SEC = 2 * REQUEST_TIMEOUT_SEC
 
 
@@ -90,7 +88,7 @@ class JetStreamApiKeyFeed:
         with best_effort(log, "api_keys.unfollow", NatsUnavailable):
             await self._consumer.close()
             if self._connection.is_connected:
-                await self._delete_consumer()
+                await delete_reader(self._connection, self._stream, self._name)
 
     async def _follow(self) -> None:
         while not self._stopping:
@@ -114,54 +112,30 @@ class JetStreamApiKeyFeed:
         # Before the requests: a reconnect during them must not be forgotten.
         self._lost = False
         try:
-            await self._delete_consumer()
+            await delete_reader(self._connection, self._stream, self._name)
             self._records.clear()
             self._next = 1
-            waiting = await self._create_consumer()
+            reader = await create_reader(self._connection, self._stream, f"{self._prefix}*", name=self._name)
         except BaseException:
             self._lost = True
             raise
         self._consumer.refusal = None
         self._consumer.forget()
-        if waiting == 0:
+        if not reader.get("num_pending"):
             self._caught_up.set()
-
-    async def _create_consumer(self) -> int:
-        """How many records there are to read."""
-        subject = f"{self._prefix}*"
-        config = {
-            "name": self._name,
-            "deliver_policy": "last_per_subject",
-            "ack_policy": "none",
-            "filter_subject": subject,
-            "inactive_threshold": int(INACTIVE_SEC * NANOSECONDS),
-            "mem_storage": True,
-            "num_replicas": 1,
-        }
-        answer = await self._connection.api(
-            f"CONSUMER.CREATE.{self._stream}.{self._name}.{subject}",
-            {"stream_name": self._stream, "config": config, "action": "create"},
-        )
-        return int(answer.get("num_pending", 0))
-
-    async def _delete_consumer(self) -> None:
-        try:
-            await self._connection.api(f"CONSUMER.DELETE.{self._stream}.{self._name}")
-        except ApiError as error:
-            if error.err_code != CONSUMER_NOT_FOUND:
-                raise
 
     def _lose(self) -> None:
         self._lost = True
         self._something_happened.set()
 
     def _arrived(self, message: Msg) -> None:
-        if message.metadata.sequence.consumer != self._next:
+        facts = delivery_facts(message)
+        if facts.number != self._next:
             self._lose()
             return
         self._next += 1
         self._take(message)
-        if message.metadata.num_pending == 0:
+        if facts.pending == 0:
             self._caught_up.set()
         self._something_happened.set()
 

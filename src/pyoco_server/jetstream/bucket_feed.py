@@ -14,7 +14,14 @@ from nats.aio.msg import Msg
 from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
+from pyoco_server.jetstream.kv_store import is_removal
 from pyoco_server.jetstream.pull import PullConsumer
+from pyoco_server.jetstream.reading_consumer import (
+    DeliveryFacts,
+    create_reader,
+    delete_reader,
+    delivery_facts,
+)
 from pyoco_server.jetstream.streams import NANOSECONDS, NOT_FOUND
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
@@ -23,8 +30,6 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 BATCH = 500
-INACTIVE_SEC = 60.0
-"""The server removes a consumer that nobody asked for so long: a killed gateway leaves nothing behind."""
 RETRY_SEC = 0.5
 
 
@@ -79,7 +84,13 @@ class StreamFeed(Generic[T]):
             and info["state"]["first_seq"] <= position.last_revision <= info["state"]["last_seq"]
         )
         start = position if known else None
-        consumer = await self._create_consumer(start)
+        consumer = await create_reader(
+            self._connection,
+            self._stream,
+            f"{self._prefix}>",
+            deliver_policy=self.deliver_policy,
+            after=None if start is None else start.last_revision,
+        )
         self._max_age = info["config"].get("max_age", 0) / NANOSECONDS
         reading = _Reading(
             self._connection,
@@ -101,27 +112,12 @@ class StreamFeed(Generic[T]):
         await self._restore()
         return await self._connection.api(f"STREAM.INFO.{self._stream}")
 
-    async def _create_consumer(self, start: FeedPosition | None) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            "ack_policy": "none",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": int(INACTIVE_SEC * NANOSECONDS),
-            "deliver_policy": self.deliver_policy,
-            "filter_subject": f"{self._prefix}>",
-        }
-        if start is not None:
-            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start.last_revision + 1}
-        return await self._connection.api(
-            f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config}
-        )
-
-    def _change(self, message: Msg, revision: int, at: float) -> Change[T]:
+    def _change(self, message: Msg, facts: DeliveryFacts) -> Change[T]:
         """What cannot be read is as good as removed: it must not be shown as it was before."""
         headers = message.headers or {}
         key = message.subject[len(self._prefix) :]
-        if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
-            return Change(key, Revision(revision), None, None)
+        if is_removal(headers):
+            return Change(key, facts.revision, None, None)
         try:
             value = self._decode(message.data)
         except Unreadable as error:
@@ -132,9 +128,9 @@ class StreamFeed(Generic[T]):
                 key=key,
                 exc_info=error,
             )
-            return Change(key, Revision(revision), None, None)
-        expires_at = _expiry(headers.get("Nats-TTL"), self._max_age, at)
-        return Change(key, Revision(revision), value, expires_at, at)
+            return Change(key, facts.revision, None, None)
+        expires_at = _expiry(headers.get("Nats-TTL"), self._max_age, facts.at)
+        return Change(key, facts.revision, value, expires_at, facts.at)
 
 
 class BucketFeed(StreamFeed[T]):
@@ -156,7 +152,7 @@ class _Reading(Generic[T]):
         connection: NatsConnection,
         stream: str,
         consumer: str,
-        to_change: Callable[[Msg, int, float], Change[T]],
+        to_change: Callable[[Msg, DeliveryFacts], Change[T]],
         position: FeedPosition,
     ) -> None:
         self._connection = connection
@@ -191,9 +187,10 @@ class _Reading(Generic[T]):
     def _batch(self, messages: list[Msg]) -> FeedBatch[T]:
         changes, pending, revision = [], 0, self._position.last_revision
         for message in messages:
-            sequence, at, pending = _delivery_facts(message)
-            revision = Revision(max(revision, sequence))
-            changes.append(self._to_change(message, sequence, at))
+            facts = delivery_facts(message)
+            pending = facts.pending
+            revision = max(revision, facts.revision)
+            changes.append(self._to_change(message, facts))
         self._position = FeedPosition(self._position.stream_created, revision)
         return FeedBatch(changes, self._position, is_reset=False, is_caught_up=pending == 0)
 
@@ -201,25 +198,9 @@ class _Reading(Generic[T]):
         await self._pull.close()
         if self._connection.is_connected:
             try:
-                await self._connection.api(f"CONSUMER.DELETE.{self._stream}.{self._consumer}")
+                await delete_reader(self._connection, self._stream, self._consumer)
             except ApiError as error:
-                if error.err_code != NOT_FOUND:
-                    log.debug("a feed's consumer was gone already", action="feed.closed", exc_info=error)
-
-
-_FIELDS_V1 = 9
-"""`$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`; the newer form
-has a domain and an account in front of the stream, and a token behind."""
-
-
-def _delivery_facts(message: Msg) -> tuple[int, float, int]:
-    """Stream sequence, unix seconds and what is still pending, from the reply subject.
-
-    Read by hand: the library builds a dozen objects for it, which would double the cost of a message.
-    """
-    tokens = message.reply.split(".")
-    shift = 0 if len(tokens) == _FIELDS_V1 else 2
-    return int(tokens[5 + shift]), int(tokens[7 + shift]) / NANOSECONDS, int(tokens[8 + shift])
+                log.debug("a feed's consumer was gone already", action="feed.closed", exc_info=error)
 
 
 def _expiry(ttl: str | None, max_age: float, at: float) -> float | None:

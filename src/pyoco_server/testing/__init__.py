@@ -1,12 +1,12 @@
 """All ports in memory, for tests without a server. One suite proves that they behave as JetStream does."""
 
 from pyoco_server.testing.memory import (
-    MemoryApiKeys,
     MemoryBackend,
     MemoryGatewayBackend,
     open_memory_backend,
     open_memory_gateway_backend,
 )
+from pyoco_server.testing.memory_api_keys import MemoryApiKeys
 
 __all__ = [
     "MemoryApiKeys",

@@ -8,13 +8,14 @@ from typing import Self, TypeVar
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import StoredEvent
-from pyoco_server.domain.events.leases import Lease, Slot
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.resumes import KeptResume
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
+from pyoco_server.domain.events.slots import Slot
 from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
 
@@ -88,7 +89,9 @@ class MemoryEvents:
         default_factory=lambda: MemoryListedStore(wire.decode_notification_settings)
     )
     slots: MemoryListedStore[Slot] = field(default_factory=lambda: MemoryListedStore(wire.decode_slot))
-    leases: MemoryListedStore[Lease] = field(default_factory=lambda: MemoryListedStore(wire.decode_lease))
+    leases: MemoryListedStore[LeaseRecord] = field(
+        default_factory=lambda: MemoryListedStore(wire.decode_lease)
+    )
     retry_jobs: MemoryListedStore[RetryJob] = field(
         default_factory=lambda: MemoryListedStore(wire.decode_retry_job)
     )

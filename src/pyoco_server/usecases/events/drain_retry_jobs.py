@@ -7,7 +7,6 @@ from typing import Any
 
 from pyoco_server.domain.events import audit as records
 from pyoco_server.domain.events.audit import AuditActor, AuditDetails, AuditRecord, StoredEvent, clock_ym, iso
-from pyoco_server.domain.events.leases import Lease
 from pyoco_server.domain.events.reasons import EventStatus, RetryAdvice, reason_of, status_of
 from pyoco_server.domain.events.retry_jobs import (
     Failure,
@@ -20,6 +19,7 @@ from pyoco_server.domain.events.retry_jobs import (
     succeeded,
 )
 from pyoco_server.domain.events.templates import Template, period
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.errors import (
     EventFailed,
     NatsUnavailable,
@@ -29,14 +29,14 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.change_value import change_value
 from pyoco_server.usecases.events.audit import Audit
-from pyoco_server.usecases.events.change_value import change_value
-from pyoco_server.usecases.events.hold_lease import HeldLease
-from pyoco_server.usecases.events.keys import DRAIN_LEASE, place
+from pyoco_server.usecases.events.keys import DRAIN_LEASE, LEASE_SEC, place
 from pyoco_server.usecases.events.manage_templates import ManageTemplates
 from pyoco_server.usecases.events.ports import CountedStore
 from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.start_template import StartOrder, StartTemplate
+from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports import Clock, Store
 
 log = get_logger(__name__)
@@ -52,7 +52,7 @@ class DrainRetryJobs:
         self,
         *,
         jobs: CountedStore[RetryJob],
-        leases: Store[Lease],
+        leases: Store[LeaseRecord],
         queue: RetryQueue,
         templates: ManageTemplates,
         start_template: StartTemplate,
@@ -98,7 +98,7 @@ class DrainRetryJobs:
         return {"status": "ok", **tally, "remaining_due": queue["due"], "queue": queue}
 
     async def _drained(self, known: list[RetryJob], limit: int, *, force: bool) -> dict[str, int]:
-        lease = HeldLease(self._leases, DRAIN_LEASE, self._new_id(), self._clock)
+        lease = Lease(self._leases, DRAIN_LEASE, self._new_id(), self._clock, lasts_sec=LEASE_SEC)
         if not await lease.take():
             raise WorkflowConflict("another drain is at work; try again in a moment")
         tally = dict.fromkeys(("processed", "succeeded", "retrying", "escalated", "discarded"), 0)

@@ -3,6 +3,9 @@
 NO_TENANT = "="
 """Who has no tenant because auth is off. No tenant can have this name."""
 DRAIN_LEASE = "drain"
+NOTIFY_LEASE = "notify"
+LEASE_SEC = 30.0
+"""Renewed with every job: whoever holds it for longer without a word has died."""
 
 
 def of_tenant(tenant_id: str | None) -> str:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from pyoco_server.domain.events.audit import iso
 from pyoco_server.domain.events.templates import Action, check_action, is_action_key
 from pyoco_server.errors import UnsupportedAction, WorkflowNotFound
-from pyoco_server.usecases.events.change_value import change_value
+from pyoco_server.usecases.change_value import change_value
 from pyoco_server.usecases.events.keys import of_tenant, place
 from pyoco_server.usecases.events.ports import ListedStore
 from pyoco_server.usecases.ports import Clock

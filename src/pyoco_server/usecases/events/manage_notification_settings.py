@@ -13,8 +13,8 @@ from pyoco_server.domain.events.notifications import (
     masked,
 )
 from pyoco_server.errors import WebhookNotConfigured
+from pyoco_server.usecases.change_value import change_value
 from pyoco_server.usecases.events.audit import Audit
-from pyoco_server.usecases.events.change_value import change_value
 from pyoco_server.usecases.events.keys import place
 from pyoco_server.usecases.events.ports import ListedStore, Notifier
 from pyoco_server.usecases.ports import Clock

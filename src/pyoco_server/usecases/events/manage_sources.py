@@ -6,7 +6,7 @@ from pyoco_server.domain.events.audit import iso
 from pyoco_server.domain.events.signatures import Source, check_source
 from pyoco_server.domain.events.templates import is_id
 from pyoco_server.errors import WorkflowConflict, WorkflowNotFound
-from pyoco_server.usecases.events.change_value import change_value
+from pyoco_server.usecases.change_value import change_value
 from pyoco_server.usecases.events.ports import ListedStore
 from pyoco_server.usecases.ports import Clock
 

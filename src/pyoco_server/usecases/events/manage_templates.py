@@ -11,7 +11,7 @@ from pyoco_server.domain.events.templates import (
     the_one_for,
 )
 from pyoco_server.errors import WorkflowConflict, WorkflowNotFound
-from pyoco_server.usecases.events.change_value import change_value
+from pyoco_server.usecases.change_value import change_value
 from pyoco_server.usecases.events.keys import of_tenant, place
 from pyoco_server.usecases.events.ports import ListedStore
 from pyoco_server.usecases.ports import Clock

@@ -5,22 +5,21 @@ import asyncio
 from msgspec.structs import replace
 
 from pyoco_server.domain.events.audit import AuditActor
-from pyoco_server.domain.events.leases import Lease
 from pyoco_server.domain.events.notifications import escalation_text
 from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.errors import NatsUnavailable, NotificationFailed
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.events.change_value import change_value
-from pyoco_server.usecases.events.hold_lease import HeldLease
-from pyoco_server.usecases.events.keys import place
+from pyoco_server.usecases.change_value import change_value
+from pyoco_server.usecases.events.keys import LEASE_SEC, NOTIFY_LEASE, place
 from pyoco_server.usecases.events.manage_notification_settings import ManageNotificationSettings
 from pyoco_server.usecases.events.ports import CountedStore, Notifier
+from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports import Clock, Store
 from pyoco_server.usecases.waiting import wait_at_most
 
 log = get_logger(__name__)
 
-LEASE = "notify"
 ACTION = "retry_job_escalated"
 MAX_TRIES = 5
 
@@ -30,7 +29,7 @@ class NotifyEscalations:
         self,
         *,
         jobs: CountedStore[RetryJob],
-        leases: Store[Lease],
+        leases: Store[LeaseRecord],
         settings: ManageNotificationSettings,
         notifier: Notifier,
         clock: Clock,
@@ -40,7 +39,7 @@ class NotifyEscalations:
         self._jobs = jobs
         self._settings = settings
         self._notifier = notifier
-        self._lease = HeldLease(leases, LEASE, holder, clock)
+        self._lease = Lease(leases, NOTIFY_LEASE, holder, clock, lasts_sec=LEASE_SEC)
         self._poll_seconds = poll_seconds
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()

@@ -5,14 +5,15 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
-from pyoco_server.domain.events.leases import Lease, Slot
 from pyoco_server.domain.events.notifications import Delivered, NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.requests import ResumeTarget
 from pyoco_server.domain.events.resumes import KeptResume, WaitPlace
 from pyoco_server.domain.events.retry_jobs import RetryJob
 from pyoco_server.domain.events.signatures import Source
+from pyoco_server.domain.events.slots import Slot
 from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.usecases.ports import Feed, Revision, Store
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class EventsBackend(Protocol):
     @property
     def slots(self) -> Store[Slot]: ...
     @property
-    def leases(self) -> Store[Lease]: ...
+    def leases(self) -> Store[LeaseRecord]: ...
     @property
     def receipts(self) -> ListedStore[Receipt]:
         """Holds no more than it was told to; the oldest go first. `remove` needs a revision."""

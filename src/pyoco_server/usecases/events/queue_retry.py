@@ -26,7 +26,7 @@ from pyoco_server.domain.events.retry_jobs import (
 from pyoco_server.domain.events.templates import Template
 from pyoco_server.errors import NatsUnavailable, RetryQueueFull, WorkflowConflict, WorkflowNotFound
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.events.change_value import change_value
+from pyoco_server.usecases.change_value import change_value
 from pyoco_server.usecases.events.keys import of_tenant, place
 from pyoco_server.usecases.events.ports import CountedStore
 from pyoco_server.usecases.ports import Clock, WrongRevision

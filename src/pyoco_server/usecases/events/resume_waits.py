@@ -41,8 +41,8 @@ from pyoco_server.errors import (
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.change_run import MAX_TRIES
+from pyoco_server.usecases.change_value import change_value
 from pyoco_server.usecases.events.audit import Audit
-from pyoco_server.usecases.events.change_value import change_value
 from pyoco_server.usecases.events.keys import place as place_of
 from pyoco_server.usecases.events.ports import CountedStore, ListedStore, NotWaitingYet, Waits
 from pyoco_server.usecases.events.start_template import MAX_PARAMS_BYTES
@@ -141,7 +141,7 @@ class ResumeWaits:
                     place, _ = await self._carry_out(stored)
                 return replace(resumed, place=place)
             except _Elsewhere:
-                pass
+                pass  # another gateway carries it out: look below what has become of it, and try again
             except NatsUnavailable:
                 break  # it is stored: what is missing is done later
             except NotWaitingYet:

@@ -4,7 +4,7 @@ import msgspec
 
 from pyoco_server.domain.execution.events import Actor, ActorKind
 from pyoco_server.domain.execution.guards import Code
-from pyoco_server.domain.execution.react import run_id_of
+from pyoco_server.domain.execution.node_runs import run_id_of
 from pyoco_server.domain.execution.state import Execution
 from pyoco_server.errors import CommandRejected, ExecutionNotFound, GraphNotFound, UnsupportedAction
 from pyoco_server.usecases.callers import Caller

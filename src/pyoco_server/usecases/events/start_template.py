@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Struct
 
 from pyoco_server.domain.events import graphs
-from pyoco_server.domain.events.leases import Slot, is_settled
 from pyoco_server.domain.events.reasons import RetryAdvice, reason_of
 from pyoco_server.domain.events.receipts import (
     AlreadyStarted,
@@ -23,6 +22,7 @@ from pyoco_server.domain.events.receipts import (
     receipt_key,
 )
 from pyoco_server.domain.events.requests import EventRequest, content_digest, decide_period, run_params
+from pyoco_server.domain.events.slots import Slot, is_settled
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.jobs import Submission, accept
 from pyoco_server.errors import (
@@ -35,7 +35,7 @@ from pyoco_server.errors import (
     UnsupportedAction,
 )
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.events.change_value import change_value, write
+from pyoco_server.usecases.change_value import change_value, write
 from pyoco_server.usecases.events.keys import place
 from pyoco_server.usecases.events.manage_actions import ManageActions
 from pyoco_server.usecases.events.ports import ExecutionOrder, Executions, ListedStore

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from pyoco_server.domain.execution.react import RunFact
+from pyoco_server.domain.execution.node_runs import RunFact
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 
 

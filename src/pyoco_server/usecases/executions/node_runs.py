@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Iterable
 
-from pyoco_server.domain.execution.react import CancelRun as Unwanted
-from pyoco_server.domain.execution.react import DispatchRun, RunFact
+from pyoco_server.domain.execution.node_runs import CancelRun as Unwanted
+from pyoco_server.domain.execution.node_runs import DispatchRun, RunFact
 from pyoco_server.domain.execution.state import Execution
 from pyoco_server.domain.jobs import Job, Submission, accept
 from pyoco_server.domain.runs import RunSnapshot, RunStatus

@@ -12,7 +12,8 @@ from msgspec import Struct, field
 
 from pyoco_server.domain.execution.events import ORCHESTRATOR, Commit, Payload
 from pyoco_server.domain.execution.fitting import smaller
-from pyoco_server.domain.execution.react import Reaction, RunFact, react
+from pyoco_server.domain.execution.node_runs import RunFact
+from pyoco_server.domain.execution.react import Reaction, react
 from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.execution.state import Execution, NodeStatus
 from pyoco_server.domain.runs import RunSnapshot, RunStatus

@@ -8,8 +8,8 @@ from msgspec import Struct
 from pyoco_server.domain.execution.graphs import Graph
 from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.execution.state import ExecutionStatus
+from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.domain.listing import Place
-from pyoco_server.usecases.lease import LeaseRecord
 from pyoco_server.usecases.ports import Change, Feed, Revision, Store
 
 BEGINNING = Revision(0)

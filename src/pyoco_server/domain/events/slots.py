@@ -1,16 +1,9 @@
-"""Who is at work: one drain at a time, and one run at a time of an action that wants it so."""
+"""One run at a time of an action that wants it so."""
 
 from msgspec import Struct
 
-LEASE_SEC = 30.0
-"""Renewed with every job: whoever holds it for longer without a word has died."""
 SETTLE_SEC = 5.0
 """So long a run may be on its way between its slot and its snapshot."""
-
-
-class Lease(Struct, frozen=True):
-    holder: str
-    until: float
 
 
 class Slot(Struct, frozen=True):
@@ -18,10 +11,6 @@ class Slot(Struct, frozen=True):
 
     run_id: str
     taken_at: float
-
-
-def is_free(lease: Lease | None, holder: str, now: float) -> bool:
-    return lease is None or lease.holder == holder or lease.until <= now
 
 
 def is_settled(slot: Slot, now: float) -> bool:
