@@ -288,7 +288,8 @@ def test_the_grammar_with_operators(graph: str, names: set[str]) -> None:
         ("flow >> switch('$ctx.x')[()]", "a switch needs at least one case"),
         ("'x' >> a", "line 1, column 1: Constant is not part of the grammar"),
         ("(" * 300 + "a" + ")" * 300, "too many nested parentheses"),
-        ("a" + " >> a" * 5000, "nested too deep or too long"),
+        # Which of the two limits it meets first depends on the version of Python.
+        ("a" + " >> a" * 5000, "nested too deep or too long|parentheses or 4,096 terms"),
         ("a" * 40_000, "flow.graph has 40,000 characters; 32,768 are allowed"),
         ("(a & " * 60 + "a" + ")" * 60, "more than 50 levels of parentheses"),
     ],
@@ -296,7 +297,7 @@ def test_the_grammar_with_operators(graph: str, names: set[str]) -> None:
 def test_a_graph_outside_the_grammar_with_operators(graph: str, message: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         graph_python.tasks_in(graph)
-    assert message in caught.value.detail
+    assert any(one in caught.value.detail for one in message.split("|"))
 
 
 @pytest.mark.parametrize(
