@@ -4,17 +4,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.http_api import create_app
+from pyoco_server.jetstream.bucket_feed import _Reading
+from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_run_id, open_backend
 from support.captured_logs import capture_logs
 from support.gateway import gateway, running
@@ -138,6 +141,60 @@ async def test_the_picture_survives_a_restart_of_nats(own_nats: EmbeddedNats) ->
         own_nats.start()
         await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 200)
         second = (await client.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        await shows(client, first, second)
+
+
+@pytest.fixture
+def leak(monkeypatch: pytest.MonkeyPatch, config: NatsBackendConfig) -> "Leak":
+    """Messages of runs that are sent and never arrive, while it is open."""
+    found = Leak(f"$KV.{config.runs_kv_bucket}.")
+    receive = _Reading._receive
+
+    def receive_or_lose(reading: "_Reading[Any]", message: Msg) -> None:
+        if found.is_open and message.subject.startswith(found.prefix):
+            found.lost.append((message.subject.removeprefix(found.prefix), reading._connection))
+        else:
+            receive(reading, message)
+
+    monkeypatch.setattr(_Reading, "_receive", receive_or_lose)
+    return found
+
+
+@dataclass
+class Leak:
+    prefix: str
+    is_open: bool = False
+    lost: list[tuple[str, NatsConnection]] = field(default_factory=list)
+
+    async def has_taken(self, run_id: str) -> bool:
+        return run_id in [key for key, _ in self.lost]
+
+
+async def test_what_was_lost_on_the_way_is_read_again_with_the_next_news(
+    config: NatsBackendConfig, leak: Leak
+) -> None:
+    async with opened(config) as (client, backend):
+        first = await put(backend)
+        await shows(client, first)
+        leak.is_open = True
+        second = await put(backend)
+        await until(lambda: leak.has_taken(second))
+        leak.is_open = False
+        third = await put(backend)
+        await shows(client, first, second, third)
+
+
+async def test_what_was_lost_on_the_way_is_read_again_after_a_reconnect(
+    config: NatsBackendConfig, leak: Leak
+) -> None:
+    async with opened(config) as (client, backend):
+        first = await put(backend)
+        await shows(client, first)
+        leak.is_open = True
+        second = await put(backend)
+        await until(lambda: leak.has_taken(second))
+        leak.is_open = False
+        leak.lost[0][1]._client._transport.close()  # type: ignore[union-attr]
         await shows(client, first, second)
 
 

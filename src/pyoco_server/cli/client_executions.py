@@ -22,6 +22,7 @@ _COLUMNS = ("execution_id", "status", "graph_id", "graph_version", "created_at",
 _EXPENDABLE = ("graph_version", "error", "ended_at", "created_at")
 _WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
 _WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
+ExecutionId = Annotated[str, Parameter(help="The execution.")]
 
 
 @app.command
@@ -85,13 +86,11 @@ def _follow_to_end(client: Client, execution_id: str) -> int:
 
 
 @app.command
-def get(execution_id: str, *, at_sequence: int | None = None, client: Client) -> None:
+def get(execution_id: ExecutionId, *, at_sequence: int | None = None, client: Client) -> None:
     """Print the state of an execution.
 
     Parameters
     ----------
-    execution_id
-        The execution.
     at_sequence
         As it was after this event.
     """
@@ -134,13 +133,11 @@ def list_executions(
 
 
 @app.command
-def events(execution_id: str, *, after: int = 0, limit: int | None = None, client: Client) -> None:
+def events(execution_id: ExecutionId, *, after: int = 0, limit: int | None = None, client: Client) -> None:
     """Print the log of an execution.
 
     Parameters
     ----------
-    execution_id
-        The execution.
     after
         Only events behind this sequence.
     limit
@@ -151,14 +148,12 @@ def events(execution_id: str, *, after: int = 0, limit: int | None = None, clien
 
 @app.command
 def watch(
-    execution_id: str, *, after: int = 0, output: Literal["json", "status"] = "json", client: Client
+    execution_id: ExecutionId, *, after: int = 0, output: Literal["json", "status"] = "json", client: Client
 ) -> None:
     """Follow an execution to its end.
 
     Parameters
     ----------
-    execution_id
-        The execution.
     after
         Only events behind this sequence.
     output
@@ -172,13 +167,11 @@ def watch(
 
 
 @app.command
-def cancel(execution_id: str, *, reason: str | None = None, client: Client) -> None:
+def cancel(execution_id: ExecutionId, *, reason: str | None = None, client: Client) -> None:
     """Cancel an execution. Once that was accepted, nothing else can be its end.
 
     Parameters
     ----------
-    execution_id
-        The execution.
     reason
         Why; it is kept with the execution.
     """
@@ -186,13 +179,11 @@ def cancel(execution_id: str, *, reason: str | None = None, client: Client) -> N
 
 
 @app.command
-def archive(execution_id: str, *, reason: str | None = None, client: Client) -> None:
+def archive(execution_id: ExecutionId, *, reason: str | None = None, client: Client) -> None:
     """Take an execution that has ended out of the default list.
 
     Parameters
     ----------
-    execution_id
-        The execution.
     reason
         Why; it is kept in the log.
     """
@@ -201,7 +192,7 @@ def archive(execution_id: str, *, reason: str | None = None, client: Client) -> 
 
 @app.command
 def rerun(
-    execution_id: str,
+    execution_id: ExecutionId,
     *,
     start_from: Annotated[Literal["start", "failed"], Parameter(name="--from")] = "start",
     idempotency_key: str | None = None,
@@ -211,8 +202,6 @@ def rerun(
 
     Parameters
     ----------
-    execution_id
-        The execution.
     start_from
         failed: take over the outputs of what had succeeded.
     idempotency_key
@@ -223,7 +212,7 @@ def rerun(
 
 @app.command
 def command(
-    execution_id: str,
+    execution_id: ExecutionId,
     name: str,
     *,
     field: Many = None,
@@ -235,8 +224,6 @@ def command(
 
     Parameters
     ----------
-    execution_id
-        The execution.
     name
         The command.
     field
@@ -270,14 +257,17 @@ def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json"
 
 
 def resume(
-    execution_id: str, node_id: str, *, data: str | None = None, key: str | None = None, client: Client
+    execution_id: ExecutionId,
+    node_id: str,
+    *,
+    data: str | None = None,
+    key: str | None = None,
+    client: Client,
 ) -> None:
     """Let a waiting node go on.
 
     Parameters
     ----------
-    execution_id
-        The execution.
     node_id
         The node that waits.
     data

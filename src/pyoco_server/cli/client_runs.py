@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -18,7 +18,7 @@ from pyoco_server.cli.run_view import RunView, duration
 from pyoco_server.cli.tables import plain_lines, print_table
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.answers import Run, Tasks, is_terminal
+from pyoco_server.http_client.answers import Run, SubmittedRun, Tasks, is_terminal
 
 _COLUMNS = ("status", "flow_name", "run_id", "tasks", "updated_at", "tag", "worker_id", "error")
 _EXPENDABLE = ("tag", "worker_id", "error", "updated_at", "tasks", "flow_name")
@@ -48,6 +48,22 @@ class RunFilters:
 
 
 ALL_RUNS = RunFilters()
+RunId = Annotated[str, Parameter(help="The run.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Following:
+    """Whether a submitted run is waited for."""
+
+    wait: Flag = False
+    """Follow the run to its end; the exit code is 0 if it completed."""
+
+    timeout_sec: float | None = None
+    """With --wait: stop waiting after so many seconds."""
+
+
+NOT_FOLLOWED = Following()
 
 
 def submit(  # noqa: PLR0913 - the options of the contract
@@ -59,8 +75,7 @@ def submit(  # noqa: PLR0913 - the options of the contract
     tag: str | None = None,
     tags: str | None = None,
     idempotency_key: str | None = None,
-    wait: Flag = False,
-    timeout_sec: float | None = None,
+    following: Following = NOT_FOLLOWED,
     client: Client,
 ) -> int:
     """Submit a run and print its id.
@@ -81,10 +96,6 @@ def submit(  # noqa: PLR0913 - the options of the contract
         Tags to find it by, e.g. nightly,eu.
     idempotency_key
         Submitting again with the same key and input is the same run.
-    wait
-        Follow the run to its end; the exit code is 0 if it completed.
-    timeout_sec
-        With --wait: stop waiting after so many seconds.
     """
     submitted = client.submit_run(
         flow_name,
@@ -93,10 +104,7 @@ def submit(  # noqa: PLR0913 - the options of the contract
         _list(tags),
         idempotency_key=idempotency_key,
     )
-    if not wait:
-        print_json(submitted)
-        return 0
-    return _follow(client, submitted["run_id"], timeout_sec)
+    return _answered(client, submitted, following)
 
 
 def submit_yaml(
@@ -104,8 +112,7 @@ def submit_yaml(
     workflow_file: Path,
     flow_name: str,
     tag: str | None = None,
-    wait: Flag = False,
-    timeout_sec: float | None = None,
+    following: Following = NOT_FOLLOWED,
     client: Client,
 ) -> int:
     """Submit a flow.yaml and print the run's id.
@@ -118,27 +125,18 @@ def submit_yaml(
         How the flow is called in lists.
     tag
         Run it on a worker with this tag.
-    wait
-        Follow the run to its end; the exit code is 0 if it completed.
-    timeout_sec
-        With --wait: stop waiting after so many seconds.
     """
     if not workflow_file.is_file():
         raise InvalidCliInput(texts.NO_WORKFLOW_FILE(path=workflow_file))
     submitted = client.submit_run_yaml(workflow_file, flow_name, tag)
-    if not wait:
-        print_json(submitted)
-        return 0
-    return _follow(client, submitted["run_id"], timeout_sec)
+    return _answered(client, submitted, following)
 
 
-def get(run_id: str, *, records: Flag = False, output: Output = "json", client: Client) -> None:
+def get(run_id: RunId, *, records: Flag = False, output: Output = "json", client: Client) -> None:
     """Print the latest state of a run.
 
     Parameters
     ----------
-    run_id
-        The run.
     records
         With the records of its tasks.
     """
@@ -150,14 +148,8 @@ def get(run_id: str, *, records: Flag = False, output: Output = "json", client: 
     Console(highlight=False).print(view)
 
 
-def tasks(run_id: str, *, output: Output = "json", client: Client) -> None:
-    """Print the tasks of a run and their records.
-
-    Parameters
-    ----------
-    run_id
-        The run.
-    """
+def tasks(run_id: RunId, *, output: Output = "json", client: Client) -> None:
+    """Print the tasks of a run and their records."""
     found = client.get_tasks(run_id)
     if output == "json":
         print_json(found)
@@ -166,14 +158,12 @@ def tasks(run_id: str, *, output: Output = "json", client: Client) -> None:
 
 
 def logs(
-    run_id: str, *, task: str | None = None, output: Literal["text", "json"] = "text", client: Client
+    run_id: RunId, *, task: str | None = None, output: Literal["text", "json"] = "text", client: Client
 ) -> None:
     """Print what a run's flow printed.
 
     Parameters
     ----------
-    run_id
-        The run.
     task
         Of this task only.
     output
@@ -235,7 +225,7 @@ def list_vnext(
 
 
 def watch(  # noqa: PLR0913 - the options of the contract
-    run_id: str,
+    run_id: RunId,
     *,
     records: Flag = False,
     since: float | None = None,
@@ -250,8 +240,6 @@ def watch(  # noqa: PLR0913 - the options of the contract
 
     Parameters
     ----------
-    run_id
-        The run.
     records
         With the records of its tasks.
     since
@@ -278,7 +266,7 @@ def watch(  # noqa: PLR0913 - the options of the contract
 
 def cancel(
     *,
-    run_id: str,
+    run_id: RunId,
     reason: str | None = None,
     wait: Flag = False,
     timeout_sec: float = 60.0,
@@ -288,8 +276,6 @@ def cancel(
 
     Parameters
     ----------
-    run_id
-        The run.
     reason
         Why; it is kept with the run.
     wait
@@ -298,6 +284,13 @@ def cancel(
         With --wait: fail after so many seconds.
     """
     print_json(client.cancel_run(run_id, wait, timeout_sec, reason=reason))
+
+
+def _answered(client: PyocoHttpClient, submitted: SubmittedRun, following: Following) -> int:
+    if following.wait:
+        return _follow(client, submitted["run_id"], following.timeout_sec)
+    print_json(submitted)
+    return 0
 
 
 def _follow(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> int:

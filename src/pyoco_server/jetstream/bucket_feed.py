@@ -161,6 +161,10 @@ class _Reading(Generic[T]):
         self._to_change = to_change
         self._position = position
         self._arrived: list[Msg] = []
+        self._next = 1
+        self._is_in_doubt = False
+        """After a reconnect: what the server had sent before may be lost, and it sends nothing twice."""
+        self._has_missed = False
         self._wake = asyncio.Event()
         self._pull = PullConsumer(connection, stream, consumer, self._receive, self._wake.set)
 
@@ -168,17 +172,34 @@ class _Reading(Generic[T]):
         self._is_reset = is_reset
         self._is_empty = is_empty
         await self._pull.open()
+        self._connection.on_reconnect(self._doubt)
 
     async def batches(self) -> AsyncIterator[FeedBatch[T]]:
-        """Ends when the server refuses to go on with this consumer."""
+        """Ends when the server refuses to go on with this consumer, or when something was missed."""
         if self._is_reset or self._is_empty:
             yield FeedBatch([], self._position, is_reset=self._is_reset, is_caught_up=self._is_empty)
-        while self._pull.refusal is None:
+        while self._pull.refusal is None and not self._has_missed:
+            if self._is_in_doubt and await self._is_behind():
+                return
             await self._pull.ask(BATCH)
             await self._pull.wait(self._wake)
             if self._arrived:
                 messages, self._arrived = self._arrived, []
                 yield self._batch(messages)
+
+    def _doubt(self) -> None:
+        self._is_in_doubt = True
+        self._wake.set()
+
+    async def _is_behind(self) -> bool:
+        """Whether the consumer has sent more than has arrived; if that cannot be known, it may have."""
+        self._is_in_doubt = False
+        try:
+            info = await self._connection.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+        except NatsUnavailable:
+            return True
+        sent: int = info["delivered"]["consumer_seq"]
+        return sent >= self._next + len(self._arrived)
 
     def _receive(self, message: Msg) -> None:
         self._arrived.append(message)
@@ -188,18 +209,24 @@ class _Reading(Generic[T]):
         changes, pending, revision = [], 0, self._position.last_revision
         for message in messages:
             facts = delivery_facts(message)
+            if facts.number != self._next:
+                self._has_missed = True
+                break
+            self._next += 1
             pending = facts.pending
             revision = max(revision, facts.revision)
             changes.append(self._to_change(message, facts))
         self._position = FeedPosition(self._position.stream_created, revision)
-        return FeedBatch(changes, self._position, is_reset=False, is_caught_up=pending == 0)
+        is_caught_up = pending == 0 and not self._has_missed
+        return FeedBatch(changes, self._position, is_reset=False, is_caught_up=is_caught_up)
 
     async def close(self) -> None:
+        self._connection.forget_callback(self._doubt)
         await self._pull.close()
         if self._connection.is_connected:
             try:
                 await delete_reader(self._connection, self._stream, self._consumer)
-            except ApiError as error:
+            except NatsUnavailable as error:
                 log.debug("a feed's consumer was gone already", action="feed.closed", exc_info=error)
 
 

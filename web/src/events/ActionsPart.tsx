@@ -4,95 +4,38 @@ import { usePolling } from "../app/polling";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { readParams } from "../runs/submission";
-import { ConfirmDialog } from "../ui/ConfirmDialog";
-import { Dialog } from "../ui/Dialog";
-import { Glyph } from "../ui/icons";
-import { Age, Command, Empty, Problem } from "../ui/texts";
+import { FormDialog } from "../ui/FormDialog";
+import { Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
 import { useSending } from "../ui/useSending";
+import { Definitions, REFRESH_MS } from "./Definitions";
 import { whatItDoes } from "./templates";
-
-const REFRESH_MS = 4000;
 
 export function ActionsPart() {
   const actions = usePolling((signal) => get("/api/workflow-actions", { signal }), REFRESH_MS, "actions");
-  const [edited, setEdited] = useState<Action | "new" | null>(null);
-  const [doomed, setDoomed] = useState<Action | null>(null);
-  const found = actions.value?.items;
+  return (
+    <Definitions
+      kind="actions"
+      list={actions}
+      command={`pyoco-client actions put close --flow-name monthly_close --server ${location.origin}`}
+      columns={[
+        { title: t("actions.column.key"), class: "cell-main strong", cell: (action) => visible(action.key) },
+        { title: t("actions.column.does"), isLabelled: true, cell: (action) => <What action={action} /> },
+        { title: t("runs.filter.tag"), isLabelled: true, cell: (action) => (action.tag ? visible(action.tag) : <span class="dim">–</span>) },
+        { title: t("actions.column.concurrency"), isLabelled: true, cell: (action) => t(`actions.concurrency.${action.concurrency}`) },
+      ]}
+      idOf={(action) => action.key}
+      nameOf={(action) => action.key}
+      form={(action, onClose) => <ActionDialog action={action} onClose={onClose} onSaved={actions.refresh} />}
+      remove={(action) => del("/api/workflow-actions/{key}", { path: { key: action.key } })}
+    />
+  );
+}
+
+function What({ action }: { action: Action }) {
   return (
     <>
-      <div class="part-head">
-        <p class="lead">{t("actions.lead")}</p>
-        <div class="actions">
-          <button type="button" class="button primary" onClick={() => setEdited("new")}>
-            <Glyph name="plus" />
-            {t("actions.new")}
-          </button>
-        </div>
-      </div>
-      {actions.error && <Problem error={actions.error} />}
-      {!found && !actions.error && <p class="dim loading">{t("runs.loading")}</p>}
-      {found?.length === 0 && (
-        <Empty title={t("actions.empty.title")}>
-          <p>{t("actions.empty.lead")}</p>
-          <Command text={`pyoco-client actions put close --flow-name monthly_close --server ${location.origin}`} />
-        </Empty>
-      )}
-      {found && found.length > 0 && (
-        <div class="table-frame">
-          <table class="stack definitions">
-            <thead>
-              <tr>
-                <th scope="col">{t("actions.column.key")}</th>
-                <th scope="col">{t("actions.column.does")}</th>
-                <th scope="col">{t("runs.filter.tag")}</th>
-                <th scope="col">{t("actions.column.concurrency")}</th>
-                <th scope="col">{t("runs.column.updated")}</th>
-                <th scope="col">
-                  <span class="sr-only">{t("templates.edit")}</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {found.map((action) => (
-                <tr class="row" key={action.key} data-action={action.key}>
-                  <td class="cell-main strong">{visible(action.key)}</td>
-                  <td data-label={t("actions.column.does")}>
-                    <span class="tag">{action.graph_id ? t("actions.kind.graph") : t("actions.kind.flow")}</span> {visible(whatItDoes(action))}
-                  </td>
-                  <td data-label={t("runs.filter.tag")}>{action.tag ? visible(action.tag) : <span class="dim">–</span>}</td>
-                  <td data-label={t("actions.column.concurrency")}>{t(`actions.concurrency.${action.concurrency}`)}</td>
-                  <td>
-                    <Age at={Date.parse(action.updated_at) / 1000} />
-                  </td>
-                  <td class="cell-actions">
-                    <button type="button" class="icon-button" aria-label={t("templates.edit.label", { name: visible(action.key) })} onClick={() => setEdited(action)}>
-                      <Glyph name="edit" />
-                    </button>
-                    <button type="button" class="icon-button danger" aria-label={t("templates.delete.label", { name: visible(action.key) })} onClick={() => setDoomed(action)}>
-                      <Glyph name="trash" />
-                    </button>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-      {edited && <ActionDialog action={edited === "new" ? null : edited} onClose={() => setEdited(null)} onSaved={actions.refresh} />}
-      {doomed && (
-        <ConfirmDialog
-          title={t("actions.delete.title")}
-          lead={t("actions.delete.lead", { name: visible(doomed.key) })}
-          verb={t("wheels.delete.do")}
-          onConfirm={async () => {
-            await del("/api/workflow-actions/{key}", { path: { key: doomed.key } });
-            toast(t("actions.deleted"));
-            await actions.refresh();
-          }}
-          onClose={() => setDoomed(null)}
-        />
-      )}
+      <span class="tag">{action.graph_id ? t("actions.kind.graph") : t("actions.kind.flow")}</span> {visible(whatItDoes(action))}
     </>
   );
 }
@@ -120,58 +63,42 @@ function ActionDialog({ action, onClose, onSaved }: { action: Action | null; onC
   }
 
   return (
-    <Dialog title={action ? t("actions.edit") : t("actions.new")} onClose={onClose}>
-      <form
-        class="form"
-        onSubmit={(event) => {
-          event.preventDefault();
-          send(save);
-        }}
-      >
+    <FormDialog title={action ? t("actions.edit") : t("actions.new")} verb={t("action.save")} isBusy={isBusy} onSubmit={() => send(save)} onClose={onClose}>
+      <label>
+        <span>{t("actions.key")}</span>
+        <input required readOnly={action !== null} value={key} placeholder="invoice.received" onInput={(e) => setKey(e.currentTarget.value)} />
+      </label>
+      <div class="form-row">
         <label>
-          <span>{t("actions.key")}</span>
-          <input required readOnly={action !== null} value={key} placeholder="invoice.received" onInput={(e) => setKey(e.currentTarget.value)} />
+          <span>{t("actions.column.does")}</span>
+          <select value={isGraph ? "graph" : "flow"} onChange={(e) => setGraph(e.currentTarget.value === "graph")}>
+            <option value="flow">{t("actions.kind.flow")}</option>
+            <option value="graph">{t("actions.kind.graph")}</option>
+          </select>
         </label>
-        <div class="form-row">
-          <label>
-            <span>{t("actions.column.does")}</span>
-            <select value={isGraph ? "graph" : "flow"} onChange={(e) => setGraph(e.currentTarget.value === "graph")}>
-              <option value="flow">{t("actions.kind.flow")}</option>
-              <option value="graph">{t("actions.kind.graph")}</option>
-            </select>
-          </label>
-          <label class="grow">
-            <span>{isGraph ? t("executions.column.graph") : t("runs.column.flow")}</span>
-            <input required value={name} onInput={(e) => setName(e.currentTarget.value)} />
-          </label>
-        </div>
-        <div class="form-row">
-          <label>
-            <span>{t("actions.column.concurrency")}</span>
-            <select value={concurrency} onChange={(e) => setConcurrency(e.currentTarget.value as Action["concurrency"])}>
-              <option value="allow">{t("actions.concurrency.allow")}</option>
-              <option value="one">{t("actions.concurrency.one")}</option>
-            </select>
-          </label>
-          <label class="grow">
-            <span>{t("submit.tag")}</span>
-            <input value={tag} placeholder={t("submit.tag.hint")} onInput={(e) => setTag(e.currentTarget.value)} />
-          </label>
-        </div>
+        <label class="grow">
+          <span>{isGraph ? t("executions.column.graph") : t("runs.column.flow")}</span>
+          <input required value={name} onInput={(e) => setName(e.currentTarget.value)} />
+        </label>
+      </div>
+      <div class="form-row">
         <label>
-          <span>{t("submit.params")}</span>
-          <textarea rows={5} class="mono" spellcheck={false} value={params} onInput={(e) => setParams(e.currentTarget.value)} />
+          <span>{t("actions.column.concurrency")}</span>
+          <select value={concurrency} onChange={(e) => setConcurrency(e.currentTarget.value as Action["concurrency"])}>
+            <option value="allow">{t("actions.concurrency.allow")}</option>
+            <option value="one">{t("actions.concurrency.one")}</option>
+          </select>
         </label>
-        {error && <Problem error={error instanceof SyntaxError ? new Error(t("submit.badJson", { reason: error.message })) : error} />}
-        <footer>
-          <button type="button" class="button" onClick={onClose}>
-            {t("action.dismiss")}
-          </button>
-          <button type="submit" class="button primary" disabled={isBusy}>
-            {t("action.save")}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+        <label class="grow">
+          <span>{t("submit.tag")}</span>
+          <input value={tag} placeholder={t("submit.tag.hint")} onInput={(e) => setTag(e.currentTarget.value)} />
+        </label>
+      </div>
+      <label>
+        <span>{t("submit.params")}</span>
+        <textarea rows={5} class="mono" spellcheck={false} value={params} onInput={(e) => setParams(e.currentTarget.value)} />
+      </label>
+      {error && <Problem error={error instanceof SyntaxError ? new Error(t("submit.badJson", { reason: error.message })) : error} />}
+    </FormDialog>
   );
 }

@@ -4,119 +4,78 @@ import { usePolling } from "../app/polling";
 import { go } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
-import { ConfirmDialog } from "../ui/ConfirmDialog";
-import { Dialog } from "../ui/Dialog";
+import { FormDialog } from "../ui/FormDialog";
 import { Glyph } from "../ui/icons";
-import { Age, Command, Empty, Problem } from "../ui/texts";
+import { Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
 import { useSending } from "../ui/useSending";
+import { Definitions, REFRESH_MS } from "./Definitions";
 import { bodyOf, changedStep, type Draft, draftOf, kindsAt, movedStep, newDraft, type TriggerKind, withoutStep, withStep } from "./templates";
-
-const REFRESH_MS = 4000;
 
 export function TemplatesPart() {
   const templates = usePolling((signal) => get("/api/workflow-templates", { signal }), REFRESH_MS, "templates");
   const actions = usePolling((signal) => get("/api/workflow-actions", { signal }), REFRESH_MS, "actions");
-  const [edited, setEdited] = useState<Draft | null>(null);
-  const [doomed, setDoomed] = useState<Template | null>(null);
   const [started, setStarted] = useState<Template | null>(null);
-  const found = templates.value?.items;
   return (
     <>
-      <div class="part-head">
-        <p class="lead">{t("templates.lead")}</p>
-        <div class="actions">
-          <button type="button" class="button primary" onClick={() => setEdited(newDraft())}>
-            <Glyph name="plus" />
-            {t("templates.new")}
+      <Definitions
+        kind="templates"
+        list={templates}
+        command={`pyoco-client templates put monthly-close --file template.yaml --server ${location.origin}`}
+        columns={[
+          { title: t("events.column.template"), class: "cell-main", cell: (template) => <Name template={template} /> },
+          { title: t("templates.column.steps"), isLabelled: true, cell: (template) => <Steps template={template} /> },
+          {
+            title: t("templates.column.trigger"),
+            isLabelled: true,
+            cell: (template) => template.steps[0] && t(`trigger.${template.steps[0].trigger_kind}`),
+          },
+        ]}
+        idOf={(template) => template.id}
+        nameOf={(template) => template.name}
+        tools={(template) => (
+          <button type="button" class="button quiet" aria-label={t("templates.start.label", { name: visible(template.name) })} onClick={() => setStarted(template)}>
+            {t("templates.start")}
           </button>
-        </div>
-      </div>
-      {templates.error && <Problem error={templates.error} />}
-      {!found && !templates.error && <p class="dim loading">{t("runs.loading")}</p>}
-      {found?.length === 0 && (
-        <Empty title={t("templates.empty.title")}>
-          <p>{t("templates.empty.lead")}</p>
-          <Command text={`pyoco-client templates put monthly-close --file template.yaml --server ${location.origin}`} />
-        </Empty>
-      )}
-      {found && found.length > 0 && (
-        <div class="table-frame">
-          <table class="stack definitions">
-            <thead>
-              <tr>
-                <th scope="col">{t("events.column.template")}</th>
-                <th scope="col">{t("templates.column.steps")}</th>
-                <th scope="col">{t("templates.column.trigger")}</th>
-                <th scope="col">{t("runs.column.updated")}</th>
-                <th scope="col">
-                  <span class="sr-only">{t("templates.edit")}</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {found.map((template) => (
-                <tr class="row" key={template.id} data-template={template.id}>
-                  <td class="cell-main">
-                    <span class="strong">{visible(template.name)}</span> <span class="dim mono">{visible(template.id)}</span>
-                  </td>
-                  <td data-label={t("templates.column.steps")}>
-                    <span class="steps-line">
-                      {template.steps.map((step, at) => (
-                        <span key={step.id}>
-                          {at > 0 && <Glyph name="chevron" size={10} />}
-                          <span class="tag">{visible(step.title ?? step.action)}</span>
-                        </span>
-                      ))}
-                    </span>
-                  </td>
-                  <td data-label={t("templates.column.trigger")}>{template.steps[0] && t(`trigger.${template.steps[0].trigger_kind}`)}</td>
-                  <td>
-                    <Age at={Date.parse(template.updated_at) / 1000} />
-                  </td>
-                  <td class="cell-actions">
-                    <button type="button" class="button quiet" aria-label={t("templates.start.label", { name: visible(template.name) })} onClick={() => setStarted(template)}>
-                      {t("templates.start")}
-                    </button>
-                    <button type="button" class="icon-button" aria-label={t("templates.edit.label", { name: visible(template.name) })} onClick={() => setEdited(draftOf(template))}>
-                      <Glyph name="edit" />
-                    </button>
-                    <button type="button" class="icon-button danger" aria-label={t("templates.delete.label", { name: visible(template.name) })} onClick={() => setDoomed(template)}>
-                      <Glyph name="trash" />
-                    </button>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-      {edited && (
-        <TemplateDialog
-          draft={edited}
-          actions={actions.value?.items ?? []}
-          onClose={() => setEdited(null)}
-          onSaved={templates.refresh}
-        />
-      )}
+        )}
+        form={(template, onClose) => (
+          <TemplateDialog
+            draft={template ? draftOf(template) : newDraft()}
+            actions={actions.value?.items ?? []}
+            onClose={onClose}
+            onSaved={templates.refresh}
+          />
+        )}
+        remove={(template) =>
+          del("/api/workflow-templates/{template_id}", {
+            path: { template_id: template.id },
+            headers: { "If-Match": template.updated_at },
+          })
+        }
+      />
       {started && <StartTemplateDialog template={started} onClose={() => setStarted(null)} />}
-      {doomed && (
-        <ConfirmDialog
-          title={t("templates.delete.title")}
-          lead={t("templates.delete.lead", { name: visible(doomed.name) })}
-          verb={t("wheels.delete.do")}
-          onConfirm={async () => {
-            await del("/api/workflow-templates/{template_id}", {
-              path: { template_id: doomed.id },
-              headers: { "If-Match": doomed.updated_at },
-            });
-            toast(t("templates.deleted"));
-            await templates.refresh();
-          }}
-          onClose={() => setDoomed(null)}
-        />
-      )}
     </>
+  );
+}
+
+function Name({ template }: { template: Template }) {
+  return (
+    <>
+      <span class="strong">{visible(template.name)}</span> <span class="dim mono">{visible(template.id)}</span>
+    </>
+  );
+}
+
+function Steps({ template }: { template: Template }) {
+  return (
+    <span class="steps-line">
+      {template.steps.map((step, at) => (
+        <span key={step.id}>
+          {at > 0 && <Glyph name="chevron" size={10} />}
+          <span class="tag">{visible(step.title ?? step.action)}</span>
+        </span>
+      ))}
+    </span>
   );
 }
 
@@ -152,119 +111,110 @@ function TemplateDialog({
   }
 
   return (
-    <Dialog title={start.updated_at === null ? t("templates.new") : t("templates.edit")} onClose={onClose} isWide>
-      <form
-        class="form"
-        onSubmit={(event) => {
-          event.preventDefault();
-          send(() => save(draft.updated_at));
-        }}
-      >
-        <div class="form-row">
-          <label>
-            <span>{t("templates.id")}</span>
-            <input required readOnly={start.updated_at !== null} value={draft.id} placeholder="monthly-close" onInput={(e) => change({ id: e.currentTarget.value })} />
-          </label>
-          <label>
-            <span>{t("templates.name")}</span>
-            <input required maxLength={80} value={draft.name} onInput={(e) => change({ name: e.currentTarget.value })} />
-          </label>
-        </div>
-        <fieldset class="steps">
-          <legend>{t("templates.column.steps")}</legend>
-          <datalist id="known-actions">
-            {actions.map((action) => (
-              <option key={action.key} value={action.key} />
-            ))}
-          </datalist>
-          <ol>
-            {draft.steps.map((step, at) => (
-              <li key={at}>
-                <span class="step-number">{at + 1}</span>
-                <label>
-                  <span>{t("templates.step.id")}</span>
-                  <input required value={step.id} onInput={(e) => change({ steps: changedStep(draft.steps, at, { id: e.currentTarget.value }) })} />
-                </label>
-                <label>
-                  <span>{t("templates.step.action")}</span>
-                  <input required list="known-actions" value={step.action} onInput={(e) => change({ steps: changedStep(draft.steps, at, { action: e.currentTarget.value }) })} />
-                </label>
-                <label>
-                  <span>{t("templates.step.trigger")}</span>
-                  <select
-                    value={step.trigger_kind}
-                    onChange={(e) => change({ steps: changedStep(draft.steps, at, { trigger_kind: e.currentTarget.value as TriggerKind }) })}
-                  >
-                    {kindsAt(at).map((kind) => (
-                      <option key={kind} value={kind}>
-                        {t(`trigger.${kind}`)}
-                      </option>
-                    ))}
-                  </select>
-                </label>
-                <label>
-                  <span>{t("templates.step.title")}</span>
-                  <input maxLength={80} value={step.title ?? ""} onInput={(e) => change({ steps: changedStep(draft.steps, at, { title: e.currentTarget.value }) })} />
-                </label>
-                <span class="step-tools">
-                  <button type="button" class="icon-button" disabled={at === 0} aria-label={t("templates.step.up", { n: at + 1 })} onClick={() => change({ steps: movedStep(draft.steps, at, -1) })}>
-                    <Glyph name="up" />
-                  </button>
-                  <button type="button" class="icon-button" disabled={at === draft.steps.length - 1} aria-label={t("templates.step.down", { n: at + 1 })} onClick={() => change({ steps: movedStep(draft.steps, at, 1) })}>
-                    <Glyph name="down" />
-                  </button>
-                  <button type="button" class="icon-button danger" disabled={draft.steps.length === 1} aria-label={t("templates.step.remove", { n: at + 1 })} onClick={() => change({ steps: withoutStep(draft.steps, at) })}>
-                    <Glyph name="trash" />
-                  </button>
-                </span>
-              </li>
-            ))}
-          </ol>
-          <button type="button" class="button quiet" disabled={draft.steps.length >= 30} onClick={() => change({ steps: withStep(draft.steps) })}>
-            <Glyph name="plus" />
-            {t("templates.step.add")}
-          </button>
-        </fieldset>
-        <div class="form-row">
-          <label>
-            <span>{t("templates.year")}</span>
-            <input type="number" min={2000} max={9999} value={draft.year} onInput={(e) => change({ year: e.currentTarget.value })} />
-          </label>
-          <label>
-            <span>{t("templates.month")}</span>
-            <input type="number" min={1} max={12} value={draft.month} onInput={(e) => change({ month: e.currentTarget.value })} />
-          </label>
-          <label class="grow">
-            <span>{t("templates.url")}</span>
-            <input maxLength={2000} value={draft.mfcloud_url} onInput={(e) => change({ mfcloud_url: e.currentTarget.value })} />
-          </label>
-        </div>
+    <FormDialog
+      title={start.updated_at === null ? t("templates.new") : t("templates.edit")}
+      verb={t("action.save")}
+      isBusy={isBusy}
+      isWide
+      onSubmit={() => send(() => save(draft.updated_at))}
+      onClose={onClose}
+    >
+      <div class="form-row">
         <label>
-          <span>{t("templates.notes")}</span>
-          <textarea rows={2} maxLength={2000} value={draft.notes} onInput={(e) => change({ notes: e.currentTarget.value })} />
+          <span>{t("templates.id")}</span>
+          <input required readOnly={start.updated_at !== null} value={draft.id} placeholder="monthly-close" onInput={(e) => change({ id: e.currentTarget.value })} />
         </label>
-        {error && !isLost && <Problem error={error} />}
-        {isLost && (
-          <div class="notice tone-warn conflict" role="alert">
-            <p>{t("templates.conflict")}</p>
-            <button type="button" class="button" onClick={() => send(loadTheirs)}>
-              {t("templates.conflict.theirs")}
-            </button>
-            <button type="button" class="button danger" onClick={() => send(() => save(null))}>
-              {t("templates.conflict.mine")}
-            </button>
-          </div>
-        )}
-        <footer>
-          <button type="button" class="button" onClick={onClose}>
-            {t("action.dismiss")}
+        <label>
+          <span>{t("templates.name")}</span>
+          <input required maxLength={80} value={draft.name} onInput={(e) => change({ name: e.currentTarget.value })} />
+        </label>
+      </div>
+      <fieldset class="steps">
+        <legend>{t("templates.column.steps")}</legend>
+        <datalist id="known-actions">
+          {actions.map((action) => (
+            <option key={action.key} value={action.key} />
+          ))}
+        </datalist>
+        <ol>
+          {draft.steps.map((step, at) => (
+            <li key={at}>
+              <span class="step-number">{at + 1}</span>
+              <label>
+                <span>{t("templates.step.id")}</span>
+                <input required value={step.id} onInput={(e) => change({ steps: changedStep(draft.steps, at, { id: e.currentTarget.value }) })} />
+              </label>
+              <label>
+                <span>{t("templates.step.action")}</span>
+                <input required list="known-actions" value={step.action} onInput={(e) => change({ steps: changedStep(draft.steps, at, { action: e.currentTarget.value }) })} />
+              </label>
+              <label>
+                <span>{t("templates.step.trigger")}</span>
+                <select
+                  value={step.trigger_kind}
+                  onChange={(e) => change({ steps: changedStep(draft.steps, at, { trigger_kind: e.currentTarget.value as TriggerKind }) })}
+                >
+                  {kindsAt(at).map((kind) => (
+                    <option key={kind} value={kind}>
+                      {t(`trigger.${kind}`)}
+                    </option>
+                  ))}
+                </select>
+              </label>
+              <label>
+                <span>{t("templates.step.title")}</span>
+                <input maxLength={80} value={step.title ?? ""} onInput={(e) => change({ steps: changedStep(draft.steps, at, { title: e.currentTarget.value }) })} />
+              </label>
+              <span class="step-tools">
+                <button type="button" class="icon-button" disabled={at === 0} aria-label={t("templates.step.up", { n: at + 1 })} onClick={() => change({ steps: movedStep(draft.steps, at, -1) })}>
+                  <Glyph name="up" />
+                </button>
+                <button type="button" class="icon-button" disabled={at === draft.steps.length - 1} aria-label={t("templates.step.down", { n: at + 1 })} onClick={() => change({ steps: movedStep(draft.steps, at, 1) })}>
+                  <Glyph name="down" />
+                </button>
+                <button type="button" class="icon-button danger" disabled={draft.steps.length === 1} aria-label={t("templates.step.remove", { n: at + 1 })} onClick={() => change({ steps: withoutStep(draft.steps, at) })}>
+                  <Glyph name="trash" />
+                </button>
+              </span>
+            </li>
+          ))}
+        </ol>
+        <button type="button" class="button quiet" disabled={draft.steps.length >= 30} onClick={() => change({ steps: withStep(draft.steps) })}>
+          <Glyph name="plus" />
+          {t("templates.step.add")}
+        </button>
+      </fieldset>
+      <div class="form-row">
+        <label>
+          <span>{t("templates.year")}</span>
+          <input type="number" min={2000} max={9999} value={draft.year} onInput={(e) => change({ year: e.currentTarget.value })} />
+        </label>
+        <label>
+          <span>{t("templates.month")}</span>
+          <input type="number" min={1} max={12} value={draft.month} onInput={(e) => change({ month: e.currentTarget.value })} />
+        </label>
+        <label class="grow">
+          <span>{t("templates.url")}</span>
+          <input maxLength={2000} value={draft.mfcloud_url} onInput={(e) => change({ mfcloud_url: e.currentTarget.value })} />
+        </label>
+      </div>
+      <label>
+        <span>{t("templates.notes")}</span>
+        <textarea rows={2} maxLength={2000} value={draft.notes} onInput={(e) => change({ notes: e.currentTarget.value })} />
+      </label>
+      {error && !isLost && <Problem error={error} />}
+      {isLost && (
+        <div class="notice tone-warn conflict" role="alert">
+          <p>{t("templates.conflict")}</p>
+          <button type="button" class="button" onClick={() => send(loadTheirs)}>
+            {t("templates.conflict.theirs")}
           </button>
-          <button type="submit" class="button primary" disabled={isBusy}>
-            {t("action.save")}
+          <button type="button" class="button danger" onClick={() => send(() => save(null))}>
+            {t("templates.conflict.mine")}
           </button>
-        </footer>
-      </form>
-    </Dialog>
+        </div>
+      )}
+    </FormDialog>
   );
 }
 
@@ -282,34 +232,18 @@ function StartTemplateDialog({ template, onClose }: { template: Template; onClos
   }
 
   return (
-    <Dialog title={t("templates.start.label", { name: visible(template.name) })} onClose={onClose}>
-      <form
-        class="form"
-        onSubmit={(event) => {
-          event.preventDefault();
-          send(start);
-        }}
-      >
-        <div class="form-row">
-          <label>
-            <span>{t("templates.year")}</span>
-            <input type="number" required min={2000} max={9999} value={year} onInput={(e) => setYear(e.currentTarget.value)} />
-          </label>
-          <label>
-            <span>{t("templates.month")}</span>
-            <input type="number" required min={1} max={12} value={month} onInput={(e) => setMonth(e.currentTarget.value)} />
-          </label>
-        </div>
-        {error && <Problem error={error} />}
-        <footer>
-          <button type="button" class="button" onClick={onClose}>
-            {t("action.dismiss")}
-          </button>
-          <button type="submit" class="button primary" disabled={isBusy}>
-            {t("start.do")}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog title={t("templates.start.label", { name: visible(template.name) })} verb={t("start.do")} isBusy={isBusy} onSubmit={() => send(start)} onClose={onClose}>
+      <div class="form-row">
+        <label>
+          <span>{t("templates.year")}</span>
+          <input type="number" required min={2000} max={9999} value={year} onInput={(e) => setYear(e.currentTarget.value)} />
+        </label>
+        <label>
+          <span>{t("templates.month")}</span>
+          <input type="number" required min={1} max={12} value={month} onInput={(e) => setMonth(e.currentTarget.value)} />
+        </label>
+      </div>
+      {error && <Problem error={error} />}
+    </FormDialog>
   );
 }

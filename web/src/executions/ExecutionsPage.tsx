@@ -3,10 +3,10 @@ import type { ExecutionSummary } from "../api/client";
 import { link, place, refine } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
-import { Glyph } from "../ui/icons";
-import { Count, FilterInput, More, Progress } from "../ui/lists";
+import { FilterForm, ListPage, StatusChips } from "../ui/ListPage";
+import { FilterInput, Progress } from "../ui/lists";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
-import { Age, Command, Empty, Problem, RunId, Took } from "../ui/texts";
+import { Age, Command, Empty, RunId, Took } from "../ui/texts";
 import { badge } from "../waits/answer";
 import { inbox } from "../waits/inbox";
 import { type ExecutionFilters, filtersOf, progressOf, standing, STATUSES } from "./list";
@@ -20,62 +20,50 @@ export function ExecutionsPage() {
   const isFiltered = Object.values(filters).some(Boolean);
   return (
     <>
-      <header class="page-head">
-        <h1>{t("executions.title")}</h1>
-        <button type="button" class="button primary" onClick={() => setStarting(true)}>
-          <Glyph name="plus" />
-          {t("executions.new")}
-        </button>
-      </header>
-      <StatusChips counts={counts} filters={filters} />
-      <Filters filters={filters} />
-      {error && <Problem error={error} />}
-      {!isLoaded && !error && <p class="dim loading">{t("runs.loading")}</p>}
-      {rows.length > 0 ? <ExecutionTable rows={rows} /> : isLoaded && (isFiltered ? <NoMatch /> : <NoExecutions />)}
-      {rows.length > 0 && <More isMore={isMore} shown={rows.length} onMore={more} />}
+      <ListPage
+        section="executions"
+        onNew={() => setStarting(true)}
+        head={
+          <>
+            <StatusChips
+              section="executions"
+              statuses={STATUSES}
+              counts={counts}
+              status={filters.status}
+              rest={{ graph: filters.graph, archived: filters.archived }}
+            >
+              <InboxChip />
+            </StatusChips>
+            <Filters filters={filters} isFiltered={isFiltered} />
+          </>
+        }
+        paged={{ shown: rows.length, isMore, isLoaded, error, more }}
+        isFiltered={isFiltered}
+        none={<NoExecutions />}
+      >
+        <ExecutionTable rows={rows} />
+      </ListPage>
       {isStarting && <StartDialog onClose={() => setStarting(false)} />}
     </>
   );
 }
 
-function StatusChips({ counts, filters }: { counts: Record<string, number>; filters: ExecutionFilters }) {
-  const isKnown = Object.keys(counts).length > 0;
-  const all = Object.values(counts).reduce((sum, n) => sum + n, 0);
-  const rest = { graph: filters.graph, archived: filters.archived };
+function InboxChip() {
   const waiting = inbox.value;
+  if (waiting === null || waiting.items.length === 0) return null;
   return (
-    <nav class="chips" aria-label={t("executions.byStatus")}>
-      <a class="chip" href={link(["executions"], rest)} aria-current={filters.status ? undefined : "true"}>
-        {t("runs.all")}
-        <Count value={isKnown ? all : undefined} />
-      </a>
-      {waiting !== null && waiting.items.length > 0 && (
-        <a class="chip tone-waiting" href={link(["waits"])}>
-          <StatusIcon state="WAITING" />
-          {t("executions.inbox")}
-          <span class="count">{badge(waiting.items.length, waiting.cursor !== null)}</span>
-        </a>
-      )}
-      {STATUSES.map((status) => (
-        <a
-          key={status}
-          class={`chip tone-${toneOf(status)} ${counts[status] ? "" : "is-zero"}`}
-          href={link(["executions"], { ...rest, status })}
-          aria-current={filters.status === status ? "true" : undefined}
-        >
-          <StatusIcon state={status} />
-          {t(`state.${status}`)}
-          <Count value={isKnown ? (counts[status] ?? 0) : undefined} />
-        </a>
-      ))}
-    </nav>
+    <a class="chip tone-waiting" href={link(["waits"])}>
+      <StatusIcon state="WAITING" />
+      {t("executions.inbox")}
+      <span class="count">{badge(waiting.items.length, waiting.cursor !== null)}</span>
+    </a>
   );
 }
 
-function Filters({ filters }: { filters: ExecutionFilters }) {
+function Filters({ filters, isFiltered }: { filters: ExecutionFilters; isFiltered: boolean }) {
   const change = (part: Partial<ExecutionFilters>) => refine({ ...filters, ...part });
   return (
-    <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+    <FilterForm section="executions" isFiltered={isFiltered}>
       <label>
         <span>{t("executions.filter.graph")}</span>
         <FilterInput value={filters.graph} hint={t("runs.filter.flow.hint")} onChange={(graph) => change({ graph })} />
@@ -88,13 +76,7 @@ function Filters({ filters }: { filters: ExecutionFilters }) {
         />
         <span>{t("executions.filter.archived")}</span>
       </label>
-      {Object.values(filters).some(Boolean) && (
-        <a class="button quiet" href={link(["executions"])}>
-          <Glyph name="close" />
-          {t("runs.filter.clear")}
-        </a>
-      )}
-    </form>
+    </FilterForm>
   );
 }
 
@@ -168,19 +150,6 @@ function NoExecutions() {
       <Command text={`pyoco-client graphs put monthly-close.yaml --server ${location.origin}`} />
       <p>{t("executions.empty.start")}</p>
       <Command text={`pyoco-client executions create monthly-close --server ${location.origin}`} />
-    </Empty>
-  );
-}
-
-function NoMatch() {
-  return (
-    <Empty title={t("runs.none.title")}>
-      <p>{t("executions.none.lead")}</p>
-      <p>
-        <a class="button" href={link(["executions"])}>
-          {t("runs.filter.clear")}
-        </a>
-      </p>
     </Empty>
   );
 }

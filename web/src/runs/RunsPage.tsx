@@ -4,13 +4,14 @@ import { link, place, refine } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { Glyph } from "../ui/icons";
-import { Count, FilterInput, More, Progress } from "../ui/lists";
+import { FilterForm, ListPage, StatusChips } from "../ui/ListPage";
+import { FilterInput, Progress } from "../ui/lists";
 import { Live } from "../ui/Live";
-import { Status, StatusIcon, toneOf } from "../ui/Status";
-import { Age, Command, Empty, Problem, RunId, Tags, Took } from "../ui/texts";
+import { Status, toneOf } from "../ui/Status";
+import { Age, Command, Empty, RunId, Tags, Took } from "../ui/texts";
 import { filtersOf, type RunFilters, STATUSES } from "./list";
 import { SubmitDialog } from "./SubmitDialog";
-import { type Counts, useRunList } from "./useRunList";
+import { useRunList } from "./useRunList";
 
 export function RunsPage() {
   const filters = filtersOf(place.value.query);
@@ -19,72 +20,49 @@ export function RunsPage() {
   const isFiltered = Object.values(filters).some(Boolean);
   return (
     <>
-      <header class="page-head">
-        <h1>{t("runs.title")}</h1>
-        <Live isLive={isLive} />
-        <button type="button" class="button primary" onClick={() => setSubmitting(true)}>
-          <Glyph name="plus" />
-          {t("runs.new")}
-        </button>
-      </header>
-      <StatusChips counts={counts} filters={filters} />
-      <Filters filters={filters} />
-      {error && <Problem error={error} />}
-      {list.held.size > 0 && (
-        <button
-          type="button"
-          class="held"
-          onClick={() => {
-            release();
-            window.scrollTo({ top: 0 });
-          }}
-        >
-          <Glyph name="up" />
-          {t("runs.held", { n: list.held.size })}
-        </button>
-      )}
-      {list.rows.length > 0 ? (
+      <ListPage
+        section="runs"
+        mark={<Live isLive={isLive} />}
+        onNew={() => setSubmitting(true)}
+        head={
+          <>
+            <StatusChips section="runs" statuses={STATUSES} counts={counts} status={filters.status} rest={{ flow: filters.flow, tag: filters.tag }} />
+            <Filters filters={filters} isFiltered={isFiltered} />
+            {list.held.size > 0 && <Held n={list.held.size} onRelease={release} />}
+          </>
+        }
+        paged={{ shown: list.rows.length, isMore: list.cursor !== null, isLoaded, error, more }}
+        isFiltered={isFiltered}
+        none={<NoRuns />}
+      >
         <RunTable rows={list.rows} />
-      ) : (
-        isLoaded && (isFiltered ? <NoMatch /> : <NoRuns />)
-      )}
-      {!isLoaded && !error && <p class="dim loading">{t("runs.loading")}</p>}
-      {list.rows.length > 0 && <More isMore={list.cursor !== null} shown={list.rows.length} onMore={more} />}
+      </ListPage>
       {isSubmitting && <SubmitDialog onClose={() => setSubmitting(false)} />}
     </>
   );
 }
 
-function StatusChips({ counts, filters }: { counts: Counts; filters: RunFilters }) {
-  const all = Object.values(counts).reduce((sum, n) => sum + n, 0);
-  const isKnown = Object.keys(counts).length > 0;
-  const rest = { flow: filters.flow, tag: filters.tag };
+/** What came while somebody was reading further down. */
+function Held({ n, onRelease }: { n: number; onRelease: () => void }) {
   return (
-    <nav class="chips" aria-label={t("runs.byStatus")}>
-      <a class="chip" href={link(["runs"], rest)} aria-current={filters.status ? undefined : "true"}>
-        {t("runs.all")}
-        <Count value={isKnown ? all : undefined} />
-      </a>
-      {STATUSES.map((status) => (
-        <a
-          key={status}
-          class={`chip tone-${toneOf(status)} ${counts[status] ? "" : "is-zero"}`}
-          href={link(["runs"], { ...rest, status })}
-          aria-current={filters.status === status ? "true" : undefined}
-        >
-          <StatusIcon state={status} />
-          {t(`state.${status}`)}
-          <Count value={isKnown ? (counts[status] ?? 0) : undefined} />
-        </a>
-      ))}
-    </nav>
+    <button
+      type="button"
+      class="held"
+      onClick={() => {
+        onRelease();
+        window.scrollTo({ top: 0 });
+      }}
+    >
+      <Glyph name="up" />
+      {t("runs.held", { n })}
+    </button>
   );
 }
 
-function Filters({ filters }: { filters: RunFilters }) {
+function Filters({ filters, isFiltered }: { filters: RunFilters; isFiltered: boolean }) {
   const change = (part: Partial<RunFilters>) => refine({ ...filters, ...part });
   return (
-    <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+    <FilterForm section="runs" isFiltered={isFiltered}>
       <label>
         <span>{t("runs.filter.flow")}</span>
         <FilterInput value={filters.flow} hint={t("runs.filter.flow.hint")} onChange={(flow) => change({ flow })} />
@@ -93,13 +71,7 @@ function Filters({ filters }: { filters: RunFilters }) {
         <span>{t("runs.filter.tag")}</span>
         <FilterInput value={filters.tag} hint="" onChange={(tag) => change({ tag })} />
       </label>
-      {Object.values(filters).some(Boolean) && (
-        <a class="button quiet" href={link(["runs"])}>
-          <Glyph name="close" />
-          {t("runs.filter.clear")}
-        </a>
-      )}
-    </form>
+    </FilterForm>
   );
 }
 
@@ -170,19 +142,6 @@ function NoRuns() {
       <Command text={`pyoco-client submit --server ${location.origin} --flow-name sample`} />
       <p>{t("runs.empty.worker")}</p>
       <Command text="pyoco-worker --flow-resolver flows.py:resolve" />
-    </Empty>
-  );
-}
-
-function NoMatch() {
-  return (
-    <Empty title={t("runs.none.title")}>
-      <p>{t("runs.none.lead")}</p>
-      <p>
-        <a class="button" href={link(["runs"])}>
-          {t("runs.filter.clear")}
-        </a>
-      </p>
     </Empty>
   );
 }
