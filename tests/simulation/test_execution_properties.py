@@ -13,7 +13,7 @@ from pyoco_server.domain.execution.events import PAYLOADS
 from support.storms import GraphMaker, storm
 
 CAMPAIGN = os.environ.get("PYOCO_TEST_CAMPAIGN")
-SEQUENCES = int(CAMPAIGN) if CAMPAIGN else 3_000
+SEQUENCES = int(CAMPAIGN) if CAMPAIGN else 20_000
 
 
 def test_no_sequence_breaks_what_must_hold() -> None:
