@@ -69,6 +69,16 @@ async def test_a9_of_many_uploads_of_one_version_at_once_one_wins(config: NatsBa
     assert await chunks_in(config) == 1, "what lost left nothing behind"
 
 
+async def test_a9_a_wheel_of_65000_members_is_refused_and_leaves_nothing(config: NatsBackendConfig) -> None:
+    data = a_wheel(files={f"my_flows/m{number}.py": "" for number in range(65_000)})
+    async with gateway(config) as client:
+        answer = await upload(client, data)
+        assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+        assert "too many members; at most 20,000" in answer.json()["detail"]
+        assert (await client.get("/wheels")).json() == []
+    assert await chunks_in(config) == 0
+
+
 async def chunks_in(config: NatsBackendConfig) -> int:
     client = await nats.connect(config.nats_url)
     try:
