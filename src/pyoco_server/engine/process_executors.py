@@ -59,7 +59,7 @@ class ProcessExecutors:
         self._limits = limits
         self.capacity = concurrency
         self._idle: deque[_Executor] = deque()
-        self._takers: deque[asyncio.Future[_Executor]] = deque()
+        self._takers: deque[asyncio.Future[_Executor | None]] = deque()
         self._all: set[_Executor] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = 0
@@ -121,13 +121,14 @@ class ProcessExecutors:
         await asyncio.to_thread(self._zygote.stop)
 
     async def _next_idle(self, patience: float) -> "_Executor | None":
-        taker: asyncio.Future[_Executor] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        taker: asyncio.Future[_Executor | None] = loop.create_future()
         self._takers.append(taker)
-        await asyncio.wait({taker}, timeout=patience)
-        if taker.done():
-            return taker.result()
-        taker.cancel()
-        return None
+        timer = loop.call_later(patience, _give_up, taker)
+        try:
+            return await taker
+        finally:
+            timer.cancel()
 
     def is_idle(self, executor: "_Executor") -> None:
         """An executor is ready for its next flow."""
@@ -197,6 +198,11 @@ class ProcessExecutors:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _give_up(taker: "asyncio.Future[_Executor | None]") -> None:
+    if not taker.done():
+        taker.set_result(None)
 
 
 class ProcessFlow:

@@ -14,9 +14,10 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.api_keys import ApiKeyRecord, record_key
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+from pyoco_server.jetstream.delivery_facts import delivery_facts
 from pyoco_server.jetstream.kv_store import is_removal
 from pyoco_server.jetstream.pull import PullConsumer
-from pyoco_server.jetstream.reading_consumer import create_reader, delete_reader, delivery_facts
+from pyoco_server.jetstream.reading_consumer import create_reader, delete_reader
 from pyoco_server.logs import best_effort, get_logger
 
 log = get_logger(__name__)

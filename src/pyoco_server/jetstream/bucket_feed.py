@@ -14,14 +14,10 @@ from nats.aio.msg import Msg
 from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
+from pyoco_server.jetstream.delivery_facts import DeliveryFacts, delivery_facts
 from pyoco_server.jetstream.kv_store import is_removal
 from pyoco_server.jetstream.pull import PullConsumer
-from pyoco_server.jetstream.reading_consumer import (
-    DeliveryFacts,
-    create_reader,
-    delete_reader,
-    delivery_facts,
-)
+from pyoco_server.jetstream.reading_consumer import create_reader, delete_reader
 from pyoco_server.jetstream.streams import NANOSECONDS, NOT_FOUND
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision

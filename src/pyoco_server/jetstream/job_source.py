@@ -11,6 +11,7 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.jobs import Job
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, translated
+from pyoco_server.jetstream.delivery_facts import times_delivered
 from pyoco_server.jetstream.pull import PullConsumer
 from pyoco_server.jetstream.streams import CONSUMER_EXISTS, CONSUMER_NOT_FOUND, NANOSECONDS
 from pyoco_server.jetstream.work_queue import REVISION_HEADER
@@ -36,7 +37,7 @@ class JetStreamDelivery:
 
     @property
     def num_delivered(self) -> int:
-        return self._message.metadata.num_delivered or 1
+        return times_delivered(self._message)
 
     @property
     def revision(self) -> Revision | None:

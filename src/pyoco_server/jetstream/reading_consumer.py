@@ -1,8 +1,6 @@
 """Consumers that read along: nothing is acknowledged, and a gateway that is killed leaves none behind."""
 
-from typing import Any, NamedTuple
-
-from nats.aio.msg import Msg
+from typing import Any
 
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
 from pyoco_server.jetstream.streams import CONSUMER_NOT_FOUND, NANOSECONDS
@@ -50,26 +48,3 @@ async def delete_reader(connection: NatsConnection, stream: str, name: str) -> N
     except ApiError as error:
         if error.err_code != CONSUMER_NOT_FOUND:
             raise
-
-
-class DeliveryFacts(NamedTuple):
-    revision: Revision
-    number: int
-    """The consumer counts what it sends, from 1 on: the proof that nothing was missed."""
-    at: float
-    """Unix seconds of when it was stored."""
-    pending: int
-    """How much there was still to send."""
-
-
-_FIELDS_V1 = 9
-"""`$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`; the newer form
-has a domain and an account in front of the stream, and a token behind."""
-
-
-def delivery_facts(message: Msg) -> DeliveryFacts:
-    """From the reply subject, by hand: the library builds a dozen objects, which doubles a message's cost."""
-    tokens = message.reply.split(".")
-    shift = 0 if len(tokens) == _FIELDS_V1 else 2
-    revision, number, at, pending = tokens[5 + shift : 9 + shift]
-    return DeliveryFacts(Revision(int(revision)), int(number), int(at) / NANOSECONDS, int(pending))
