@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -33,6 +34,7 @@ GRACE_SEC = 1.0
 AUDIT = "AUDIT"
 """A mirror of the runs' bucket that forgets nothing: every write that was accepted, in order."""
 CLIENT_PATIENCE_SEC = 120.0
+LOGS = Path(__file__).parents[1] / "artifacts" / "chaos" / "logs"
 
 
 class GaveUp(Exception):
@@ -51,6 +53,8 @@ class Site:
     """How often clients heard which status; 0: nothing."""
     slowest: float = 0.0
     """The longest that a client had to repeat itself."""
+    given_up: list[str] = field(default_factory=list)
+    """What clients did not wait for any longer."""
 
     @property
     def members(self) -> list[Member]:
@@ -156,6 +160,15 @@ async def installation(
                 yield site
             finally:
                 await asyncio.gather(*(member.kill() for member in reversed(site.members)))
+                _keep_logs(directory)
+
+
+def _keep_logs(directory: Path) -> None:
+    """What the members said, of the last campaign only: for when it is broken."""
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
+    for log in directory.glob("*.log"):
+        shutil.copy(log, LOGS)
 
 
 def _placed(value: Any, directory: Path) -> Any:
