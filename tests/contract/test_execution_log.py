@@ -76,6 +76,19 @@ async def test_a_commit_behind_another_one_than_its_writer_knew_is_refused(world
     assert await all_of(world, "exec-1") == ["c-1", "c-3"]
 
 
+async def test_f6_a_command_that_was_decided_twice_is_in_the_log_as_it_was_decided_first(
+    world: World,
+) -> None:
+    """F6: its first answer was lost, the repeat was decided later. It must not be told that it was written."""
+    log = world.backend.execution_log
+    first = a_commit("c-1")
+    revision = await log.append(first, BEGINNING)
+    later = LoggedCommit(replace(first.commit, at=NOW + 9), first.summary)
+    with pytest.raises(WrongRevision):
+        await log.append(later, BEGINNING)
+    assert [entry async for entry in log.read("exec-1")] == [(first, revision)]
+
+
 async def test_of_many_writers_at_once_exactly_one_is_first(world: World) -> None:
     log = world.backend.execution_log
     answers = await asyncio.gather(
