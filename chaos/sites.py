@@ -5,6 +5,7 @@ import random
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -78,14 +79,15 @@ class Site:
 
     async def ask(self, method: str, path: str, chance: random.Random, **options: Any) -> httpx2.Response:
         """As a client that repeats what was not answered, or with 503."""
-        began = time.monotonic()
+        began, heard = time.monotonic(), Counter[str]()
         while time.monotonic() < began + CLIENT_PATIENCE_SEC:
             answer = await self.once(method, path, chance, **options)
             if answer is not None and answer.status_code != 503:
                 self.slowest = max(self.slowest, time.monotonic() - began)
                 return answer
+            heard["nothing" if answer is None else answer.text[:200]] += 1
             await asyncio.sleep(chance.uniform(0.05, 0.3))
-        raise GaveUp(f"{method} {path}")
+        raise GaveUp(f"{method} {path} heard {dict(heard)}")
 
     @asynccontextmanager
     async def jetstream(self) -> AsyncIterator[Any]:
