@@ -143,7 +143,8 @@ async def installation(
                 **{name: _placed(value, directory) for name, value in settings.items()},
             }
         )
-        async with httpx2.AsyncClient(timeout=10) as http:
+        # No limit: clients would wait for each other's connections, and take that for a silent gateway.
+        async with httpx2.AsyncClient(timeout=10, limits=httpx2.Limits(max_connections=None)) as http:
             site = Site(
                 directory,
                 config,
