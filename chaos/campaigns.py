@@ -18,6 +18,8 @@ from soak import soaked
 from wheel_faults import wheels_break
 from workloads import Runs, crowd
 
+BACKLOG_SEC = 300.0
+"""For what a crowd leaves behind that submits without a pause, on a busy machine."""
 SMALL_STREAMS: dict[str, Any] = {
     "dlq_max_bytes": 1_000_000,
     "logs_max_bytes": 1_000_000,
@@ -181,7 +183,7 @@ async def restored(seed: int, scale: Scale) -> Report:
     async with installation(gateways=1, workers=1) as site:
         workload = Runs()
         await crowd(site, workload, chance, scale.clients, scale.acts)
-        await workload.settled(site, CONVERGED_SEC)
+        await workload.settled(site, BACKLOG_SEC)
         await site.workers[0].stop()
         before = await _listing(site, chance)
         node, data = site.nats[0], site.directory / "nats-0"

@@ -47,4 +47,4 @@ async def hurt_while_working(
     report.must(f"all ended within {patience:g} s (took {took:.1f} s)", holds=took <= patience)
     hurt = faults.done.total()
     report.must(f"at least {scale.min_faults} faults ({hurt})", holds=hurt >= scale.min_faults)
-    report.broken += broken
+    report.broken += site.given_up + broken

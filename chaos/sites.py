@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,6 +35,7 @@ GRACE_SEC = 1.0
 AUDIT = "AUDIT"
 """A mirror of the runs' bucket that forgets nothing: every write that was accepted, in order."""
 CLIENT_PATIENCE_SEC = 120.0
+LOGS = Path(__file__).parents[1] / "artifacts" / "chaos" / "logs"
 
 
 class GaveUp(Exception):
@@ -51,6 +54,8 @@ class Site:
     """How often clients heard which status; 0: nothing."""
     slowest: float = 0.0
     """The longest that a client had to repeat itself."""
+    given_up: list[str] = field(default_factory=list)
+    """What clients did not wait for any longer."""
 
     @property
     def members(self) -> list[Member]:
@@ -74,14 +79,15 @@ class Site:
 
     async def ask(self, method: str, path: str, chance: random.Random, **options: Any) -> httpx2.Response:
         """As a client that repeats what was not answered, or with 503."""
-        began = time.monotonic()
+        began, heard = time.monotonic(), Counter[str]()
         while time.monotonic() < began + CLIENT_PATIENCE_SEC:
             answer = await self.once(method, path, chance, **options)
             if answer is not None and answer.status_code != 503:
                 self.slowest = max(self.slowest, time.monotonic() - began)
                 return answer
+            heard["nothing" if answer is None else answer.text[:200]] += 1
             await asyncio.sleep(chance.uniform(0.05, 0.3))
-        raise GaveUp(f"{method} {path}")
+        raise GaveUp(f"{method} {path} heard {dict(heard)}")
 
     @asynccontextmanager
     async def jetstream(self) -> AsyncIterator[Any]:
@@ -137,7 +143,8 @@ async def installation(
                 **{name: _placed(value, directory) for name, value in settings.items()},
             }
         )
-        async with httpx2.AsyncClient(timeout=10) as http:
+        # No limit: clients would wait for each other's connections, and take that for a silent gateway.
+        async with httpx2.AsyncClient(timeout=10, limits=httpx2.Limits(max_connections=None)) as http:
             site = Site(
                 directory,
                 config,
@@ -156,6 +163,15 @@ async def installation(
                 yield site
             finally:
                 await asyncio.gather(*(member.kill() for member in reversed(site.members)))
+                _keep_logs(directory)
+
+
+def _keep_logs(directory: Path) -> None:
+    """What the members said, of the last campaign only: for when it is broken."""
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
+    for log in directory.glob("*.log"):
+        shutil.copy(log, LOGS)
 
 
 def _placed(value: Any, directory: Path) -> Any:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from audit import accepted_writes, jobs_left, patiently, stored_runs
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from sites import Site
+from sites import GaveUp, Site
 
 LOOK_SEC = 0.2
 
@@ -174,7 +174,10 @@ async def crowd(
 
     async def client(own: random.Random) -> None:
         for _ in left:
-            await workload.act(site, own)
+            try:
+                await workload.act(site, own)
+            except GaveUp as error:
+                site.given_up.append(f"a client gave up: {error}")
             await asyncio.sleep(own.uniform(0, rest))
 
     await asyncio.gather(*(client(random.Random(chance.random())) for _ in range(clients)))  # noqa: S311

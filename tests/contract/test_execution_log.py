@@ -76,6 +76,24 @@ async def test_a_commit_behind_another_one_than_its_writer_knew_is_refused(world
     assert await all_of(world, "exec-1") == ["c-1", "c-3"]
 
 
+async def test_f6_a_command_that_was_decided_twice_is_logged_as_it_was_decided_first(world: World) -> None:
+    """F6: its first answer was lost, its repeat was decided later: that must not be told it was written.
+
+    The server answers a known message id with the place of the first message, whatever is in the second; in
+    a cluster it does so before it looks at the expected sequence.
+    """
+    log = world.backend.execution_log
+    if not isinstance(log, JetStreamExecutionLog):
+        pytest.skip("memory has no message ids")
+    first = a_commit("c-1")
+    revision = await log.append(first, BEGINNING)
+    later = LoggedCommit(replace(first.commit, at=NOW + 9), first.summary)
+    with pytest.raises(WrongRevision):
+        await log.append(later, revision)
+    assert await log.append(first, revision) == revision
+    assert [entry async for entry in log.read("exec-1")] == [(first, revision)]
+
+
 async def test_of_many_writers_at_once_exactly_one_is_first(world: World) -> None:
     log = world.backend.execution_log
     answers = await asyncio.gather(

@@ -4,16 +4,20 @@ import asyncio
 import os
 import signal
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
 from support import flows
 from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import free_port, jobs_waiting, messages_in, raw_nats, unique_config
+from support.silent_proxy import silent_proxy
 from support.workers import PATIENCE_SEC, entered, until, worker
 
 
@@ -190,3 +194,28 @@ async def test_a_gateway_that_never_found_nats_stops_and_leaves_nothing_running(
     if left := asyncio.all_tasks() - before:
         await asyncio.wait(left, timeout=1)
     assert {task for task in left if not task.done()} == set()
+
+
+async def test_f6_a_server_that_was_cut_off_is_left_for_another_within_seconds(
+    own_nats: EmbeddedNats,
+) -> None:
+    """F6: a cut says nothing, so that it has to be noticed. It took half a minute once."""
+    port = urlsplit(own_nats.url).port
+    assert port is not None
+    async with silent_proxy(port) as one, silent_proxy(port) as other:
+        connection = NatsConnection(f"nats://127.0.0.1:{one.port},nats://127.0.0.1:{other.port}", "test")
+        await connection.open()
+        used, free = (one, other) if one.connections else (other, one)
+        used.cut()
+        async with asyncio.timeout(15):
+            await until(lambda: _is_answered(connection), bool)
+        assert free.connections == 1
+        await connection.close()
+
+
+async def _is_answered(connection: NatsConnection) -> bool:
+    try:
+        await connection.api("INFO")
+    except NatsUnavailable:
+        return False
+    return True

@@ -23,6 +23,9 @@ REQUEST_TIMEOUT_SEC = 2.0
 """A healthy server answers in milliseconds; a client that waits for us is told 503 soon."""
 CONNECT_TIMEOUT_SEC = 2.0
 RECONNECT_WAIT_SEC = 0.5
+PING_SEC = 2.0
+MAX_PINGS_OPEN = 2
+"""A server that was cut off says nothing, not even that it is gone: after some seconds another is asked."""
 MIN_SERVER_VERSION = (2, 11)
 
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
@@ -112,8 +115,8 @@ class NatsConnection:
             allow_reconnect=True,
             max_reconnect_attempts=-1,
             reconnect_time_wait=RECONNECT_WAIT_SEC,  # type: ignore[arg-type]
-            ping_interval=10,
-            max_outstanding_pings=2,
+            ping_interval=PING_SEC,  # type: ignore[arg-type]
+            max_outstanding_pings=MAX_PINGS_OPEN,
             no_echo=True,
             # Nothing is buffered while disconnected: what was answered with 503 must not happen later.
             pending_size=0,

@@ -37,7 +37,7 @@ class JetStreamExecutionLog:
         }
         subject = f"{self._prefix}.{commit.execution_id}"
         try:
-            return Revision((await self._connection.publish_acked(subject, data, headers)).seq)
+            return await self._publish(subject, data, headers)
         except PayloadTooLarge as error:
             raise RequestTooLarge(f"the events of this command have {len(data)} bytes: {error}") from error
         except ApiError:
@@ -50,12 +50,26 @@ class JetStreamExecutionLog:
     ) -> Revision:
         """Unanswered is unknown, not failed. If the log has gone on since, it may be by this very commit."""
         try:
-            return Revision((await self._connection.publish_acked(subject, data, headers)).seq)
+            return await self._publish(subject, data, headers)
         except WrongRevision:
             async for logged, revision in self.read(commit.execution_id, expected):
-                if logged is not None and logged.commit.command_id == commit.command_id:
+                if logged is not None and logged.commit == commit:
                     return revision
             raise
+
+    async def _publish(self, subject: str, data: bytes, headers: dict[str, str]) -> Revision:
+        """A command that is repeated may be decided again, and otherwise than what is in the log by then.
+
+        The server tells its message id apart and not what is in it, so that has to be looked at.
+        """
+        ack = await self._connection.publish_acked(subject, data, headers)
+        if ack.duplicate and await self._message(ack.seq) != data:
+            raise WrongRevision("the log has another commit of this command")
+        return Revision(ack.seq)
+
+    async def _message(self, sequence: int) -> bytes:
+        answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"seq": sequence})
+        return base64.b64decode(answer["message"].get("data", ""))
 
     async def read(
         self, execution_id: str, after: Revision = BEGINNING

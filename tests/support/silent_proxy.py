@@ -1,0 +1,54 @@
+"""A way to a server that can be cut: what is open stays open, and nothing comes through any more."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class SilentProxy:
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._pumps: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.connections = 0
+        self.is_cut = False
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def cut(self) -> None:
+        """New connections are refused: one that is never answered would leave its client with a socket."""
+        self.is_cut = True
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        for source, sink in ((reader, back), (there, writer)):
+            self._pumps.add(asyncio.ensure_future(self._pump(source, sink)))
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    if not self.is_cut:
+                        sink.write(data)
+        finally:
+            sink.close()
+
+    async def stop(self) -> None:
+        self._server.close()
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+
+@asynccontextmanager
+async def silent_proxy(port: int) -> AsyncIterator[SilentProxy]:
+    proxy = SilentProxy(port)
+    await proxy.open()
+    try:
+        yield proxy
+    finally:
+        await proxy.stop()
