@@ -64,8 +64,9 @@ def _check_secret(number: int, secret: str, kind: SourceKind) -> None:
     if not MIN_SECRET <= len(secret) <= MAX_SECRET or not secret.isascii() or not secret.isprintable():
         raise InvalidRequest(f"secrets: number {number} must have {MIN_SECRET} to {MAX_SECRET} characters")
     if kind == "standard":
+        text = secret.removeprefix("whsec_")
         try:
-            base64.b64decode(secret.removeprefix("whsec_") + "==", validate=True)
+            base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
         except ValueError:
             raise InvalidRequest(f"secrets: number {number} is not whsec_ and base64") from None
 
