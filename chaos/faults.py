@@ -35,6 +35,8 @@ class Faults:
         self._cut = cut
         self._stopping = asyncio.Event()
         self.done: Counter[str] = Counter()
+        self.ended_alone: list[str] = []
+        """Members that were found dead, though nobody had killed them."""
 
     async def run(self) -> None:
         while not self._stopping.is_set():
@@ -46,6 +48,9 @@ class Faults:
         self._stopping.set()
 
     async def _hurt(self, member: Member, how: How) -> None:
+        if not member.is_running:
+            self.ended_alone.append(f"{member.name} ended by itself")
+            await member.start()
         self.done[f"{how} {member.kind}"] += 1
         if how == "kill":
             await member.kill()

@@ -34,6 +34,8 @@ async def hurt_while_working(
     finally:
         faults.stop()
         await hurting
+    # By now all that was hurt is whole again.
+    dead = [f"{member.name} ended by itself" for member in site.members if not member.is_running]
     took = await workload.settled(site, max(patience, SWEEP_SEC))
     broken = await workload.broken(site)
     report.facts += [
@@ -47,4 +49,4 @@ async def hurt_while_working(
     report.must(f"all ended within {patience:g} s (took {took:.1f} s)", holds=took <= patience)
     hurt = faults.done.total()
     report.must(f"at least {scale.min_faults} faults ({hurt})", holds=hurt >= scale.min_faults)
-    report.broken += site.given_up + broken
+    report.broken += faults.ended_alone + dead + site.given_up + broken

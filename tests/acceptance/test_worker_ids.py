@@ -6,7 +6,10 @@ import subprocess
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pyoco_server.wiring import EmbeddedNats
 from support.lab import FLOWS, Lab, environment
+from support.nats_server import unique_config
+from support.programs import Programs
 from support.waiting import until
 
 Labs = Callable[..., Awaitable[Lab]]
@@ -82,3 +85,22 @@ async def test_a_worker_whose_id_was_taken_over_stops_loudly_and_gives_back_its_
             assert await asyncio.to_thread(awake.ends_after, signal.SIGTERM) == 0
     stopped = await until(lambda: record(lab), lambda found: found["state"] == "STOPPED_GRACEFUL")
     assert stopped["instance_id"] == holder
+
+
+def test_f5_a_worker_that_loses_nats_while_it_starts_waits_for_it(
+    programs: Programs, own_nats: EmbeddedNats
+) -> None:
+    """F5: it used to end, and with nobody to start it again the queue stood still."""
+    command = ("pyoco-worker", "--flow-resolver", FLOWS, "--worker-id", "w1", "--concurrency", "1")
+    environ = environment(unique_config(own_nats.url, worker_heartbeat_interval_sec=1.0))
+    with programs.started(*command, **environ) as first:
+        first.says("worker ready")
+        first.ends_after(signal.SIGKILL)
+    with programs.started(*command, **environ) as second:
+        # It looks for a while whether the one before it is alive.
+        second.says("worker.id_held")
+        own_nats.stop()
+        second.says("worker.waiting")
+        own_nats.start()
+        second.says("worker ready")
+        assert second.ends_after(signal.SIGTERM) == 0

@@ -19,7 +19,7 @@ from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_
 from pyoco_server.cli.loop import run
 from pyoco_server.cli.options import Flag
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.errors import InvalidCliInput, NatsUnavailable
+from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
 from pyoco_server.usecases.ports import WorkerBackend
 from pyoco_server.usecases.sync_wheels import SyncWheels
@@ -166,7 +166,7 @@ async def _work(config: NatsBackendConfig, options: Options) -> int:
         backend = await _connected(stack, config, options.worker_id)
         instance = Worker(config, backend, executors, options.worker_id, options.tags, wheels)
         try:
-            await instance.open()
+            await _opened(instance)
         except WorkerIdInUse as error:
             raise InvalidCliInput(texts.WORKER_ID_IN_USE(reason=error)) from error
         received = _stop_on_signals(instance)
@@ -218,6 +218,20 @@ def _stop_on_signals(instance: Worker) -> list[signal.Signals]:
     for wanted in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(wanted, stop, wanted)
     return received
+
+
+async def _opened(instance: Worker) -> None:
+    """NATS may go away again while the worker is starting; the connection comes back by itself."""
+    while True:
+        try:
+            await instance.open()
+        except IncompatibleNats:
+            raise
+        except NatsUnavailable as error:
+            log.warning("NATS went away; trying again", action="worker.waiting", exc_info=error)
+            await asyncio.sleep(CONNECT_RETRY_SEC)
+        else:
+            return
 
 
 async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str) -> WorkerBackend:
