@@ -15,7 +15,6 @@ from traceback import extract_tb, format_exception
 from types import TracebackType
 from typing import Any, TextIO
 
-import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -168,14 +167,18 @@ def _described(error: BaseException, *, include_traceback: bool) -> dict[str, An
     return {name: value for name, value in line.items() if value is not None}
 
 
-_json = msgspec.json.Encoder(enc_hook=repr)
+_json = json.JSONEncoder(ensure_ascii=False, default=repr).encode
+_plain_json = json.JSONEncoder(default=repr, skipkeys=True).encode
 
 
 def _render_json(line: Mapping[str, Any]) -> str:
     try:
-        return _json.encode(line).decode()
+        text = _json(line)
+        if not text.isascii():
+            text.encode()
     except (TypeError, ValueError):  # a key that is no text, half a surrogate: a line is not lost for that
-        return json.dumps({str(name): value for name, value in line.items()}, default=repr)
+        return _plain_json(line)
+    return text
 
 
 def _exception_of(exc_info: object) -> BaseException | None:
