@@ -141,6 +141,14 @@ def name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
+def command_of(pid: int) -> str:
+    """Empty when it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def peak_memory_of(pid: int) -> int:
     """In bytes: the most that the process ever had."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
