@@ -137,10 +137,6 @@ def _parent_of(pid: int) -> int | None:
         return None
 
 
-def name_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
-
-
 def command_of(pid: int) -> str:
     """Empty when it has ended meanwhile."""
     try:
