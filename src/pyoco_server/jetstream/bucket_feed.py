@@ -202,9 +202,9 @@ class _Reading(Generic[T]):
         if self._connection.is_connected:
             try:
                 await self._connection.api(f"CONSUMER.DELETE.{self._stream}.{self._consumer}")
-            except ApiError as error:
-                if error.err_code != NOT_FOUND:
-                    log.debug("a feed's consumer was gone already", action="feed.closed", exc_info=error)
+            except NatsUnavailable as error:
+                # It goes by itself when nobody asks for it; raised, this would end the feed with it.
+                log.debug("a feed's consumer could not be removed", action="feed.closed", exc_info=error)
 
 
 _FIELDS_V1 = 9
