@@ -223,7 +223,8 @@ class _Reading(Generic[T]):
             try:
                 await delete_reader(self._connection, self._stream, self._consumer)
             except NatsUnavailable as error:
-                log.debug("a feed's consumer was gone already", action="feed.closed", exc_info=error)
+                # It goes by itself when nobody asks for it; raised, this would end the feed with it.
+                log.debug("a feed's consumer could not be removed", action="feed.closed", exc_info=error)
 
 
 def _expiry(ttl: str | None, max_age: float, at: float) -> float | None:
