@@ -249,7 +249,7 @@ def test_a_plain_call_is_what_httpx2_would_have_sent(echo: str) -> None:
 
     def answer(connection: socket.socket) -> None:
         seen.append(set(connection.recv(PACKET_BYTES).lower().split(b"\r\n")))
-        connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        connection.sendall(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 
     transport = LeanTransport()
     with server_that(answer) as url:

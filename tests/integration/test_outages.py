@@ -72,7 +72,10 @@ async def _mark_of_removal(config: NatsBackendConfig) -> bool:
         last = (await js.stream_info(f"KV_{config.runs_kv_bucket}")).state.last_seq
         if last == 0:
             return False
-        message = await js.get_msg(f"KV_{config.runs_kv_bucket}", last)
+        try:
+            message = await js.get_msg(f"KV_{config.runs_kv_bucket}", last)
+        except NotFoundError:  # it was replaced since we asked
+            return False
         return (message.headers or {}).get("KV-Operation") == "PURGE"
 
 
