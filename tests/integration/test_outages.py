@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+from nats.js.errors import NotFoundError
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunSnapshot
