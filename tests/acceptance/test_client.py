@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.cli.ports import free_port
+from pyoco_server.free_ports import free_port
 from support.programs import Programs
 from support.wheels import a_wheel_file, wheel_name
 

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from pyoco_server import PyocoHttpClient
-from pyoco_server.cli.ports import free_port
+from pyoco_server.free_ports import free_port
 from support.programs import PATIENCE_SEC, SCRIPTS, Programs
 from support.waiting import until_now
 

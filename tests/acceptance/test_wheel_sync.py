@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from pyoco_server.cli.ports import free_port
+from pyoco_server.free_ports import free_port
 from pyoco_server.http_client import PyocoHttpClient
 from support.programs import Program, Programs
 from support.wheels import a_wheel, a_wheel_file, wheel_name

@@ -1,6 +1,7 @@
 """REQ-0015: a worker id belongs to one running worker at a time."""
 
 import asyncio
+import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -92,13 +93,14 @@ def test_f5_a_worker_that_loses_nats_while_it_starts_waits_for_it(
 ) -> None:
     """F5: it used to end, and with nobody to start it again the queue stood still."""
     command = ("pyoco-worker", "--flow-resolver", FLOWS, "--worker-id", "w1", "--concurrency", "1")
-    environ = environment(unique_config(own_nats.url, worker_heartbeat_interval_sec=1.0))
+    environ = environment(unique_config(own_nats.url, worker_heartbeat_interval_sec=3.0))
     with programs.started(*command, **environ) as first:
         first.says("worker ready")
         first.ends_after(signal.SIGKILL)
     with programs.started(*command, **environ) as second:
-        # It looks for a while whether the one before it is alive.
+        # It looks for a few seconds whether the one before it is alive; so long NATS must not take to end.
         second.says("worker.id_held")
+        os.kill(own_nats.pid, signal.SIGKILL)
         own_nats.stop()
         second.says("worker.waiting")
         own_nats.start()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from pyoco_server.usecases.authenticate import Authenticate
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, IssuedApiKey, list_api_keys, revoke_api_key
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_api_key, new_salt, open_backend
+from support.nats_server import free_port
 
 PROMISE_SEC = 1.0
 PATIENCE_SEC = 10.0
@@ -44,13 +44,6 @@ def config(nats: EmbeddedNats) -> NatsBackendConfig:
 async def backend(config: NatsBackendConfig) -> AsyncIterator[JetStreamBackend]:
     async with open_backend(config, name="test") as opened:
         yield opened
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Gateway:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request
 
-from pyoco_server.cli.ports import free_port
+from pyoco_server.free_ports import free_port
 from pyoco_server.http_client import PyocoHttpClient
 from support import dashboard_flows
 from support.programs import Programs

@@ -10,8 +10,8 @@ import msgspec
 import nats
 from nats.js.errors import NotFoundError
 
-from pyoco_server.cli.ports import free_port as free_port_on
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.free_ports import free_port as free_port_on
 from pyoco_server.jetstream.topology import resources
 
 

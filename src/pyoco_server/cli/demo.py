@@ -11,10 +11,10 @@ from rich.json import JSON
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
 from pyoco_server.cli.following import follow, style_for
-from pyoco_server.cli.ports import free_port
 from pyoco_server.cli.stack import describe_nats, nats_for, running_stack, stop_signal, worker_child
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunStatus
+from pyoco_server.free_ports import free_port
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run
 from pyoco_server.logs import configure_logging

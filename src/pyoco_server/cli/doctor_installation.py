@@ -8,8 +8,9 @@ import httpx2
 from pyoco_server.cli import doctor_texts as texts
 from pyoco_server.cli.findings import Finding
 from pyoco_server.cli.language import Message
-from pyoco_server.cli.ports import free_port, holder_of
+from pyoco_server.cli.ports import holder_of
 from pyoco_server.domain.workers import ALIVE, WorkerRecord, WorkerState, observed_state
+from pyoco_server.free_ports import free_port
 from pyoco_server.wiring import NatsReport
 
 CLOCK_WARN_SEC = 2.0

@@ -1,12 +1,12 @@
 """Whether a port can be listened on, before anything is started that would need it; and who has it."""
 
 import errno
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.errors import InvalidCliInput
+from pyoco_server.free_ports import bound, free_port
 
 _LISTENS = "0A"
 """The state in /proc/net/tcp."""
@@ -15,7 +15,7 @@ _LISTENS = "0A"
 def require_free(host: str, port: int, option: str = "--port") -> None:
     """Raises InvalidCliInput with who has it, or why else it cannot be listened on."""
     try:
-        _bind(host, port)
+        bound(host, port)
     except (OSError, OverflowError) as error:
         raise InvalidCliInput(_refusal(error, host, port, option)) from error
 
@@ -29,23 +29,6 @@ def _refusal(error: OSError | OverflowError, host: str, port: int, option: str) 
         return texts.PORT_FORBIDDEN(address=address, option=option, free=free_port(host))
     reason = getattr(error, "strerror", None) or error
     return texts.CANNOT_LISTEN(address=address, reason=reason)
-
-
-def free_port(host: str, preferred: int = 0) -> int:
-    """`preferred` if nobody uses it, else any free one."""
-    try:
-        return _bind(host, preferred)
-    except OSError:
-        return _bind(host, 0)
-
-
-def _bind(host: str, port: int) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
-        bound: int = probe.getsockname()[1]
-        return bound
 
 
 def holder_of(port: int) -> str | None:

@@ -18,6 +18,7 @@ from pyoco_server.cli.http_protocol import BoundedHead
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
+from pyoco_server.http_api.gateway import Gateway
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import start_child, stop_child
 from pyoco_server.wiring import BootstrapNats, Durability, EmbeddedNats, without_credentials
@@ -137,12 +138,19 @@ async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncItera
     try:
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
-        yield serving
+        async with _supervised([_say_ready(app.state.gateway)] if server.started else []):
+            yield serving
     finally:
         if server.started:
             app.state.gateway.begin_stop()
         server.should_exit = True
         await serving
+
+
+async def _say_ready(served: Gateway) -> None:
+    """Only now: whoever reads it connects at once."""
+    await served.opened()
+    log.info("gateway ready", action="gateway.ready")
 
 
 @asynccontextmanager

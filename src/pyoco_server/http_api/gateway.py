@@ -197,6 +197,10 @@ class Gateway:
                 **NatsUnavailable().ids,
             )
 
+    async def opened(self) -> None:
+        """Returns when NATS was reached and requests can be carried out."""
+        await self._opened.wait()
+
     def begin_stop(self) -> None:
         """Send the watchers home, so that their connections do not hold up the stop."""
         self.hub.close()
@@ -247,7 +251,6 @@ class Gateway:
         background = {**use_cases.background(), **self._event_level.background()}
         work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]
         self._opened.set()
-        log.info("gateway ready", action="gateway.ready")
         try:
             await self._stopping.wait()
         finally:

