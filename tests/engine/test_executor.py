@@ -19,6 +19,7 @@ from pyoco_server.engine.executor_messages import (
     decode_from_executor,
     frame,
 )
+from pyoco_server.engine.tickets import ExecutorTickets, Tickets
 from support import process_flows
 from support.things import a_job
 
@@ -35,13 +36,20 @@ class _Told(Executor):
 class Worker:
     """The other end of the channels."""
 
-    def __init__(self, executor: Executor, work: socket.socket) -> None:
+    def __init__(self, executor: Executor, work: socket.socket, tickets: Tickets) -> None:
         self.executor = executor
+        self.tickets = tickets
         self._work = work
+        self._jobs = 0
+
+    def send(self, flow: str) -> None:
+        self._jobs += 1
+        self.tickets.give(self._jobs)
+        self._work.sendall(frame(RunFlow(self._jobs, a_job(flow_name=flow))))
 
     def run(self, flow: str) -> list[FromExecutor]:
         """What it tells until the flow has ended."""
-        self._work.sendall(frame(RunFlow(a_job(flow_name=flow))))
+        self.send(flow)
         told = [self.receive()]
         while not isinstance(told[-1], Ended):
             told.append(self.receive())
@@ -56,12 +64,13 @@ class Worker:
 def serving() -> Iterator[Worker]:
     (work, their_work), (control, their_control) = socket.socketpair(), socket.socketpair()
     work.settimeout(PATIENCE_SEC)
-    executor = _Told(their_work, their_control)
+    tickets = Tickets()
+    executor = _Told(their_work, their_control, ExecutorTickets(tickets.for_executor()))
     spec = ExecutorSpec(flow_resolver=f"{process_flows.__file__}:resolve")
     thread = threading.Thread(target=executor.serve, args=(spec,), daemon=True)
     with work, their_work, control, their_control:
         thread.start()
-        worker = Worker(executor, work)
+        worker = Worker(executor, work, tickets)
         assert isinstance(worker.receive(), Ready)
         yield worker
         work.shutdown(socket.SHUT_RDWR)

@@ -268,6 +268,7 @@ class Flow:
         self._ended: asyncio.Future[FlowOutcome] = asyncio.get_running_loop().create_future()
         self._is_stubborn = is_stubborn
         self._on_end = on_end
+        self.busy_sec = seconds
         done = FlowOutcome(ending=Ending.COMPLETED, result={"run": run_id})
         asyncio.get_running_loop().call_later(seconds, self._end, done)
 

@@ -1,14 +1,15 @@
 """An executor: a process that runs one flow at a time for its worker.
 
-The main thread takes jobs from the work channel and runs them; a second thread listens on the control
-channel, because a cancel must be heard while a task runs. When the worker goes away, both channels end and
-so does the process: what it was doing will be done again elsewhere.
+The main thread takes jobs from the work channel and runs those whose ticket it gets; a second thread listens
+on the control channel, because a cancel must be heard while a task runs. When the worker goes away, both
+channels end and so does the process: what it was doing will be done again elsewhere.
 """
 
 import os
 import socket
 import sys
 import threading
+import time
 from typing import Any
 
 from pyoco_server.domain.jobs import Job
@@ -24,6 +25,7 @@ from pyoco_server.engine.executor_messages import (
     Printed,
     Progressed,
     Ready,
+    RunFlow,
     Unusable,
     Written,
     frame,
@@ -33,15 +35,17 @@ from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
 from pyoco_server.engine.printing import PrintCatcher
+from pyoco_server.engine.tickets import ExecutorTickets
 from pyoco_server.engine.values import described
 
 _WORKER_GONE = 3
 
 
 class Executor:
-    def __init__(self, work: socket.socket, control: socket.socket) -> None:
+    def __init__(self, work: socket.socket, control: socket.socket, tickets: ExecutorTickets) -> None:
         self._work = work
         self._control = control
+        self._tickets = tickets
         self._sending = threading.Lock()
         self._placing = threading.Lock()
         self._nth = 0
@@ -55,9 +59,24 @@ class Executor:
         self._send(Ready())
         jobs = Incoming(self._work)
         while (message := jobs.run()) is not None:
-            place = self._next_place()
-            outcome = self._run(place, resolver, message.job, spec.allowed_modules)
-            self._send(Ended(outcome, place.teller.take_printed(), _rss_bytes() if spec.tells_memory else 0))
+            if self._tickets.take(message.nth):
+                # Told before the next one begins: if that one ends the process, this one has its end.
+                self._send(self._done(message, resolver, spec))
+
+    def _done(self, message: RunFlow, resolver: FlowResolver, spec: ExecutorSpec) -> Ended:
+        began = time.monotonic()
+        place = self._next_place(message.nth)
+        if message.is_live:
+            place.go_live()
+        if message.is_cancelled:
+            place.seat.cancel()
+        outcome = self._run(place, resolver, message.job, spec.allowed_modules)
+        return Ended(
+            outcome,
+            place.teller.take_printed(),
+            _rss_bytes() if spec.tells_memory else 0,
+            time.monotonic() - began,
+        )
 
     def _load(self, spec: ExecutorSpec) -> FlowResolver | None:
         sys.path[:0] = spec.path
@@ -67,11 +86,12 @@ class Executor:
             self._send(Unusable(described(error)))
             return None
 
-    def _next_place(self) -> "_Place":
+    def _next_place(self, nth: int) -> "_Place":
         with self._placing:
-            self._places.pop(self._nth, None)
-            self._nth += 1
-            return self._places.setdefault(self._nth, _Place(self._send))
+            for over in [known for known in self._places if known < nth]:
+                del self._places[over]
+            self._nth = nth
+            return self._places.setdefault(nth, _Place(self._send))
 
     def _place_of(self, nth: int) -> "_Place | None":
         """Of the run at hand, or of one whose job has not been read yet; None if that run is over."""
@@ -107,8 +127,7 @@ class Executor:
             case CancelFlow():
                 place.seat.cancel()
             case GoLive():
-                place.teller.go_live()
-                place.seat.go_live()
+                place.go_live()
             case Written():
                 place.teller.written()
 
@@ -124,6 +143,10 @@ class _Place:
     def __init__(self, send: Any) -> None:
         self.teller = _Teller(send)
         self.seat = FlowSeat()
+
+    def go_live(self) -> None:
+        self.teller.go_live()
+        self.seat.go_live()
 
 
 class _Teller:

@@ -39,7 +39,12 @@ class Unusable(Struct, tag="unusable"):
 
 
 class RunFlow(Struct, tag="run"):
+    """To be run by whoever has its ticket."""
+
+    nth: int
     job: Job
+    is_live: bool = False
+    is_cancelled: bool = False
 
 
 class Progressed(Struct, tag="progressed"):
@@ -54,13 +59,15 @@ class Ended(Struct, tag="ended"):
     outcome: FlowOutcome
     entries: list[LogEntry] = field(default_factory=list)
     rss_bytes: int = 0
+    busy_sec: float = 0.0
+    """How long the executor could do nothing else."""
 
 
 class CancelFlow(Struct, tag="cancel"):
     """Stop at the next task."""
 
     nth: int
-    """Which run of the executor is meant: the two channels may overtake each other."""
+    """Which job of the executor is meant: the two channels may overtake each other."""
 
 
 class GoLive(Struct, tag="live"):

@@ -1,6 +1,7 @@
 """Runs flows in a thread of this process, one at a time: for workers inside other programs, and for tests."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from pyoco_server.domain.jobs import Job
@@ -42,10 +43,18 @@ class ThreadFlow:
         self._job = job
         self._listener = listener
         self._seat = FlowSeat()
+        self.busy_sec = 0.0
         self._loop = asyncio.get_running_loop()
 
     def run(self, resolver: FlowResolver, allowed_modules: tuple[str, ...]) -> FlowOutcome:
         """In the flow's thread."""
+        began = time.monotonic()
+        try:
+            return self._run(resolver, allowed_modules)
+        finally:
+            self.busy_sec = time.monotonic() - began
+
+    def _run(self, resolver: FlowResolver, allowed_modules: tuple[str, ...]) -> FlowOutcome:
         catcher = PrintCatcher(self._printed, passes_through=True)
         with catcher.catching():
             found = flow_of(self._job, resolver, allowed_modules)

@@ -17,6 +17,7 @@ import msgspec
 
 from pyoco_server.engine.executor import Executor
 from pyoco_server.engine.executor_messages import HEADER, ExecutorSpec
+from pyoco_server.engine.tickets import ExecutorTickets
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -53,8 +54,8 @@ def _report_ended(worker: socket.socket) -> None:
 
 
 def _serve_request(worker: socket.socket) -> bool:
-    """One executor, with the two channels that came along. False: the worker is gone."""
-    data, fds, _, _ = socket.recv_fds(worker, 1 << 16, 2)
+    """One executor, with the channels and tickets that came along. False: the worker is gone."""
+    data, fds, _, _ = socket.recv_fds(worker, 1 << 16, 3)
     if not data:
         return False
     spec = msgspec.msgpack.decode(data[HEADER.size :], type=ExecutorSpec)
@@ -75,8 +76,11 @@ def _become_executor(worker: socket.socket, fds: list[int], spec: ExecutorSpec) 
         if _libc is not None:  # a task that never lets go of the interpreter hears nothing else
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         worker.close()
-        work, control = (socket.socket(fileno=fd) for fd in fds)
-        Executor(work, control).serve(spec)
+        work, control, tickets = fds
+        executor = Executor(
+            socket.socket(fileno=work), socket.socket(fileno=control), ExecutorTickets(tickets)
+        )
+        executor.serve(spec)
         code = 0
     except (BrokenPipeError, ConnectionResetError):  # the worker went away while we spoke to it
         code = 0

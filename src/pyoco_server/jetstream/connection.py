@@ -176,9 +176,10 @@ class NatsConnection:
     def api_subject(self, verb: str) -> str:
         return f"{self._api_prefix}.{verb}"
 
-    async def api(self, verb: str, body: Any = None) -> dict[str, Any]:
+    async def api(self, verb: str, body: Any = None, patience: float = REQUEST_TIMEOUT_SEC) -> dict[str, Any]:
         """A call of the JetStream management API."""
-        reply = await self.request(self.api_subject(verb), b"" if body is None else msgspec.json.encode(body))
+        payload = b"" if body is None else msgspec.json.encode(body)
+        reply = await self.request(self.api_subject(verb), payload, patience=patience)
         answer: dict[str, Any] = msgspec.json.decode(reply.data)
         if "error" in answer:
             raise_api_error(msgspec.convert(answer["error"], ErrorInReply))

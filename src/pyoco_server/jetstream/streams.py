@@ -14,6 +14,8 @@ CONSUMER_NOT_FOUND = 10014
 CONSUMER_EXISTS = frozenset({10013, 10148, 10105})
 
 NANOSECONDS = 1_000_000_000
+MANAGEMENT_PATIENCE_SEC = 15.0
+"""A new stream is files that are written through to the disk: on a busy one that takes seconds."""
 
 
 class StreamSpec(Struct, frozen=True, kw_only=True):
@@ -147,7 +149,8 @@ async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: 
                 f"but {wanted!r} is needed: rename it in the settings or change the stream"
             )
     if any(found.get(key) != wanted for key, wanted in spec.follows.items()):
-        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", {**found, **spec.follows})
+        body = {**found, **spec.follows}
+        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", body, MANAGEMENT_PATIENCE_SEC)
         found = answer["config"]
     return found
 
@@ -155,7 +158,7 @@ async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: 
 async def _create(connection: NatsConnection, spec: StreamSpec, replicas: int) -> dict[str, Any]:
     body = {"name": spec.name, "num_replicas": replicas, **spec.config}
     try:
-        answer = await connection.api(f"STREAM.CREATE.{spec.name}", body)
+        answer = await connection.api(f"STREAM.CREATE.{spec.name}", body, MANAGEMENT_PATIENCE_SEC)
     except ApiError as error:
         if error.err_code != NAME_IN_USE:
             raise

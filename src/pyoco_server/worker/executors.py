@@ -13,8 +13,13 @@ class RunningFlow(Protocol):
         """The synced code it runs with."""
         ...
 
-    async def outcome(self) -> FlowOutcome:
-        """How the flow ended. Does not raise for what the flow does."""
+    @property
+    def busy_sec(self) -> float:
+        """How long an executor could do nothing else, once it has ended."""
+        ...
+
+    async def outcome(self) -> FlowOutcome | None:
+        """How the flow ended; None: it was never begun. Does not raise for what the flow does."""
         ...
 
     def cancel(self) -> None:

@@ -1,6 +1,5 @@
 """The way of one delivery: received, decoded, claimed, run, concluded, recorded, acknowledged."""
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -130,11 +129,10 @@ class Pipeline:
                 return Handled(Ending.NOT_STARTED, job.run_id)
             if self._is_giving_back:
                 session.abandon()
-            started = time.monotonic()
             outcome = await session.follow(flow)
-            self._on_busy(time.monotonic() - started)
         if outcome is None:
             return Handled(Ending.GIVEN_BACK, job.run_id)
+        self._on_busy(flow.busy_sec)
         _say_failure(outcome)
         return _handled(job, outcome, await session.conclude(outcome))
 

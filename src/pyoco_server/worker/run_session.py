@@ -56,7 +56,7 @@ class RunSession:
     # While the flow runs
 
     async def follow(self, flow: RunningFlow) -> FlowOutcome | None:
-        """Until the flow has ended. None: it was abandoned before that."""
+        """Until the flow has ended. None: it was abandoned before that, or never begun."""
         self._flow = flow
         self._after(LIVE_AFTER_SEC, self._go_live)
         if self._is_abandoned:

@@ -1,0 +1,269 @@
+"""Real executor processes: who runs which flow, and what becomes of the others when one goes wrong."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.task_logs import LogEntry
+from pyoco_server.engine.executor_messages import ExecutorSpec
+from pyoco_server.engine.executor_process import LINE_PATIENCE_SEC, ExecutorProcess, ProcessFlow
+from pyoco_server.engine.process_executors import LINE, Limits, ProcessExecutors
+from support import process_flows
+from support.things import a_job
+from support.waiting import until
+
+PATIENCE_SEC = 20.0
+TINY_ONES = 30
+"""After so many it is known that flows are tiny."""
+
+
+class Listener:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.steps: list[FlowProgress] = []
+        self.lines: list[str] = []
+
+    def progressed(self, progress: FlowProgress) -> None:
+        self.steps.append(progress)
+
+    def printed(self, entries: Sequence[LogEntry]) -> None:
+        self.lines += [entry.text for entry in entries]
+
+
+class Lab:
+    def __init__(self, executors: ProcessExecutors, marks: Path) -> None:
+        self.executors = executors
+        self.marks = marks
+
+    async def start(self, flow: str, **params: Any) -> ProcessFlow:
+        job = a_job(flow_name=flow, params={"marks": str(self.marks), **params})
+        started = await self.executors.start(job, Listener(), PATIENCE_SEC)
+        assert started is not None
+        return started
+
+    async def tiny(self) -> ProcessFlow:
+        started = await self.executors.start(a_job(flow_name="tiny", params={}), Listener(), PATIENCE_SEC)
+        assert started is not None
+        return started
+
+    async def learn_that_flows_are_tiny(self) -> None:
+        for _ in range(TINY_ONES):
+            await ended(await self.tiny())
+        self.executors._dense = LINE  # however slow this machine is
+
+    async def reached(self, name: str) -> int:
+        """The process that got there."""
+
+        async def look() -> bool:
+            return (self.marks / name).exists()
+
+        await until(look)
+        return int((self.marks / name).read_text())
+
+    def let_go(self) -> None:
+        (self.marks / "go").touch()
+
+    @property
+    def processes(self) -> list[ExecutorProcess]:
+        return list(self.executors._all)
+
+
+@asynccontextmanager
+async def lab(marks: Path, concurrency: int = 1, **limits: int) -> AsyncIterator[Lab]:
+    spec = ExecutorSpec(flow_resolver=f"{process_flows.__file__}:resolve")
+    executors = ProcessExecutors(spec, concurrency, Limits(**limits))
+    await executors.open()
+    try:
+        yield Lab(executors, marks)
+    finally:
+        await executors.close()
+
+
+async def ended(flow: ProcessFlow) -> FlowOutcome:
+    async with asyncio.timeout(PATIENCE_SEC):
+        outcome = await flow.outcome()
+    assert outcome is not None
+    return outcome
+
+
+async def endings(flows: list[ProcessFlow]) -> list[str]:
+    return [(await ended(flow)).ending for flow in flows]
+
+
+async def test_flows_in_line_end_in_their_order_with_their_own_results(tmp_path: Path) -> None:
+    async with lab(tmp_path) as at:
+        first = await at.start("steps")
+        await at.reached("in-first")
+        behind = [await at.tiny() for _ in range(3)]
+        at.let_go()
+        assert (await ended(first)).result == {"second": "second"}
+        assert [(await ended(flow)).result for flow in behind] == [{"three": 3}] * 3
+
+
+async def test_those_behind_a_long_flow_go_to_another_executor(tmp_path: Path) -> None:
+    async with lab(tmp_path, concurrency=2) as at:
+        await at.learn_that_flows_are_tiny()
+        long = await at.start("steps")
+        behind = [await at.tiny() for _ in range(5)]
+        await at.reached("in-first")
+        assert await endings(behind) == ["completed"] * 5  # while the long one goes on
+        assert not long.ended.done()
+        at.let_go()
+        assert (await ended(long)).ending == "completed"
+
+
+async def test_those_behind_a_flow_that_holds_the_interpreter_go_to_another_executor(tmp_path: Path) -> None:
+    async with lab(tmp_path, concurrency=2) as at:
+        await at.learn_that_flows_are_tiny()
+        deaf = await at.start("holding", seconds=600.0)
+        behind = [await at.tiny() for _ in range(5)]
+        assert await endings(behind) == ["completed"] * 5
+        deaf.kill()
+        assert (await ended(deaf)).ending == "cancelled"
+
+
+async def test_nobody_stands_behind_a_flow_that_is_known_to_be_long(tmp_path: Path) -> None:
+    async with lab(tmp_path, concurrency=2) as at:
+        await at.learn_that_flows_are_tiny()
+        await at.start("steps")
+        assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
+        (busy,) = (process for process in at.processes if process.in_line)
+        for _ in range(20):
+            flow = await at.tiny()
+            assert busy.in_line == 1
+            await ended(flow)
+        at.let_go()
+
+
+async def test_who_waits_too_long_behind_a_long_flow_was_never_begun(tmp_path: Path) -> None:
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        long = await at.start("steps")
+        behind = await at.tiny()
+        async with asyncio.timeout(PATIENCE_SEC):
+            assert await behind.outcome() is None  # another worker gets the chance
+        at.let_go()
+        assert (await ended(long)).ending == "completed"
+
+
+async def test_a_process_that_dies_takes_only_the_flow_that_it_ran(tmp_path: Path) -> None:
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        long = await at.start("steps")
+        behind = [await at.tiny() for _ in range(3)]
+        os.kill(await at.reached("in-first"), signal.SIGKILL)
+        died = await ended(long)
+        assert (died.ending, died.error) == ("execution_error", "the executor process was ended by SIGKILL")
+        assert await endings(behind) == ["completed"] * 3
+
+
+async def test_a_process_that_dies_with_a_flow_it_has_not_begun_takes_none(tmp_path: Path) -> None:
+    async with lab(tmp_path) as at:
+        (process,) = at.processes
+        os.kill(process.pid, signal.SIGSTOP)
+        flows = [await at.tiny() for _ in range(3)]
+        os.kill(process.pid, signal.SIGKILL)
+        assert await endings(flows) == ["completed"] * 3
+
+
+async def test_a_process_that_is_slow_to_begin_is_not_forgotten(tmp_path: Path) -> None:
+    async with lab(tmp_path, concurrency=2) as at:
+        await at.learn_that_flows_are_tiny()
+        for process in at.processes:
+            os.kill(process.pid, signal.SIGSTOP)
+        flows = [await at.tiny() for _ in range(4)]
+        await asyncio.sleep(5 * LINE_PATIENCE_SEC)  # they go to and fro
+        for process in at.processes:
+            os.kill(process.pid, signal.SIGCONT)
+        assert await endings(flows) == ["completed"] * 4
+        assert len(at.executors._idle) == 2
+
+
+async def test_a_flow_is_ended_by_force_without_those_behind_it(tmp_path: Path) -> None:
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        stuck = await at.start("stuck")
+        behind = [await at.tiny() for _ in range(3)]
+        await at.reached("in-sleep")
+        assert stuck.kill()
+        assert (await ended(stuck)).ending == "cancelled"
+        assert await endings(behind) == ["completed"] * 3
+
+
+async def test_a_flow_that_stands_in_line_is_ended_without_the_one_before_it(tmp_path: Path) -> None:
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        long = await at.start("steps")
+        behind = await at.tiny()
+        assert behind.kill()
+        assert (await ended(behind)).ending == "cancelled"
+        at.let_go()
+        assert (await ended(long)).ending == "completed"
+
+
+async def test_a_kill_that_comes_after_the_end_harms_nobody(tmp_path: Path) -> None:
+    """The end of a flow may be on its way to us when it is to be killed, and the next one has begun."""
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        quick = await at.tiny()
+        behind = await at.start("steps")
+        # Without a turn of the loop: we have heard nothing, although the first has ended long ago.
+        process_flows.wait_for(str(at.marks), "in-first")
+        quick.kill()
+        at.let_go()
+        assert (await ended(quick)).ending == "completed"
+        assert (await ended(behind)).ending == "completed"
+
+
+async def test_what_is_asked_of_a_flow_in_line_goes_with_it(tmp_path: Path) -> None:
+    async with lab(tmp_path, concurrency=2) as at:
+        await at.learn_that_flows_are_tiny()
+        long = await at.start("steps")
+        cancelled, live = await at.tiny(), await at.tiny()
+        cancelled.cancel()
+        live.go_live()
+        assert (await ended(cancelled)).ending == "cancelled"
+        assert (await ended(live)).ending == "completed"
+        assert isinstance(live.listener, Listener)
+        assert live.listener.steps
+        at.let_go()
+        await ended(long)
+
+
+async def test_flows_in_line_are_run_with_new_code(tmp_path: Path) -> None:
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        old = await at.start("steps")
+        behind = await at.tiny()
+        assert await at.executors.change_spec(version="2") is None
+        assert (await ended(behind)).ending == "completed"  # in a new process: the old one is busy
+        assert [process.spec.version for process in at.processes if not process.in_line] == ["2"]
+        at.let_go()
+        assert (await ended(old)).ending == "completed"
+
+
+async def test_tiny_flows_share_a_process_before_another_is_woken_up(tmp_path: Path) -> None:
+    async with lab(tmp_path, concurrency=2) as at:
+        await at.learn_that_flows_are_tiny()
+        flows = [await at.tiny() for _ in range(LINE)]
+        assert sorted(process.in_line for process in at.processes) == [0, LINE]
+        flows += [await at.tiny() for _ in range(2)]
+        assert sorted(process.in_line for process in at.processes) == [2, LINE]
+        assert await endings(flows) == ["completed"] * (LINE + 2)
+
+
+async def test_a_process_that_is_for_one_run_gets_one(tmp_path: Path) -> None:
+    async with lab(tmp_path, max_runs=1) as at:
+        first = await at.tiny()
+        pid = at.processes[0].pid
+        assert at.processes[0].in_line == 1
+        second = asyncio.ensure_future(at.tiny())
+        await ended(first)
+        await ended(await second)
+        assert pid not in {process.pid for process in at.processes}
