@@ -152,7 +152,7 @@ class _LineFormatter(logging.Formatter):
     def _time_of(self, record: logging.LogRecord) -> str:
         if self._utc:
             at = datetime.fromtimestamp(record.created, UTC)
-            return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            return at.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
         return datetime.fromtimestamp(record.created).isoformat(timespec="microseconds")  # noqa: DTZ006
 
 

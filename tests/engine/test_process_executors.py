@@ -213,7 +213,8 @@ async def test_a_kill_that_comes_after_the_end_harms_nobody(tmp_path: Path) -> N
         await at.learn_that_flows_are_tiny()
         quick = await at.tiny()
         behind = await at.start("steps")
-        # Without a turn of the loop: we have heard nothing, although the first has ended long ago.
+        await asyncio.sleep(0)  # both are sent
+        # Without another turn of the loop: we have heard nothing, although the first has ended long ago.
         process_flows.wait_for(str(at.marks), "in-first")
         quick.kill()
         at.let_go()

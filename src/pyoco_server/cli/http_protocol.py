@@ -1,4 +1,4 @@
-"""HTTP as uvicorn speaks it, with what its fast parser lacks: limits on the head of a request."""
+"""HTTP as uvicorn speaks it, with limits on the head of a request, and answers that travel in one piece."""
 
 import asyncio
 from typing import Any
@@ -9,6 +9,41 @@ MAX_HEAD_BYTES = 64 * 1024
 """What has arrived of a request line and headers that have not ended yet."""
 HEAD_PATIENCE_SEC = 30.0
 """For a whole head, from the first byte on, and for the first byte of a new connection."""
+MAX_HELD_BYTES = 16 * 1024
+
+
+class InOnePiece:
+    """A transport on which the head of an answer waits for its body, if that comes at once.
+
+    uvicorn writes them one after the other: two calls of the system, and two times that the client wakes up.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held + data)
+        elif len(data) > MAX_HELD_BYTES:
+            self._transport.write(data)
+        else:
+            self._held = data
+            self._loop.call_soon(self._let_go)
+
+    def close(self) -> None:
+        self._let_go()
+        self._transport.close()
+
+    def _let_go(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
 
 
 class BoundedHead(HttpToolsProtocol):
@@ -20,7 +55,7 @@ class BoundedHead(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(InOnePiece(transport, self.loop))  # type: ignore[arg-type]  # it stands in for one
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

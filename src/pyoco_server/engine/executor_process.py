@@ -118,6 +118,7 @@ class ExecutorProcess(asyncio.Protocol):
         self._buffer = bytearray()
         self._flows: deque[ProcessFlow] = deque()
         """Those of whose end nothing was heard: the first has begun, or its end is on the way."""
+        self._to_send: list[RunFlow] = []
         self._tickets = Tickets()
         self._look: asyncio.TimerHandle | None = None
         self._is_slow = False
@@ -155,11 +156,19 @@ class ExecutorProcess(asyncio.Protocol):
     def begin(self, flow: ProcessFlow) -> None:
         """Now, or after those that it has."""
         self.runs += 1
-        self._tickets.give(self.runs)
-        self._work.write(frame(flow.handed_to(self, self.runs)))
+        if not self._to_send:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._to_send.append(flow.handed_to(self, self.runs))
         self._flows.append(flow)
         if self._look is None and len(self._flows) > 1:
             self._look_again()
+
+    def _send(self) -> None:
+        """All that came in one turn of the loop: the process is woken up once for them."""
+        if self._to_send and not self._work.is_closing():
+            jobs, self._to_send = self._to_send, []
+            self._tickets.give(*(job.nth for job in jobs))
+            self._work.write(b"".join(map(frame, jobs)))
 
     def tell(self, message: Struct) -> None:
         self._control.write(frame(message))
@@ -192,7 +201,8 @@ class ExecutorProcess(asyncio.Protocol):
 
     def _take_back(self) -> list[ProcessFlow]:
         """The flows that it has not begun, and now never will."""
-        numbers = self._tickets.take_back()
+        numbers = self._tickets.take_back() | {job.nth for job in self._to_send}
+        self._to_send.clear()
         if not numbers:
             return []
         taken = [flow for flow in self._flows if flow.nth in numbers]

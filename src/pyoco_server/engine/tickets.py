@@ -27,9 +27,9 @@ class Tickets:
         """A descriptor to send to it."""
         return os.dup(self._reading)
 
-    def give(self, number: int) -> None:
-        """Before the job is sent. Numbers only ever grow."""
-        os.write(self._writing, _NUMBER.pack(number))
+    def give(self, *numbers: int) -> None:
+        """Before the jobs are sent. Numbers only ever grow."""
+        os.write(self._writing, b"".join(map(_NUMBER.pack, numbers)))
 
     def take_back(self) -> set[int]:
         """All that the executor has not taken, and now never will."""
