@@ -17,7 +17,7 @@ from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.init import make_project
 from pyoco_server.cli.listening import Host, Port
-from pyoco_server.cli.loop import run
+from pyoco_server.cli.loop import run, serve
 from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
 from pyoco_server.cli.options import Flag, server_url
 from pyoco_server.cli.ports import require_free
@@ -101,7 +101,7 @@ def up(  # noqa: PLR0913 - the options of the contract
         with _nats(config, bootstrap, data_dir, durability, url=nats_url) as (usable, nats):
             say(f"NATS     {describe_nats(usable, nats)}")
             worker = worker_child(usable, flow_source, "worker", None) if with_worker else None
-            sys.exit(run(_serve(usable, nats, host, port, worker)))
+            sys.exit(serve(_serve(usable, nats, host, port, worker)))
 
 
 def _nats(

@@ -16,7 +16,7 @@ from packaging.tags import sys_tags
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
-from pyoco_server.cli.loop import run
+from pyoco_server.cli.loop import serve
 from pyoco_server.cli.options import Flag
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailable
@@ -127,7 +127,7 @@ def worker(  # noqa: PLR0913 - the options of the contract
             run_once=run_once,
         )
         _check(options)
-        sys.exit(run(_work(config, options)))
+        sys.exit(serve(_work(config, options)))
 
 
 def _flow_source(flow_resolver: str | None, flows: str | None) -> str:

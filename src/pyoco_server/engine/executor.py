@@ -5,6 +5,7 @@ on the control channel, because a cancel must be heard while a task runs. When t
 channels end and so does the process: what it was doing will be done again elsewhere.
 """
 
+import gc
 import os
 import socket
 import sys
@@ -55,6 +56,7 @@ class Executor:
         resolver = self._load(spec)
         if resolver is None:
             return
+        gc.freeze()  # the flows stay, too
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
         self._send(Ready())
         jobs = Incoming(self._work)

@@ -14,6 +14,7 @@ from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
 from pyoco_server.engine.chain import without_thread_pool
 from pyoco_server.engine.flow_shape import dependencies_of
+from pyoco_server.engine.signatures import remember_signatures
 from pyoco_server.engine.values import described, json_safe
 
 OnProgress = Callable[[FlowProgress], None]
@@ -40,6 +41,7 @@ class FlowRun:
 
     def run(self) -> FlowOutcome:
         try:
+            remember_signatures(self._flow)
             context = self._engine.run(
                 without_thread_pool(self._flow), self._params, run_context=self._context
             )

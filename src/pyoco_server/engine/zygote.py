@@ -5,6 +5,7 @@ runs no flows, so forking it is safe; users' code is imported after the fork, in
 """
 
 import ctypes
+import gc
 import os
 import select
 import signal
@@ -28,6 +29,7 @@ REPORT = struct.Struct("!Bii")
 
 def main() -> None:
     worker = socket.socket(fileno=int(sys.argv[1]))
+    gc.freeze()  # what is imported stays: children need not look through it, nor copy its pages to do so
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
