@@ -73,6 +73,19 @@ def test_the_quickest_of_its_answers_counts() -> None:
     assert virtual_time.run(main()) == pytest.approx(0.0, abs=0.02)
 
 
+def test_answers_that_took_too_long_change_nothing() -> None:
+    async def main() -> float:
+        server = Server()
+        clock = SharedClock(server)
+        await clock.measure()
+        server.travels = [(5.0, 0.0), (25.0, 1.0), (0.0, 9.0)]
+        with pytest.raises(NatsUnavailable):
+            await clock.measure()
+        return clock() - real()
+
+    assert virtual_time.run(main()) == pytest.approx(0.0, abs=0.02)
+
+
 def test_a_jump_of_the_hosts_clock_changes_nothing(host: Host) -> None:
     async def main() -> float:
         clock = SharedClock(Server())

@@ -17,6 +17,8 @@ log = get_logger(__name__)
 INTERVAL_SEC = 30.0
 SAMPLES = 3
 """The quickest answer is the most exact: it is at most half its round trip old."""
+MAX_ROUND_TRIP_SEC = 2.0
+"""An answer that took longer (this process was frozen, say) tells less than what is known already."""
 
 
 class SharedClock:
@@ -31,7 +33,10 @@ class SharedClock:
 
     async def measure(self) -> None:
         """Raises NatsUnavailable."""
-        self._ahead = min([await self._sample() for _ in range(SAMPLES)])[1]
+        took, ahead = min([await self._sample() for _ in range(SAMPLES)])
+        if took > MAX_ROUND_TRIP_SEC:
+            raise NatsUnavailable(f"nats unavailable: it took {took:.1f} s to tell the time")
+        self._ahead = ahead
 
     async def run(self) -> None:
         while True:
