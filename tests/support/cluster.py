@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from support.nats_server import free_port
-from support.programs import Program, Programs
+from support.programs import Program, Programs, threads_of
+from support.waiting import until_now
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "nats-server.conf"
 NODES = ("nats-1", "nats-2", "nats-3")
@@ -60,7 +61,10 @@ class Cluster:
         stack.close()
 
     def freeze(self, node: str) -> None:
-        self._running[node][0].send(signal.SIGSTOP)
+        """Until none of its threads runs any more: that is a moment after the signal."""
+        program = self._running[node][0]
+        program.send(signal.SIGSTOP)
+        until_now(lambda: threads_of(program.pid), lambda states: states == {"T"})
 
     def thaw(self, node: str) -> None:
         self._running[node][0].send(signal.SIGCONT)
