@@ -1,11 +1,12 @@
 """F6: a feed goes on with another consumer when the old one does not serve it any more."""
 
+import asyncio
 from typing import Any, cast
 
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.bucket_feed import _Reading
 from pyoco_server.jetstream.connection import NatsConnection
-from pyoco_server.usecases.ports import Change, FeedPosition, Revision
+from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
 
 
 class CutOff:
@@ -54,4 +55,8 @@ async def test_f6_a_consumer_that_says_nothing_is_left_for_another() -> None:
     cut_off = reading()
     cut_off._pull._silence = 0.05
     await cut_off.open(is_reset=False, is_empty=False)
-    assert [batch async for batch in cut_off.batches()] == []
+
+    async def batches() -> list[FeedBatch[str]]:
+        return [batch async for batch in cut_off.batches()]
+
+    assert await asyncio.wait_for(batches(), 10) == []
