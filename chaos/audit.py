@@ -42,7 +42,7 @@ async def patiently(look: Callable[[Site], Awaitable[T]], site: Site) -> T:
     for _ in range(TRIES):
         try:
             return await look(site)
-        except nats.errors.Error:
+        except (nats.errors.Error, TimeoutError):
             await asyncio.sleep(1.0)
     return await look(site)
 

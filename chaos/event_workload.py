@@ -13,6 +13,7 @@ import httpx2
 
 from audit import audit_records, execution_logs, patiently, receipts, stored_runs
 from pyoco_server.domain.events.receipts import receipt_key
+from replicas import told
 from sites import CLIENT_PATIENCE_SEC, GaveUp, Site
 from support.event_promises import Heard, agrees, started_by_key
 
@@ -105,7 +106,7 @@ class Events:
         logs = await patiently(execution_logs, site)
         started = started_by_key(logs, await patiently(stored_runs, site))
         return [
-            f"event {key}: answered {sorted(heard.started)}, started {sorted(started[key])}"
+            f"event {key}: answered {heard}, started {sorted(started[key])}{await _where(site, heard)}"
             for key, heard in self.keys.items()
             if len(heard.started) != 1 or heard.started != started[key] or len(heard.run_ids) != 1
         ]
@@ -150,6 +151,13 @@ class Events:
 
 def _has_killed(site: Site) -> bool:
     return any(gateway.kills for gateway in site.gateways)
+
+
+async def _where(site: Site, heard: Heard) -> str:
+    """What every node has of the executions that were answered: lost, or not seen?"""
+    config = site.config
+    subjects = [f"{config.executions_subject_prefix}.{one}" for one in sorted(heard.execution_ids)]
+    return "".join([f"; {one}: {await told(site, config.executions_stream, one)}" for one in subjects])
 
 
 async def _put(site: Site, chance: random.Random, path: str, body: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from faults import Faults, How
 from members import Member
+from replicas import agreed
 from reports import Report, Scale
 from sites import ACK_WAIT_SEC, Site
 from workloads import crowd
@@ -36,7 +37,8 @@ async def hurt_while_working(
         await hurting
     # By now all that was hurt is whole again.
     dead = [f"{member.name} ended by itself" for member in site.members if not member.is_running]
-    took = await workload.settled(site, max(patience, SWEEP_SEC))
+    took = await agreed(site, patience)
+    took += await workload.settled(site, max(patience, SWEEP_SEC) - took)
     broken = await workload.broken(site)
     report.facts += [
         workload.summary(),

@@ -46,6 +46,8 @@ TAIL = """
 - *Killed* is SIGKILL, *frozen* is SIGSTOP for half a second to five seconds, *cut off* is a network that
   silently carries nothing for one to twenty seconds. One member is hurt at a time, and is whole again before
   the next is.
+- After the last fault the checker waits until all NATS nodes name the same leader of every stream: one that
+  was cut off answers for a moment as the leader that it was, with what was stored before.
 - AckWait is 3 s and the grace period of a cancel 1 s, so that a campaign sees many of each.
 - The network of F6 (cut off) and F9 is made of network namespaces on one machine; a process between two tun
   devices delays and loses packets. Where there is no root, iproute2 or `/dev/net/tun` these say so and are

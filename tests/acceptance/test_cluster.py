@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,15 @@ import httpx2
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import NatsUnavailable
 from pyoco_server.nats_client import PyocoNatsClient
+from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.wiring import ensure_resources, open_backend
 from support.cluster import NODES, PASSWORD, Cluster, running_cluster
 from support.lab import FLOWS, TERMINAL, environment
 from support.nats_server import free_port, streams_of
 from support.programs import Program, Programs
+from support.things import NOW, RUN_ID, a_job, a_snapshot
 from support.waiting import until
 
 BEFORE, DURING = 10, 10
@@ -130,6 +135,34 @@ async def test_a_backup_of_one_node_is_restored_into_a_cluster_with_replicas(
     client = await PyocoNatsClient.connect(NatsBackendConfig.from_env(three))
     assert await client.get_run(run_id) == before
     await client.close()
+
+
+async def test_f6_a_write_that_is_under_way_is_not_taken_for_one_that_is_stored(
+    cluster: Cluster, config: NatsBackendConfig
+) -> None:
+    """F6: a leader that is cut off refuses what comes behind it, and may never store what it has."""
+    await until(_all_healthy(cluster))
+    three = dataclasses.replace(config, nats_url=cluster.url, jetstream_replicas=3)
+    await ensure_resources(three)
+    bucket = f"KV_{config.runs_kv_bucket}"
+    found = await until(_streams(cluster), lambda streams: bucket in streams)
+    leader = found[bucket]["cluster"]["leader"]
+    followers = [node for node in NODES if node != leader]
+    async with open_backend(dataclasses.replace(three, nats_url=cluster.url_of(leader)), "test") as backend:
+        submit = SubmitRun(backend.runs, backend.queue, lambda: NOW, lambda: RUN_ID)
+        for node in followers:
+            cluster.freeze(node)
+        try:
+            with pytest.raises(NatsUnavailable):  # it is under way, and nobody follows
+                await backend.runs.create(RUN_ID, a_snapshot())
+            assert await backend.runs.get(RUN_ID) is None
+            with pytest.raises(NatsUnavailable):
+                await backend.runs.create(RUN_ID, a_snapshot())
+            with pytest.raises(NatsUnavailable):
+                await submit.place_derived(a_job(run_id=RUN_ID))
+        finally:
+            for node in followers:
+                cluster.thaw(node)
 
 
 def _all_healthy(cluster: Cluster) -> Any:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.domain.execution.records import LoggedCommit
+from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.usecases.events.start_template import StartTemplate
+from pyoco_server.usecases.ports import Revision, WrongRevision
 from support.events import (
     ACTION,
     URL,
@@ -327,6 +330,27 @@ async def test_an_action_that_is_not_registered_is_not_executable(gateway: Runni
     assert answer["queued"] is False
     await put(gateway.client, f"/api/workflow-actions/{ACTION}", {"flow_name": "flow"})
     assert (await started(gateway, {"idempotency_key": "k"}))["duplicate"] is False
+
+
+async def test_f6_an_execution_that_cannot_be_read_yet_keeps_its_key(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: the log refuses its first commit for another one that no server tells of yet."""
+    steps = [
+        {"id": "one", "action": ACTION, "trigger_kind": "external_event"},
+        {"id": "two", "action": ACTION, "trigger_kind": "after_previous"},
+    ]
+    await put(gateway.client, "/api/workflow-templates/close", a_template(steps=steps))
+    asked: list[str] = []
+
+    async def refuse(_self: MemoryExecutionLog, logged: LoggedCommit, _expected: Revision) -> Revision:
+        asked.append(logged.commit.execution_id)
+        raise WrongRevision
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryExecutionLog, "append", refuse)
+        assert told(await refused(gateway, {"idempotency_key": "k"}))[0] == 503
+    assert asked == [(await started(gateway, {"idempotency_key": "k"}))["execution_id"]]
 
 
 async def test_a_template_of_several_steps_becomes_an_execution(gateway: RunningGateway) -> None:

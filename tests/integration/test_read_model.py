@@ -184,6 +184,20 @@ async def test_what_was_lost_on_the_way_is_read_again_with_the_next_news(
         await shows(client, first, second, third)
 
 
+async def test_f6_what_was_lost_on_the_way_is_read_again_though_nothing_follows(
+    config: NatsBackendConfig, leak: Leak
+) -> None:
+    """F6: between two nodes, of which ours is not the one that was cut off. The heartbeats tell."""
+    async with opened(config) as (client, backend):
+        first = await put(backend)
+        await shows(client, first)
+        leak.is_open = True
+        second = await put(backend)
+        await until(lambda: leak.has_taken(second))
+        leak.is_open = False
+        await shows(client, first, second)
+
+
 async def test_what_was_lost_on_the_way_is_read_again_after_a_reconnect(
     config: NatsBackendConfig, leak: Leak
 ) -> None:

@@ -1,6 +1,7 @@
 """A JetStream cluster on loopback, made of the configuration file that we ship."""
 
 import json
+import signal
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from support.nats_server import free_port
-from support.programs import Program, Programs
+from support.programs import Program, Programs, threads_of
+from support.waiting import until_now
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "nats-server.conf"
 NODES = ("nats-1", "nats-2", "nats-3")
@@ -26,7 +28,10 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        return ",".join(f"nats://{USER}:{PASSWORD}@127.0.0.1:{self._ports[node][0]}" for node in NODES)
+        return ",".join(map(self.url_of, NODES))
+
+    def url_of(self, node: str) -> str:
+        return f"nats://{USER}:{PASSWORD}@127.0.0.1:{self._ports[node][0]}"
 
     def environment(self, node: str) -> dict[str, str]:
         client, route, http = self._ports[node]
@@ -54,6 +59,15 @@ class Cluster:
         program, stack = self._running.pop(node)
         self._programs.kill(program.pid)
         stack.close()
+
+    def freeze(self, node: str) -> None:
+        """Until none of its threads runs any more: that is a moment after the signal."""
+        program = self._running[node][0]
+        program.send(signal.SIGSTOP)
+        until_now(lambda: threads_of(program.pid), lambda states: states == {"T"})
+
+    def thaw(self, node: str) -> None:
+        self._running[node][0].send(signal.SIGCONT)
 
     def stop(self) -> None:
         for node in list(self._running):

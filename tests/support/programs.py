@@ -137,6 +137,12 @@ def _parent_of(pid: int) -> int | None:
         return None
 
 
+def threads_of(pid: int) -> set[str]:
+    """What its threads do, as letters: `T` for one that was stopped."""
+    stats = Path(f"/proc/{pid}/task").glob("*/stat")
+    return {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
+
+
 def command_of(pid: int) -> str:
     """Empty when it has ended meanwhile."""
     try:

@@ -1,11 +1,12 @@
-"""F6: a feed goes on with another consumer, also when the old one cannot be removed."""
+"""F6: a feed goes on with another consumer when the old one does not serve it any more."""
 
+import asyncio
 from typing import Any, cast
 
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.bucket_feed import _Reading
 from pyoco_server.jetstream.connection import NatsConnection
-from pyoco_server.usecases.ports import Change, FeedPosition, Revision
+from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
 
 
 class CutOff:
@@ -22,16 +23,40 @@ class CutOff:
     def new_inbox(self) -> str:
         return "inbox"
 
+    async def subscribe(self, *_: object) -> None:
+        pass
+
+    async def publish(self, *_: object, reply: str) -> None:
+        pass
+
+    def on_reconnect(self, _: object) -> None:
+        pass
+
     def forget_callback(self, _: object) -> None:
         pass
 
 
-async def test_f6_a_consumer_that_cannot_be_removed_does_not_end_its_feed() -> None:
-    reading = _Reading[str](
+def reading() -> _Reading[str]:
+    return _Reading(
         cast("NatsConnection", CutOff()),
         "STREAM",
         "consumer",
         lambda message, facts: Change(message.subject, facts.revision, None, None),
         FeedPosition("now", Revision(0)),
     )
-    await reading.close()
+
+
+async def test_f6_a_consumer_that_cannot_be_removed_does_not_end_its_feed() -> None:
+    await reading().close()
+
+
+async def test_f6_a_consumer_that_says_nothing_is_left_for_another() -> None:
+    """Its node is cut off from the one that we are connected to, which has nothing to complain about."""
+    cut_off = reading()
+    cut_off._pull._silence = 0.05
+    await cut_off.open(is_reset=False, is_empty=False)
+
+    async def batches() -> list[FeedBatch[str]]:
+        return [batch async for batch in cut_off.batches()]
+
+    assert await asyncio.wait_for(batches(), 10) == []

@@ -7,7 +7,7 @@ from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLarge
 from pyoco_server.testing import MemoryBackend, open_memory_backend
 from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.ports import JobQueue, Revision, RunStore
+from pyoco_server.usecases.ports import JobQueue, Revision, RunStore, WrongRevision
 from pyoco_server.usecases.submit_run import SubmitRun
 from support.captured_logs import capture_logs
 from support.things import NOW, RUN_ID, a_job, a_snapshot, a_submission
@@ -47,6 +47,13 @@ class CannotCreate(MemoryStore[RunSnapshot]):
     async def create(self, key: str, value: RunSnapshot) -> Revision:
         await super().create(key, value)
         raise NatsUnavailable("written, but the answer is lost")
+
+
+class UnderWay(MemoryStore[RunSnapshot]):
+    """Refuses, for the sake of a write that is not stored and may never be."""
+
+    async def create(self, key: str, value: RunSnapshot) -> Revision:
+        raise WrongRevision(key)
 
 
 def submit(runs: RunStore, queue: JobQueue) -> SubmitRun:
@@ -120,6 +127,17 @@ async def test_a_derived_run_that_another_has_placed_without_its_job_gets_it() -
         assert await backend.queue.run_ids() == {RUN_ID}
         await submit(backend.runs, backend.queue).place_derived(a_job(run_id=RUN_ID))
         assert len(backend.queue._messages) == 1
+
+
+async def test_f6_a_run_that_is_not_there_was_not_placed() -> None:
+    """F6: answered or taken for placed, an event has lost its run, and an execution waits for ever."""
+    async with open_memory_backend() as backend:
+        runs = store(UnderWay, backend)
+        with pytest.raises(NatsUnavailable):
+            await submit(runs, backend.queue).place_claimed(a_job(run_id=RUN_ID), is_repeat=True)
+        with pytest.raises(NatsUnavailable):
+            await submit(runs, backend.queue).place_derived(a_job(run_id=RUN_ID))
+        assert await backend.queue.run_ids() == set()
 
 
 async def test_a_derived_run_that_a_worker_has_is_left_alone() -> None:

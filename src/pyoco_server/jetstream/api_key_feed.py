@@ -44,6 +44,7 @@ class JetStreamApiKeyFeed:
             self._name,
             self._arrived,
             self._something_happened.set,
+            on_heartbeat=self._compare,
             heartbeat=HEARTBEAT_SEC,
         )
         self._records: dict[str, ApiKeyRecord] = {}
@@ -128,6 +129,11 @@ class JetStreamApiKeyFeed:
     def _lose(self) -> None:
         self._lost = True
         self._something_happened.set()
+
+    def _compare(self, sent: int) -> None:
+        """The last change may be lost on the way, and nothing follows that would tell."""
+        if sent >= self._next:
+            self._lose()
 
     def _arrived(self, message: Msg) -> None:
         facts = delivery_facts(message)

@@ -162,7 +162,9 @@ class _Reading(Generic[T]):
         """After a reconnect: what the server had sent before may be lost, and it sends nothing twice."""
         self._has_missed = False
         self._wake = asyncio.Event()
-        self._pull = PullConsumer(connection, stream, consumer, self._receive, self._wake.set)
+        self._pull = PullConsumer(
+            connection, stream, consumer, self._receive, self._wake.set, on_heartbeat=self._compare
+        )
 
     async def open(self, *, is_reset: bool, is_empty: bool) -> None:
         self._is_reset = is_reset
@@ -171,11 +173,15 @@ class _Reading(Generic[T]):
         self._connection.on_reconnect(self._doubt)
 
     async def batches(self) -> AsyncIterator[FeedBatch[T]]:
-        """Ends when the server refuses to go on with this consumer, or when something was missed."""
+        """Ends when this consumer does not serve any more.
+
+        The server refuses to go on with it, something that it sent was missed, or it says nothing at all: it
+        lives on one node, which may be cut off while the others go on.
+        """
         if self._is_reset or self._is_empty:
             yield FeedBatch([], self._position, is_reset=self._is_reset, is_caught_up=self._is_empty)
         while self._pull.refusal is None and not self._has_missed:
-            if self._is_in_doubt and await self._is_behind():
+            if self._pull.is_silent or (self._is_in_doubt and await self._is_behind()):
                 return
             await self._pull.ask(BATCH)
             await self._pull.wait(self._wake)
@@ -195,6 +201,15 @@ class _Reading(Generic[T]):
         except NatsUnavailable:
             return True
         sent: int = info["delivered"]["consumer_seq"]
+        return self._lacks(sent)
+
+    def _compare(self, sent: int) -> None:
+        """Without this, what was lost on the way is noticed when something else follows, or never."""
+        if self._lacks(sent):
+            self._has_missed = True
+            self._wake.set()
+
+    def _lacks(self, sent: int) -> bool:
         return sent >= self._next + len(self._arrived)
 
     def _receive(self, message: Msg) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,8 +29,12 @@ MAX_PINGS_OPEN = 2
 """A server that was cut off says nothing, not even that it is gone: after some seconds another is asked."""
 MIN_SERVER_VERSION = (2, 11)
 
-_WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-"""A refused expectation: the second code is what replicated streams answer."""
+_WRONG_LAST_SEQUENCE = 10071
+"""A refused expectation: something else is stored."""
+_UNDECIDED = 10164
+"""Refused because another write to the same subject is under way, which may yet be stored, or never."""
+UNDECIDED_LOOK_SEC = 0.005
+"""Replicas agree on a write within milliseconds, unless one is cut off."""
 _USERINFO = re.compile(r"//[^@/]*@")
 
 
@@ -73,7 +78,7 @@ def translated() -> Iterator[None]:
 
 
 def raise_api_error(error: ErrorInReply) -> None:
-    if error.err_code in _WRONG_LAST_SEQUENCE:
+    if error.err_code == _WRONG_LAST_SEQUENCE:
         raise WrongRevision(error.description)
     raise ApiError(error.err_code, error.description)
 
@@ -166,12 +171,21 @@ class NatsConnection:
             await self._client.publish(subject, payload, reply=reply)
 
     async def publish_acked(self, subject: str, payload: bytes, headers: dict[str, str]) -> PubAck:
-        """Publish to a stream and wait for its word. Raises WrongRevision for a refused expectation."""
-        reply = await self.request(subject, payload, headers)
-        ack = _pub_ack.decode(reply.data)
-        if ack.error is not None:
-            raise_api_error(ack.error)
-        return ack
+        """Publish to a stream and wait for its word. Raises WrongRevision for a refused expectation.
+
+        A write that is refused because another one is under way is sent again until that one is decided. Who
+        took the refusal for its outcome would look, and find what was there before, or nothing; and a leader
+        that was cut off may never store what it has under way.
+        """
+        deadline = time.monotonic() + REQUEST_TIMEOUT_SEC
+        while True:
+            reply = await self.request(subject, payload, headers)
+            ack = _pub_ack.decode(reply.data)
+            if ack.error is None:
+                return ack
+            if ack.error.err_code != _UNDECIDED or time.monotonic() > deadline:
+                raise_api_error(ack.error)
+            await asyncio.sleep(UNDECIDED_LOOK_SEC)
 
     def api_subject(self, verb: str) -> str:
         return f"{self._api_prefix}.{verb}"

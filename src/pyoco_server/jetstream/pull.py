@@ -22,6 +22,7 @@ RETRY_SEC = 0.25
 """After the server refused a request, so that a missing consumer is not asked for in a tight loop."""
 
 _IDLE_HEARTBEAT = "100"
+_LAST_SENT = "Nats-Last-Consumer"
 _ENDED_NORMALLY = frozenset({"404", "408"})
 
 
@@ -29,6 +30,8 @@ class PullConsumer:
     """Keeps as many messages requested as are wanted; `on_message` gets what arrives.
 
     `on_ended` is called when a request ended with less than it asked for: somebody may have to ask again.
+    `on_heartbeat` gets the number of the last message that the server has sent, to whomever: for a consumer
+    that nobody shares, more than has arrived means that something was lost on the way.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class PullConsumer:
         on_message: Callable[[Msg], None],
         on_ended: Callable[[], None],
         *,
+        on_heartbeat: Callable[[int], None] = lambda _: None,
         heartbeat: float = HEARTBEAT_SEC,
     ) -> None:
         self._connection = connection
@@ -46,6 +50,7 @@ class PullConsumer:
         self._consumer = consumer
         self._on_message = on_message
         self._on_ended = on_ended
+        self._on_heartbeat = on_heartbeat
         self._heartbeat = heartbeat
         self._silence = 2 * heartbeat + SILENCE_GRACE_SEC
         self._inbox = connection.new_inbox()
@@ -74,9 +79,14 @@ class PullConsumer:
         self._subscription = None
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nothing was said of the open requests for so long that they are lost."""
+        return bool(self._open) and _now() - self._last_sign > self._silence
+
+    @property
     def requested(self) -> int:
         """How many messages are asked for and have not come."""
-        if self._open and _now() - self._last_sign > self._silence:
+        if self.is_silent:
             self._open.clear()
         return sum(self._open.values())
 
@@ -140,6 +150,8 @@ class PullConsumer:
         elif status == _IDLE_HEARTBEAT:
             self._last_sign = self._heard_at
             self.is_idle = message.subject in self._open
+            if self.is_idle:
+                self._on_heartbeat(int((message.headers or {}).get(_LAST_SENT, "0")))
         elif message.subject in self._open:
             self._ended(message.subject, status, (message.headers or {}).get("Description", ""))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyoco_server.domain.jobs import Job, Submission, accept, pending
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.errors import OrphanRunSuspected, PyocoServerError
+from pyoco_server.errors import NatsUnavailable, OrphanRunSuspected, PyocoServerError
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunStore, Versioned, WrongRevision
 
@@ -80,7 +80,10 @@ class SubmitRun:
             return await self._runs.create(snapshot.run_id, snapshot)
         except WrongRevision:
             found = await self._runs.get(snapshot.run_id)
-        return found.revision if found and found.value.status is RunStatus.PENDING else None
+        if found is None:
+            # Removed meanwhile, or not known yet to the server that was asked: nobody has got anywhere.
+            raise NatsUnavailable("the run is not there, though another try has written it")
+        return found.revision if found.value.status is RunStatus.PENDING else None
 
     async def _publish(self, job: Job, revision: Revision, *, is_repeat: bool) -> None:
         was_new = await self._queue.publish(job, revision)

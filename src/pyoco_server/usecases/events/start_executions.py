@@ -6,7 +6,13 @@ from pyoco_server.domain.execution.events import Actor, ActorKind
 from pyoco_server.domain.execution.guards import Code
 from pyoco_server.domain.execution.node_runs import run_id_of
 from pyoco_server.domain.execution.state import Execution
-from pyoco_server.errors import CommandRejected, ExecutionNotFound, GraphNotFound, UnsupportedAction
+from pyoco_server.errors import (
+    CommandRejected,
+    ExecutionNotFound,
+    GraphNotFound,
+    NatsUnavailable,
+    UnsupportedAction,
+)
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.events.ports import ExecutionOrder
 from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
@@ -50,7 +56,11 @@ class StartExecutions:
             if error.code != Code.EXECUTION_EXISTS:
                 raise
         # The id was chosen for this event: whoever made it did what is asked for here.
-        return await self._read.state(order.execution_id, caller)
+        try:
+            return await self._read.state(order.execution_id, caller)
+        except ExecutionNotFound:
+            # The server that was asked is behind. Answered with 404, the event would give its key back.
+            raise NatsUnavailable("the execution is there, but cannot be read yet") from None
 
     async def is_active(self, execution_id: str) -> bool | None:
         try:

@@ -138,11 +138,13 @@ class StartTemplate:
         while True:
             fresh = self._fresh_receipt(order, content)
             found = await self._receipts.get(where) if is_known else None
-            is_known = True
+            has_looked, is_known = is_known, True
             if found is None:
                 try:
                     return _Claimed(where, Versioned(fresh, await self._receipts.create(where, fresh)), False)
                 except WrongRevision:
+                    if has_looked and time.monotonic() > deadline:  # the server that is asked is behind
+                        raise NatsUnavailable("the claim of this idempotency_key cannot be read") from None
                     continue  # somebody else was faster: see what there is
             self._check_content(found.value, content)
             match look_at(found.value, content, self._clock(), self._ttl_days):

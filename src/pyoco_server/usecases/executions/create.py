@@ -140,6 +140,8 @@ class CreateExecutions:
         try:
             record = await self._records.append(None, commit)
         except WrongRevision:
+            if await self._records.stored(execution_id) is None:  # the server that was asked is behind
+                raise NatsUnavailable("the execution is there, but cannot be read yet") from None
             raise self._rejected(execution_id, wanted) from None
         self._nudge(commit)
         log.info(

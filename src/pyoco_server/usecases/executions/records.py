@@ -147,12 +147,15 @@ class ExecutionRecords:
 
     async def _caught_up(self, execution_id: str, record: ExecutionRecord | None) -> ExecutionRecord | None:
         after = Revision(0 if record is None else record.log_revision)
-        start = record
+        start, heard_of = record, self._index.version(execution_id)
         async for logged, revision in self._log.read(execution_id, after):
             if logged is not None:
                 record = advance(record, logged.commit, revision)
             elif record is not None:  # the log goes on behind it, so its place counts
                 record = replace(record, log_revision=revision)
+        if (0 if record is None else record.state.version) < heard_of:
+            # Told by a server that was cut off: nobody is to be refused for what others have done meanwhile.
+            raise NatsUnavailable("the execution has gone on, but its log cannot be read yet")
         if record is not None and record is not start:
             self._go_on(record)
         return record

@@ -1,0 +1,45 @@
+"""F6: what a refused write says, and what it does not."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from nats.aio.msg import Msg
+
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream import connection
+from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.usecases.ports import WrongRevision
+
+UNDER_WAY = {"error": {"code": 400, "err_code": 10164, "description": "wrong last sequence"}}
+STORED = {"error": {"code": 400, "err_code": 10071, "description": "wrong last sequence: 7"}}
+HEADERS = {"Nats-Expected-Last-Subject-Sequence": "0"}
+
+
+class Answering(NatsConnection):
+    """The last answer for ever."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        super().__init__("nats://nowhere", "test")
+        self._answers = list(answers)
+        self.asked = 0
+
+    async def request(self, *_: Any, **__: Any) -> Msg:
+        self.asked += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return Msg(self._client, data=msgspec.json.encode(answer))
+
+
+async def test_f6_a_write_behind_another_one_waits_until_that_is_decided() -> None:
+    stored = Answering(UNDER_WAY, UNDER_WAY, STORED)
+    with pytest.raises(WrongRevision):
+        await stored.publish_acked("subject", b"", HEADERS)
+    dropped = Answering(UNDER_WAY, UNDER_WAY, {"seq": 8})
+    assert (await dropped.publish_acked("subject", b"", HEADERS)).seq == 8
+    assert (stored.asked, dropped.asked) == (3, 3)
+
+
+async def test_f6_what_is_not_decided_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REQUEST_TIMEOUT_SEC", 0.02)
+    with pytest.raises(NatsUnavailable):
+        await Answering(UNDER_WAY).publish_acked("subject", b"", HEADERS)
