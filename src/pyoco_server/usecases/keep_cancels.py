@@ -16,6 +16,9 @@ from pyoco_server.usecases.ports import Change, Clock, RunStore
 
 log = get_logger(__name__)
 
+MAX_REMEMBERED = 10_000
+"""The end of a run may pass before its cancel is remembered; such a one must not stay for ever."""
+
 
 class KeepCancels:
     def __init__(self, runs: RunStore, clock: Clock) -> None:
@@ -28,6 +31,8 @@ class KeepCancels:
     def accepted(self, run_id: str, cancel: RequestCancel) -> None:
         """Remembered until the run has ended."""
         self._accepted[run_id] = cancel
+        if len(self._accepted) > MAX_REMEMBERED:
+            del self._accepted[next(iter(self._accepted))]
 
     def look(self, changes: Iterable[Change[RunSnapshot]]) -> None:
         """Every change of a run passes here."""
