@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
@@ -69,3 +70,51 @@ def test_a_key_that_is_revoked_leads_back_to_the_sign_in(browser: Browser, site:
         expect(page.get_by_role("heading", level=1)).to_have_text("ワーカー")
         site.programs.run("pyoco-server-admin", "api-key", "revoke", "--key-id", made["key_id"])
         expect(page.get_by_label("API キー")).to_be_visible()
+
+
+QUESTION: dict[str, Any] = {"nodes": {"ask": {"type": "wait", "prompt": "${input.question}"}}}
+
+
+def asked(site: Site, tenant: str, question: str) -> str:
+    """An execution of a tenant that waits for an answer."""
+    with PyocoHttpClient(site.url, site.keys[tenant]) as client:
+        client.put_graph("question", QUESTION)
+        execution_id: str = client.executions.create("question", {"question": question})["execution_id"]
+        next(event for event in client.executions.watch(execution_id) if event["type"] == "NODE_WAITING")
+        return execution_id
+
+
+def with_template(site: Site, tenant: str) -> None:
+    """An event of a tenant, delivered."""
+    with PyocoHttpClient(site.url, site.keys[tenant]) as client:
+        client.events.put_action("act", {"flow_name": f"of-{tenant}"})
+        step = {"id": "only", "action": "act", "trigger_kind": "external_event"}
+        template = {"name": f"Template of {tenant}", "steps": [step], "year": 2026, "month": 11}
+        client.events.put_template("close", template)
+        client.events.send(template_id="close", idempotency_key=f"key-of-{tenant}")
+
+
+def test_a_key_shows_a_tenant_its_own_executions_waits_and_events(browser: Browser, site: Site) -> None:
+    ours, theirs = asked(site, "acme", "Ours?"), asked(site, "other", "Theirs?")
+    for tenant in ("acme", "other"):
+        with_template(site, tenant)
+    with page_of(browser, site, "#/waits", language="en", is_quiet=False) as page:  # it is refused at first
+        page.get_by_label("API key").fill(site.keys["acme"])
+        page.get_by_role("button", name="Sign in").click()
+        mine = page.locator(f'[data-wait^="{ours}/"]')
+        expect(mine).to_contain_text("Ours?")
+        expect(page.locator(f'[data-wait^="{theirs}/"]')).to_have_count(0)
+        mine.get_by_role("button", name="Answer").click()
+        mine.get_by_role("button", name="Yes").click()
+        expect(mine).to_have_count(0)
+
+        page.goto(f"{site.url}/#/executions/{ours}")
+        expect(page.locator(".page-head .status")).to_have_attribute("data-state", "COMPLETED")
+        page.goto(f"{site.url}/#/executions/{theirs}")
+        expect(page.get_by_role("heading", name="There is no such execution.")).to_be_visible()
+
+        page.goto(f"{site.url}/#/events/deliveries?ym=2026-11")
+        expect(page.locator("table.deliveries tr", has_text="key-of-acme")).to_contain_text("Started")
+        expect(page.get_by_text("key-of-other")).to_have_count(0)
+        page.goto(f"{site.url}/#/events/templates")
+        expect(page.locator('[data-template="close"]')).to_contain_text("Template of acme")
