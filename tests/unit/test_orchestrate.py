@@ -150,6 +150,25 @@ def test_what_another_orchestrator_has_begun_and_not_dispatched_is_dispatched() 
     assert virtual_time.run(main())
 
 
+def test_f6_an_execution_of_another_gateway_is_attended_though_it_was_read_here_before() -> None:
+    """F6: with a feed that is behind, a client asked for it before the feed told of it."""
+
+    async def main() -> bool:
+        async with (
+            open_memory_gateway_backend(CONFIG) as backend,
+            orchestrating(backend) as use_cases,
+            another(backend) as elsewhere,
+        ):
+            await asyncio.sleep(1.0)
+            other = UseCases(elsewhere, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+            await other.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
+            assert backend.execution_index.version("e") == 0, "the feed is behind"
+            await use_cases.executions.read.state("e", ANONYMOUS)
+            return await has_job(backend, run_id_of("e", "only", 1))
+
+    assert virtual_time.run(main())
+
+
 def test_a_run_whose_time_is_up_is_cancelled_though_the_first_cancel_was_not_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

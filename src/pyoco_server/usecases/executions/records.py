@@ -40,6 +40,8 @@ class ExecutionRecords:
         self._cache = cache
         self._index = index
         self._memory: OrderedDict[str, _Held] = OrderedDict()
+        self._written: OrderedDict[Revision, None] = OrderedDict()
+        """Commits of this process that it has not heard of yet."""
 
     async def known(self, execution_id: str) -> ExecutionRecord | None:
         """The state as this process knows it: right enough to act on, since the log refuses what is late."""
@@ -85,6 +87,9 @@ class ExecutionRecords:
             self._memory.pop(commit.execution_id, None)
             raise
         self._index.apply([Change(commit.execution_id, revision, logged, None)])  # lists show it at once
+        self._written[revision] = None
+        while len(self._written) > MAX_IN_MEMORY:
+            self._written.popitem(last=False)
         appended = ExecutionRecord(state=after.state, log_revision=revision, keys=after.keys)
         self._go_on(appended)
         return appended
@@ -110,16 +115,17 @@ class ExecutionRecords:
                 )
 
     def heard(self, logged: LoggedCommit, revision: Revision) -> bool:
-        """A commit that is in the log. False: it is known here, because it was written here.
+        """A commit that is in the log. False: it was written here, by somebody who knows what follows.
 
-        What is in memory goes on with it, or is forgotten.
+        One that was only read here, by somebody who asked for the state before the feed told of it, is news
+        all the same. What is in memory goes on with it, or is forgotten.
         """
+        is_news = revision not in self._written
+        self._written.pop(revision, None)
         execution_id = logged.commit.execution_id
         held = self._memory.get(execution_id)
-        if held is None:
-            return True
-        if held.record.log_revision >= revision:
-            return False
+        if held is None or held.record.log_revision >= revision:
+            return is_news
         after = None
         if held.record.state.version + 1 == logged.commit.first_sequence:
             after = advance(held.record, logged.commit, revision)
@@ -127,10 +133,11 @@ class ExecutionRecords:
             del self._memory[execution_id]
         else:
             self._memory[execution_id] = replace(held, record=after)
-        return True
+        return is_news
 
     def forget_all(self) -> None:
         self._memory.clear()
+        self._written.clear()
 
     async def _cached(self, execution_id: str) -> Versioned[ExecutionRecord] | None:
         """A cache that cannot be read is as good as none: the log has it all."""
