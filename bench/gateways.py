@@ -43,17 +43,19 @@ def gateway_process(config: NatsBackendConfig, *changed: str) -> Iterator[Gatewa
     port = free_port(HOST)
     settings = {env_name(name): str(getattr(config, name)) for name in ("nats_url", *changed)}
     command = [str(Path(sys.executable).with_name("pyoco-server")), "up", "--host", HOST, "--port", str(port)]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, **settings, "PYOCO_LOG_LEVEL": "ERROR"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_until_ready(port)
-        yield Gateway(port, process.pid)
-    finally:
-        stop(process)
+    with tempfile.TemporaryDirectory() as directory:  # it writes records of events where it is started
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **settings, "PYOCO_LOG_LEVEL": "ERROR"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=directory,
+        )
+        try:
+            wait_until_ready(port)
+            yield Gateway(port, process.pid)
+        finally:
+            stop(process)
 
 
 def wait_until_ready(port: int) -> None:
