@@ -24,7 +24,7 @@ from processes import unwind_on_sigterm
 Benchmarks = dict[str, Callable[[], Figures]]
 
 WHOLE: Benchmarks = {
-    "peers": lambda: peers.measure(runs=1600, rounds=3, idle=60),
+    "peers": lambda: peers.measure(runs=3200, rounds=3, idle=60),
     "run-cost": lambda: run_cost.measure(runs=1500, rounds=3),
     "submit-rate": lambda: submit_rate.measure(runs=6000),
     "lists": lambda: lists.measure(times=40),

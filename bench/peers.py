@@ -402,7 +402,7 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1600, help="per round and peer")
+    parser.add_argument("--runs", type=int, default=3200, help="per round and peer")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--idle", type=int, default=60)
     parser.add_argument("--list-runs", type=int, default=LIST_RUNS)
