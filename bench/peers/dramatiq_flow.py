@@ -17,7 +17,8 @@ PATIENCE_SEC = 60
 HUNG = 3
 """The exit code that says so to bench/peers.py."""
 broker = RedisBroker(url=URL)
-broker.add_middleware(Results(backend=RedisBackend(url=URL)))
+# By default a connection gives up after five seconds, also one that waits for a result on purpose.
+broker.add_middleware(Results(backend=RedisBackend(url=URL, socket_timeout=2 * PATIENCE_SEC)))
 dramatiq.set_broker(broker)
 
 

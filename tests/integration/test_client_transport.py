@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from pyoco_server.http_client.transport import PACKET_BYTES, LeanTransport, PlainCalls, transport_for
+from pyoco_server.http_client.plain_calls import PlainCalls
+from pyoco_server.http_client.transport import PACKET_BYTES, LeanTransport, transport_for
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -243,7 +244,18 @@ def test_proxies_of_the_environment_are_left_to_httpx2(monkeypatch: pytest.Monke
     assert transport_for("http://gateway:8000") is None
 
 
-def test_a_plain_call_is_what_httpx2_would_have_sent(echo: str) -> None:
+# Plain calls
+
+
+@contextmanager
+def plain_calls(url: str, timeout: float = 5.0, **headers: str) -> Iterator[PlainCalls]:
+    with httpx2.Client(base_url=url, headers=headers) as client:
+        calls = PlainCalls(client, timeout)
+        yield calls
+        calls.close()
+
+
+def test_a_plain_call_is_what_httpx2_would_have_sent() -> None:
     """Of what the server can see, only the order of headers may differ."""
     seen: list[set[bytes]] = []
 
@@ -251,24 +263,120 @@ def test_a_plain_call_is_what_httpx2_would_have_sent(echo: str) -> None:
         seen.append(set(connection.recv(PACKET_BYTES).lower().split(b"\r\n")))
         connection.sendall(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 
-    transport = LeanTransport()
-    with server_that(answer) as url:
-        client = httpx2.Client(base_url=f"{url}/below", headers={"X-API-Key": "k"}, transport=transport)
-        with client:
-            given: dict[str, Any] = {
-                "json": {"flow_name": "日本語", "n": 1.5},
-                "headers": {"Idempotency-Key": "a"},
-            }
-            sends: list[Callable[..., httpx2.Response]] = [client.request]
-            for send in [*sends, PlainCalls(client, transport, 5.0).send]:
-                assert send("POST", "/runs/a%2Fb", **given).status_code == 204
+    given: dict[str, Any] = {"json": {"flow_name": "日本語", "n": 1.5}, "headers": {"Idempotency-Key": "a"}}
+    with (
+        server_that(answer) as url,
+        httpx2.Client(base_url=f"{url}/below", headers={"X-API-Key": "k"}) as client,
+    ):
+        sends: list[Callable[..., httpx2.Response]] = [client.request, PlainCalls(client, 5.0).send]
+        for send in sends:
+            assert send("POST", "/runs/a%2Fb", **given).status_code == 204
     assert seen[0] == seen[1]
 
 
 def test_an_answer_that_is_an_error_names_its_request(echo: str) -> None:
-    transport = LeanTransport()
-    with httpx2.Client(base_url=echo, transport=transport) as client:
-        answer = PlainCalls(client, transport, 5.0).send("PUT", "/runs/1")
+    with plain_calls(echo) as calls:
+        answer = calls.send("PUT", "/runs/1")
         with pytest.raises(httpx2.HTTPStatusError) as raised:
             answer.raise_for_status()
     assert (raised.value.request.method, str(raised.value.request.url)) == ("PUT", f"{echo}/runs/1")
+
+
+def test_plain_calls_use_a_connection_again(echo: str) -> None:
+    with plain_calls(echo) as calls:
+        answers = [calls.send("POST", "/", json={"n": n}) for n in range(3)]
+        answers.append(calls.send("DELETE", "/"))
+        assert [answer.json() for answer in answers[:3]] == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert answers[3].text == "firstsecond"
+        assert len({answer.headers["x-connection"] for answer in answers}) == 1
+
+
+def test_plain_calls_of_threads_do_not_get_each_others_answers(echo: str) -> None:
+    wrong: list[object] = []
+
+    def ask(name: str) -> None:
+        for n in range(100):
+            answer = calls.send("POST", "/", json=[name, n])
+            if answer.json() != [name, n]:
+                wrong.append(answer.json())
+
+    with plain_calls(echo) as calls:
+        threads = [threading.Thread(target=ask, args=(f"t{n}",)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def _until_the_end(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+
+
+def _early_hints(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    connection.sendall(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall of it")
+
+
+def _by_the_byte(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall of it":
+        connection.sendall(bytes([byte]))
+
+
+@pytest.mark.parametrize("behaves", [_until_the_end, _early_hints, _by_the_byte])
+def test_a_plain_call_understands(behaves: Callable[[socket.socket], None]) -> None:
+    with server_that(behaves) as url, plain_calls(url) as calls:
+        for _ in range(3):
+            answer = calls.send("GET", "/")
+            assert (answer.status_code, answer.text) == (200, "all of it")
+            assert "link" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("behaves", "error"),
+    [
+        (_silent, httpx2.ReadTimeout),
+        (_hangs_up, httpx2.RemoteProtocolError),
+        (_babbles, httpx2.RemoteProtocolError),
+        (_stops_halfway, httpx2.RemoteProtocolError),
+    ],
+)
+def test_faults_of_plain_calls_are_httpx2s(
+    behaves: Callable[[socket.socket], None], error: type[Exception]
+) -> None:
+    with server_that(behaves) as url, plain_calls(url, timeout=0.2) as calls, pytest.raises(error):
+        calls.send("GET", "/")
+
+
+def test_nobody_listens_to_a_plain_call() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with plain_calls(f"http://127.0.0.1:{port}") as calls, pytest.raises(httpx2.ConnectError):
+        calls.send("GET", "/")
+
+
+def test_nobody_smuggles_a_header_or_a_second_request(echo: str) -> None:
+    for value in ("secret\r\nX-Other: b", "secret\nb"):
+        with plain_calls(echo) as calls, pytest.raises(httpx2.LocalProtocolError) as refused:
+            calls.send("GET", "/", headers={"X-API-Key": value})
+        assert "secret" not in str(refused.value)
+    with plain_calls(echo) as calls, pytest.raises(httpx2.LocalProtocolError):
+        calls.send("GET", "/runs/a HTTP/1.1\r\n\r\nGET /other")
+
+
+def test_a_connection_that_has_hung_up_is_not_used_for_a_plain_call() -> None:
+    hung_up = threading.Semaphore(0)
+
+    def answer_and_hang_up(connection: socket.socket) -> None:
+        connection.recv(PACKET_BYTES)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        connection.close()
+        hung_up.release()
+
+    with server_that(answer_and_hang_up) as url, plain_calls(url) as calls:
+        for _ in range(20):
+            assert calls.send("GET", "/").text == "ok"
+            assert hung_up.acquire(timeout=10)

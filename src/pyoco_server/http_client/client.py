@@ -28,8 +28,9 @@ from pyoco_server.http_client.answers import (
 )
 from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.execution_calls import ExecutionCalls
+from pyoco_server.http_client.plain_calls import PlainCalls
 from pyoco_server.http_client.retrying import send_again_if_safe
-from pyoco_server.http_client.transport import PlainCalls, transport_for
+from pyoco_server.http_client.transport import transport_for
 
 WATCH_SILENCE_SEC = 10.0
 """A watch without even a heartbeat for so long has lost its connection."""
@@ -56,7 +57,7 @@ class PyocoHttpClient:
         headers = {api_key_header: api_key} if api_key else {}
         transport = transport_for(base_url)
         self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout, transport=transport)
-        self._plain = None if transport is None else PlainCalls(self._http, transport, timeout)
+        self._plain = None if transport is None else PlainCalls(self._http, timeout)
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
         self.events = WorkflowEvents(self._call)
         self.executions = ExecutionCalls(self._call, self._event_stream, _pause)
@@ -310,6 +311,8 @@ class PyocoHttpClient:
         return page
 
     def close(self) -> None:
+        if self._plain is not None:
+            self._plain.close()
         self._http.close()
 
     def __enter__(self) -> Self:

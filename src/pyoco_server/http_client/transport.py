@@ -2,13 +2,10 @@
 
 The client's own transport costs a small call two thirds of its time, in the thread of whoever submits a run,
 and sends head and body in two packets. This one sends them in one. Everything else stays httpx2's: urls,
-headers, forms, time-outs, errors. `PlainCalls` saves small calls what httpx2 does for requests in general.
-See docs/decisions/0014-client-transport.md.
+headers, forms, time-outs, errors. See docs/decisions/0014-client-transport.md.
 """
 
 import http.client
-import json
-import select
 import ssl
 import urllib.request
 from collections import deque
@@ -17,6 +14,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import httpx2
+
+from pyoco_server.http_client.idle_sockets import has_news
 
 MAX_IDLE = 64
 """Connections that are kept for the next request, per server."""
@@ -91,16 +90,6 @@ class LeanTransport(httpx2.BaseTransport):
             extensions={"http_version": b"HTTP/1.1", "reason_phrase": response.reason.encode("latin-1")},
         )
 
-    def call(self, origin: _Origin, outgoing: "Outgoing", timeouts: _Timeouts) -> httpx2.Response:
-        """A call whose answer is small: it has been read."""
-        response, connection = self._exchange(origin, outgoing, timeouts)
-        body = _Body(response, connection, self._idle[origin])
-        try:
-            content = b"".join(body)
-        finally:
-            body.close()
-        return httpx2.Response(response.status, headers=_headers_of(response), content=content)
-
     def _exchange(
         self, origin: _Origin, outgoing: "Outgoing", timeouts: _Timeouts
     ) -> tuple[http.client.HTTPResponse, _Connection]:
@@ -125,7 +114,7 @@ class LeanTransport(httpx2.BaseTransport):
                 connection = connections.pop()
             except IndexError:
                 return None
-            if not _has_news(connection):
+            if not has_news(connection.sock):
                 return connection
             connection.close()
 
@@ -181,38 +170,6 @@ class Outgoing(NamedTuple):
     is_chunked: bool = False
 
 
-class PlainCalls:
-    """Calls with JSON both ways and nothing else, of one client."""
-
-    def __init__(self, http: httpx2.Client, transport: LeanTransport, timeout: float) -> None:
-        base = http.base_url
-        self._base = base
-        self._transport = transport
-        self._origin = origin_of(base)
-        self._prefix = base.raw_path.decode("ascii").rstrip("/")
-        self._headers = [(b"Host", base.netloc), *http.headers.raw]
-        self._timeouts = dict.fromkeys(("connect", "write", "read"), timeout)
-
-    def send(
-        self, method: str, path: str, *, json: Any = None, headers: Mapping[str, str] | None = None
-    ) -> httpx2.Response:
-        """As `httpx2.Client.request`, of which it takes these options."""
-        wanted, body = self._headers.copy(), b""
-        if json is not None:
-            body = _json(json).encode()
-            wanted += [(b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(body))]
-        if headers:
-            wanted += [(name.encode(), value.encode()) for name, value in headers.items()]
-        outgoing = Outgoing(method, self._prefix + path, wanted, body)
-        response = self._transport.call(self._origin, outgoing, self._timeouts)
-        if not response.is_success:  # whoever raises it names the request
-            response.request = httpx2.Request(method, self._base.join(self._prefix + path))
-        return response
-
-
-_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-
-
 def _headers_of(response: http.client.HTTPResponse) -> _Headers:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.getheaders()]
 
@@ -254,12 +211,3 @@ def _translated(too_slow: type[httpx2.TransportError], failed: type[httpx2.Trans
 
 def origin_of(url: httpx2.URL) -> _Origin:
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
-
-
-def _has_news(connection: _Connection) -> bool:
-    """An idle connection has nothing to say, unless it says that it is over."""
-    if not hasattr(select, "poll"):  # Windows
-        return bool(select.select([connection.sock], [], [], 0)[0])
-    poll = select.poll()
-    poll.register(connection.sock, select.POLLIN)
-    return bool(poll.poll(0))
