@@ -266,7 +266,9 @@ def test_a_plain_call_is_what_httpx2_would_have_sent() -> None:
     given: dict[str, Any] = {"json": {"flow_name": "日本語", "n": 1.5}, "headers": {"Idempotency-Key": "a"}}
     with (
         server_that(answer) as url,
-        httpx2.Client(base_url=f"{url}/below", headers={"X-API-Key": "k"}) as client,
+        httpx2.Client(
+            base_url=f"{url}/below", headers={"X-API-Key": "k"}, transport=LeanTransport()
+        ) as client,
     ):
         sends: list[Callable[..., httpx2.Response]] = [client.request, PlainCalls(client, 5.0).send]
         for send in sends:
