@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.task_logs import LogEntry
+from pyoco_server.engine import process_executors
 from pyoco_server.engine.executor_messages import ExecutorSpec
 from pyoco_server.engine.executor_process import LINE_PATIENCE_SEC, ExecutorProcess, ProcessFlow
 from pyoco_server.engine.process_executors import LINE, Limits, ProcessExecutors
@@ -20,6 +23,12 @@ from support.waiting import until
 PATIENCE_SEC = 20.0
 TINY_ONES = 30
 """After so many it is known that flows are tiny."""
+
+
+@pytest.fixture(autouse=True)
+def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new process takes its time on a busy machine."""
+    monkeypatch.setattr(process_executors, "MOVE_PATIENCE_SEC", PATIENCE_SEC)
 
 
 class Listener:
@@ -141,7 +150,10 @@ async def test_nobody_stands_behind_a_flow_that_is_known_to_be_long(tmp_path: Pa
         at.let_go()
 
 
-async def test_who_waits_too_long_behind_a_long_flow_was_never_begun(tmp_path: Path) -> None:
+async def test_who_waits_too_long_behind_a_long_flow_was_never_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_executors, "MOVE_PATIENCE_SEC", 0.2)
     async with lab(tmp_path) as at:
         await at.learn_that_flows_are_tiny()
         long = await at.start("steps")
