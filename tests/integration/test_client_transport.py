@@ -206,15 +206,15 @@ def _stops_halfway(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
 
 
-@pytest.mark.parametrize(
-    ("behaves", "error"),
-    [
-        (_silent, httpx2.ReadTimeout),
-        (_hangs_up, httpx2.RemoteProtocolError),
-        (_babbles, httpx2.RemoteProtocolError),
-        (_stops_halfway, httpx2.RemoteProtocolError),
-    ],
-)
+FAULTS = [
+    (_silent, httpx2.ReadTimeout),
+    (_hangs_up, httpx2.RemoteProtocolError),
+    (_babbles, httpx2.RemoteProtocolError),
+    (_stops_halfway, httpx2.RemoteProtocolError),
+]
+
+
+@pytest.mark.parametrize(("behaves", "error"), FAULTS)
 def test_faults_are_httpx2s(
     client: httpx2.Client, behaves: Callable[[socket.socket], None], error: type[Exception]
 ) -> None:
@@ -337,15 +337,7 @@ def test_a_plain_call_understands(behaves: Callable[[socket.socket], None]) -> N
             assert "link" not in answer.headers
 
 
-@pytest.mark.parametrize(
-    ("behaves", "error"),
-    [
-        (_silent, httpx2.ReadTimeout),
-        (_hangs_up, httpx2.RemoteProtocolError),
-        (_babbles, httpx2.RemoteProtocolError),
-        (_stops_halfway, httpx2.RemoteProtocolError),
-    ],
-)
+@pytest.mark.parametrize(("behaves", "error"), FAULTS)
 def test_faults_of_plain_calls_are_httpx2s(
     behaves: Callable[[socket.socket], None], error: type[Exception]
 ) -> None:

@@ -11,14 +11,15 @@ import socket
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 import httptools
 import httpx2
 
+from pyoco_server.http_client.faults import translated
 from pyoco_server.http_client.idle_sockets import has_news
 
 MAX_IDLE = 64
@@ -33,16 +34,10 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=Fa
 class PlainCalls:
     """Of one client; may be used by several threads, each call has a connection for itself."""
 
-    def __init__(
-        self,
-        http: httpx2.Client,
-        timeout: float,
-        tls: Callable[[], ssl.SSLContext] = httpx2.create_ssl_context,
-    ) -> None:
+    def __init__(self, http: httpx2.Client, timeout: float) -> None:
         base = http.base_url
         self._base = base
         self._host, self._port = base.host, base.port or (443 if base.scheme == "https" else 80)
-        self._tls = tls() if base.scheme == "https" else None
         self._prefix = base.raw_path.decode("ascii").rstrip("/")
         self._always = [(b"Host", base.netloc), *http.headers.raw]
         self._timeout = timeout
@@ -66,6 +61,11 @@ class PlainCalls:
         if not response.is_success:  # whoever raises it names the request
             response.request = httpx2.Request(method, self._base.join(self._prefix + path))
         return response
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext | None:
+        """Made when it is needed: reading all the certificates takes a while."""
+        return httpx2.create_ssl_context() if self._base.scheme == "https" else None
 
     @cached_property
     def _headers(self) -> bytes:
@@ -103,7 +103,7 @@ class _Line:
     """A connection."""
 
     def __init__(self, host: str, port: int, timeout: float, tls: ssl.SSLContext | None) -> None:
-        with _translated(httpx2.ConnectTimeout, httpx2.ConnectError):
+        with translated(httpx2.ConnectTimeout, httpx2.ConnectError):
             connected = socket.create_connection((host, port), timeout)
             try:
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -115,10 +115,10 @@ class _Line:
                 raise
 
     def exchange(self, request: bytes) -> "_Answer":
-        with _translated(httpx2.WriteTimeout, httpx2.WriteError):
+        with translated(httpx2.WriteTimeout, httpx2.WriteError):
             self.socket.sendall(request)
         answer = _Answer()
-        with _translated(httpx2.ReadTimeout, httpx2.ReadError):
+        with translated(httpx2.ReadTimeout, httpx2.ReadError):
             while not answer.is_complete:
                 answer.receive(self.socket.recv(CHUNK_BYTES))
         return answer
@@ -198,13 +198,3 @@ def _lines(headers: list[tuple[bytes, bytes]]) -> bytes:
             # Without its value, which may be a key.
             raise httpx2.LocalProtocolError("a header has characters that HTTP does not allow")
     return b"".join(b"%b: %b\r\n" % header for header in headers)
-
-
-@contextmanager
-def _translated(too_slow: type[httpx2.TransportError], failed: type[httpx2.TransportError]) -> Iterator[None]:
-    try:
-        yield
-    except (TimeoutError, BlockingIOError) as error:  # by Python's clock, or by the kernel's
-        raise too_slow("timed out") from error
-    except OSError as error:
-        raise failed(str(error)) from error

@@ -10,11 +10,11 @@ import ssl
 import urllib.request
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import httpx2
 
+from pyoco_server.http_client.faults import translated
 from pyoco_server.http_client.idle_sockets import has_news
 
 MAX_IDLE = 64
@@ -127,7 +127,7 @@ class LeanTransport(httpx2.BaseTransport):
         else:
             connection = _PlainConnection(host, port)
         connection.timeout = timeouts.get("connect")
-        with _translated(httpx2.ConnectTimeout, httpx2.ConnectError):
+        with translated(httpx2.ConnectTimeout, httpx2.ConnectError):
             connection.connect()
         return connection
 
@@ -143,7 +143,7 @@ class _Body(httpx2.SyncByteStream):
         self._idle = idle
 
     def __iter__(self) -> Iterator[bytes]:
-        with _translated(httpx2.ReadTimeout, httpx2.ReadError):
+        with translated(httpx2.ReadTimeout, httpx2.ReadError):
             while chunk := self._response.read1(CHUNK_BYTES):
                 yield chunk
             if self._response.length:
@@ -175,7 +175,7 @@ def _headers_of(response: http.client.HTTPResponse) -> _Headers:
 
 
 def _send(connection: _Connection, outgoing: Outgoing, timeouts: _Timeouts) -> None:
-    with _translated(httpx2.WriteTimeout, httpx2.WriteError):
+    with translated(httpx2.WriteTimeout, httpx2.WriteError):
         connection.sock.settimeout(timeouts.get("write"))
         connection.putrequest(outgoing.method, outgoing.target, skip_host=True, skip_accept_encoding=True)
         _put_headers(connection, outgoing.headers)
@@ -192,21 +192,9 @@ def _put_headers(connection: _Connection, headers: _Headers) -> None:
 
 
 def _receive(connection: _Connection, timeouts: _Timeouts) -> http.client.HTTPResponse:
-    with _translated(httpx2.ReadTimeout, httpx2.ReadError):
+    with translated(httpx2.ReadTimeout, httpx2.ReadError):
         connection.sock.settimeout(timeouts.get("read"))
         return connection.getresponse()
-
-
-@contextmanager
-def _translated(too_slow: type[httpx2.TransportError], failed: type[httpx2.TransportError]) -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError as error:
-        raise too_slow(str(error) or "timed out") from error
-    except http.client.HTTPException as error:
-        raise httpx2.RemoteProtocolError(str(error) or type(error).__name__) from error
-    except OSError as error:
-        raise failed(str(error)) from error
 
 
 def origin_of(url: httpx2.URL) -> _Origin:
