@@ -311,6 +311,9 @@ def test_plain_calls_of_threads_do_not_get_each_others_answers(echo: str) -> Non
     assert not wrong
 
 
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nall of it"
+
+
 def _until_the_end(connection: socket.socket) -> None:
     connection.recv(PACKET_BYTES)
     connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nall of it")
@@ -319,12 +322,12 @@ def _until_the_end(connection: socket.socket) -> None:
 def _early_hints(connection: socket.socket) -> None:
     connection.recv(PACKET_BYTES)
     connection.sendall(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall of it")
+    connection.sendall(WHOLE)
 
 
 def _by_the_byte(connection: socket.socket) -> None:
     connection.recv(PACKET_BYTES)
-    for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall of it":
+    for byte in WHOLE:
         connection.sendall(bytes([byte]))
 
 
