@@ -132,7 +132,7 @@ def test_tables_are_for_people_and_json_for_programs(shell: Shell, client: Pyoco
     assert "nothing waits" in shell("pyoco-client waits --output table")[1]
     for number in range(3):
         client.executions.create("ask", execution_id=f"e{number}")
-    until_now(lambda: len(client.executions.waits()["items"]), lambda count: count == 3)
+        until_now(lambda: len(client.executions.waits()["items"]), (number + 1).__eq__)  # in this order
     out, err = shell("pyoco-client executions list --limit 2 --output table")
     assert all(word in out for word in ("execution_id", "e2", "e1", "ACTIVE")) and "e0" not in out  # noqa: PT018
     assert "--cursor" in err

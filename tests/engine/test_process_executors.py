@@ -1,6 +1,7 @@
 """Real executor processes: who runs which flow, and what becomes of the others when one goes wrong."""
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -182,6 +183,29 @@ async def test_a_process_that_dies_with_a_flow_it_has_not_begun_takes_none(tmp_p
         flows = [await at.tiny() for _ in range(3)]
         os.kill(process.pid, signal.SIGKILL)
         assert await endings(flows) == ["completed"] * 3
+
+
+async def test_the_process_that_starts_the_others_is_started_again(tmp_path: Path) -> None:
+    async with lab(tmp_path, concurrency=2) as at:
+        long = await at.start("steps")
+        await at.reached("in-first")
+        os.kill(at.executors._zygote._child.pid, signal.SIGKILL)
+        assert (await ended(long)).ending == "execution_error"  # executors end with it
+        assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
+
+
+async def test_nothing_stays_open(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    gc.collect()  # what earlier tests have left
+    before = descriptors()
+    async with lab(tmp_path, concurrency=2) as at:
+        await at.start("steps")
+        await at.reached("in-first")
+        assert descriptors() > before
+    await asyncio.sleep(0)  # a transport closes one turn later
+    assert descriptors() == before
 
 
 async def test_a_process_that_is_slow_to_begin_is_not_forgotten(tmp_path: Path) -> None:

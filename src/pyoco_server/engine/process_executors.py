@@ -17,7 +17,7 @@ from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowListener
 from pyoco_server.engine.executor_messages import ExecutorSpec
 from pyoco_server.engine.executor_process import ExecutorProcess, ProcessFlow
-from pyoco_server.engine.zygote_process import Zygote
+from pyoco_server.engine.zygote_process import Zygote, ZygoteEnded
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import get_logger
 
@@ -65,6 +65,7 @@ class ProcessExecutors:
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = 0
         self._changing = asyncio.Lock()
+        self._renewing = asyncio.Lock()
         self._is_closing = False
 
     async def open(self) -> None:
@@ -123,7 +124,7 @@ class ProcessExecutors:
             await asyncio.wait(self._tasks)
         for executor in list(self._all):
             executor.hang_up()
-        await asyncio.to_thread(self._zygote.stop)
+        await self._zygote.stop()
 
     # Who takes the next flow
 
@@ -211,7 +212,7 @@ class ProcessExecutors:
         pause = FIRST_RETRY_SEC
         try:
             while isinstance(started := await self._start_executor(self._spec), str):
-                log.error("an executor cannot load the flows", action="executor.unusable", error=started)
+                log.error("an executor could not be started", action="executor.unusable", error=started)
                 await asyncio.sleep(pause)
                 pause = min(MAX_RETRY_SEC, pause * 2)
         finally:
@@ -221,22 +222,39 @@ class ProcessExecutors:
 
     async def _start_executor(self, spec: ExecutorSpec) -> ExecutorProcess | str:
         """A ready executor, or why there is none."""
+        zygote = await self._living_zygote()
         executor = ExecutorProcess(self, spec)
         descriptors = await executor.connect()
         try:
-            executor.pid = await self._zygote.fork(spec, descriptors)
-            done, _ = await asyncio.wait({executor.ready}, timeout=READY_PATIENCE_SEC)
-        except asyncio.CancelledError:
+            executor.pid = await zygote.fork(spec, descriptors)
+            error = await self._loaded(executor)
+        except ZygoteEnded:
+            error = "the process that starts executors has ended"
+        except BaseException:  # we are stopped just now
             executor.hang_up()
             raise
-        if not done:
-            executor.kill_process()
-            return f"it was not ready after {READY_PATIENCE_SEC:g} s"
-        error = executor.ready.result()
         if error is not None:
+            executor.hang_up()
             return error
         self._all[executor] = None
         return executor
+
+    async def _loaded(self, executor: ExecutorProcess) -> str | None:
+        """Why it is of no use, if it is not."""
+        done, _ = await asyncio.wait({executor.ready}, timeout=READY_PATIENCE_SEC)
+        if not done:
+            executor.kill_process()
+            return f"it was not ready after {READY_PATIENCE_SEC:g} s"
+        return executor.ready.result()
+
+    async def _living_zygote(self) -> Zygote:
+        """When memory runs out, the kernel may choose to kill this one of all processes."""
+        async with self._renewing:
+            if self._zygote.has_ended:
+                log.error("the process that starts executors has ended", action="executor.parent_died")
+                await self._zygote.stop()
+                self._zygote = await Zygote.start()
+            return self._zygote
 
     def _admit(self, executor: ExecutorProcess) -> None:
         """What it was started with may have changed while it was starting."""
