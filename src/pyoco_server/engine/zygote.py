@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
@@ -35,13 +36,14 @@ def main() -> None:
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    while True:
-        ready, _, _ = select.select([worker.fileno(), wake_read], [], [])
-        if wake_read in ready:
-            os.read(wake_read, 512)
-        _report_ended(worker)
-        if worker.fileno() in ready and not _serve_request(worker):
-            return
+    with suppress(BrokenPipeError, ConnectionResetError):  # the worker went away while we spoke to it
+        while True:
+            ready, _, _ = select.select([worker.fileno(), wake_read], [], [])
+            if wake_read in ready:
+                os.read(wake_read, 512)
+            _report_ended(worker)
+            if worker.fileno() in ready and not _serve_request(worker):
+                return
 
 
 def _report_ended(worker: socket.socket) -> None:
@@ -84,7 +86,7 @@ def _become_executor(worker: socket.socket, fds: list[int], spec: ExecutorSpec) 
         )
         executor.serve(spec)
         code = 0
-    except (BrokenPipeError, ConnectionResetError):  # the worker went away while we spoke to it
+    except (BrokenPipeError, ConnectionResetError):  # as above
         code = 0
     finally:
         sys.stdout.flush()
