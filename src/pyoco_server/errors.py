@@ -56,6 +56,10 @@ class GatewayUnreachable(PyocoServerError):
     entry = ErrorEntry(1, "gateway unreachable", "稼働確認に失敗しました", "The gateway could not be reached")
 
 
+class UntrustedCertificate(GatewayUnreachable):
+    """Something answers, and cannot prove that it is the gateway."""
+
+
 class InvalidRequest(PyocoServerError):
     entry = ErrorEntry(
         2,

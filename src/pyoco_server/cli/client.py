@@ -21,7 +21,7 @@ from pyoco_server.cli.client_output import fail_http
 from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import fail, run_app, told_to_the_user, with_message
 from pyoco_server.cli.options import server_url
-from pyoco_server.errors import GatewayUnreachable
+from pyoco_server.errors import GatewayUnreachable, UntrustedCertificate
 from pyoco_server.http_client import PyocoHttpClient
 
 app = cyclopts.App(name="pyoco-client", help="Submit runs to a pyoco-server and look at them.")
@@ -64,6 +64,8 @@ def launch(
                 sys.exit(command(*bound.args, **bound.kwargs) or 0)
             except httpx2.HTTPStatusError as error:
                 fail_http(error.response)
+            except UntrustedCertificate as error:
+                fail(with_message(error.entry, error.detail), texts.CERTIFICATE_ADVICE())
             except GatewayUnreachable as error:
                 fail(with_message(error.entry, error.detail), texts.NO_SERVER_ADVICE())
 

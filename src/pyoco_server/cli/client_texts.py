@@ -123,6 +123,10 @@ ADVICE = {
         ja="graph_id とバージョンを確認してください。一覧: pyoco-client graphs list",
     ),
 }
+CERTIFICATE_ADVICE = Text(
+    en="If it is yours, name the certificate of its authority: SSL_CERT_FILE=ca.pem pyoco-client ...",
+    ja="自社の証明書なら、その認証局の証明書を指定してください: SSL_CERT_FILE=ca.pem pyoco-client ...",
+)
 NO_SERVER_ADVICE = Text(
     en="Start one with: pyoco-server up   or say where it is: --server URL or PYOCO_SERVER_URL",
     ja="起動するには: pyoco-server up   別の場所なら --server URL または PYOCO_SERVER_URL で指定してください",

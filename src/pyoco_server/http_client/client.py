@@ -1,6 +1,7 @@
 """`PyocoHttpClient`."""
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from pyoco_server.errors import CancelTimedOut, GatewayUnreachable
+from pyoco_server.errors import CancelTimedOut, GatewayUnreachable, UntrustedCertificate
 from pyoco_server.http_client.answers import (
     Graph,
     GraphPage,
@@ -356,12 +357,19 @@ class PyocoHttpClient:
         try:
             response = send_again_if_safe(lambda: send(method, path, **options), is_safe=is_safe)
         except httpx2.TransportError as error:
-            raise GatewayUnreachable(
-                f"no server answers at {self._http.base_url} ({type(error).__name__})"
-            ) from error
+            raise _unreachable(self._http.base_url, error) from error
         if not response.is_success:
             response.raise_for_status()
         return response
+
+
+def _unreachable(server: httpx2.URL, error: BaseException) -> GatewayUnreachable:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return UntrustedCertificate(f"the certificate of {server} is refused: {cause.verify_message}")
+        cause = cause.__cause__ or cause.__context__
+    return GatewayUnreachable(f"no server answers at {server} ({type(error).__name__})")
 
 
 def _pause() -> None:

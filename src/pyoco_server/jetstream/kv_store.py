@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from pyoco_server.errors import NobodyAnswers, SnapshotTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
-from pyoco_server.jetstream.streams import NOT_FOUND
+from pyoco_server.jetstream.streams import NOT_FOUND, stream_config
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import Revision, Versioned, WrongRevision
 
@@ -106,8 +106,9 @@ class KvStore(Generic[T]):
         except (NobodyAnswers, ApiError) as error:
             if self._restore is None or (isinstance(error, ApiError) and error.err_code != NOT_FOUND):
                 raise
-        log.error("a bucket was deleted; making it anew", action="kv.restore", stream=self._stream)
-        await self._restore()
+        if await stream_config(self._connection, self._stream) is None:  # else it had no leader just then
+            log.error("a bucket was deleted; making it anew", action="kv.restore", stream=self._stream)
+            await self._restore()
         return await ask()
 
     async def _last_direct(self, key: str) -> _Entry | None:
