@@ -119,7 +119,7 @@ async def test_a_run_that_outlasts_the_drain_is_given_back_at_once(labs: Labs) -
     await until(lambda: state_of(lab, "w1"), lambda state: state == "STOPPED_GRACEFUL")
     async with lab.worker("w2"):
         await lab.reached("in-first")
-        assert time.monotonic() - gone_at < 10.0
+        assert time.monotonic() - gone_at < 25.0
         lab.let("go")
         run = await lab.ended(run_id)
     assert (run["status"], run["worker_id"], run["attempt"]) == ("COMPLETED", "w2", 2)

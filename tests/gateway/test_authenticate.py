@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import io
 import threading
-import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,6 +43,7 @@ from support.captured_logs import capture_logs
 PEPPER = "pepper"
 SALT = b"0123456789abcdef"
 SLOW_ITERATIONS = 100_000
+PATIENCE_SEC = 30.0
 
 
 class CountedKeys(MemoryApiKeys):
@@ -228,39 +228,53 @@ async def test_a_slow_record_is_derived_once_for_many_requests(
     assert not authenticate._turns
 
 
+class Derivations:
+    """Those of slow records: each ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.has_begun = threading.Event()
+        self.let_go = threading.Semaphore(0)
+
+    def verify(self, record: ApiKeyRecord, secret: str, pepper: str) -> bool:
+        self.begun.append(record.key_id)
+        self.has_begun.set()
+        assert self.let_go.acquire(timeout=PATIENCE_SEC)
+        return verify(record, secret, pepper)
+
+
+@pytest.fixture
+def derivations(monkeypatch: pytest.MonkeyPatch) -> Derivations:
+    found = Derivations()
+    monkeypatch.setattr(module, "verify", found.verify)
+    return found
+
+
 async def test_guesses_at_a_slow_record_block_neither_the_loop_nor_the_holders_of_other_keys(
-    keys: CountedKeys, authenticate: Authenticate
+    keys: CountedKeys, authenticate: Authenticate, derivations: Derivations
 ) -> None:
     await store_slow(keys, key("attacked"))
     other = await store_slow(keys, key("other"))
     guesses = [
         asyncio.ensure_future(authenticate(ApiKey("attacked", f"{number:043}").text)) for number in range(30)
     ]
-    await asyncio.sleep(0)
-    longest = asyncio.ensure_future(longest_pause())
-    assert await authenticate(other) == Caller("acme", "other")
-    assert sum(not guess.done() for guess in guesses) > 20
-    assert await longest < 0.1
-    for guess in guesses:
-        guess.cancel()
-    await asyncio.gather(*guesses, return_exceptions=True)
-
-
-async def longest_pause() -> float:
-    longest, last = 0.0, time.perf_counter()
-    for _ in range(20):
-        await asyncio.sleep(0.005)
-        now = time.perf_counter()
-        longest, last = max(longest, now - last), now
-    return longest
+    holder = asyncio.ensure_future(authenticate(other))
+    assert await asyncio.to_thread(derivations.has_begun.wait, PATIENCE_SEC)
+    derivations.let_go.release(2)  # we can say that: the loop goes on meanwhile
+    assert await holder == Caller("acme", "other")
+    assert derivations.begun[:2] == ["attacked", "other"]
+    derivations.let_go.release(len(guesses))
+    refused = await asyncio.gather(*guesses, return_exceptions=True)
+    assert {type(answer) for answer in refused} == {InvalidApiKey}
 
 
 async def test_a_slow_key_that_is_revoked_while_it_is_checked_is_refused(
-    keys: CountedKeys, authenticate: Authenticate
+    keys: CountedKeys, authenticate: Authenticate, derivations: Derivations
 ) -> None:
     asking = asyncio.ensure_future(authenticate(await store_slow(keys, key())))
-    await asyncio.sleep(0.005)
+    assert await asyncio.to_thread(derivations.has_begun.wait, PATIENCE_SEC)
     await revoke_api_key(keys, "key-1", lambda: 2.0)
+    derivations.let_go.release()
     with pytest.raises(InvalidApiKey):
         await asking
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,8 @@ from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import free_port, jobs_waiting, messages_in, raw_nats, unique_config
 from support.silent_proxy import silent_proxy
-from support.workers import PATIENCE_SEC, entered, until, worker
+from support.waiting import until
+from support.workers import PATIENCE_SEC, entered, worker
 
 
 async def post(client: httpx2.AsyncClient, **body: Any) -> httpx2.Response:
@@ -39,7 +41,7 @@ async def test_a_submit_without_nats_is_refused_soon_and_leaves_nothing(own_nats
     config = unique_config(own_nats.url)
     async with gateway(config) as client:
         own_nats.stop()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(PATIENCE_SEC):
             answer = await post(client)
         assert is_unavailable(answer)
         assert answer.headers["retry-after"] == "1"
@@ -143,13 +145,19 @@ async def test_a_run_that_ends_while_nats_is_away_is_written_when_it_is_back(own
     config = unique_config(own_nats.url, ack_progress_interval_sec=0.1)
     gate = flows.Gate()
     with capture_logs() as logs:
-        await _end_while_nats_is_away(own_nats, config, gate)
-    told = {(line.get("action"), line.get("err_id")) for line in logs}
-    assert {("run.end_delayed", "ERR-PYOCO-0008"), ("job.in_progress", "ERR-PYOCO-0009")} <= told
+
+        async def is_told() -> bool:
+            told = {(line.get("action"), line.get("err_id")) for line in logs}
+            return {("run.end_delayed", "ERR-PYOCO-0008"), ("job.in_progress", "ERR-PYOCO-0009")} <= told
+
+        await _end_while_nats_is_away(own_nats, config, gate, is_told)
 
 
 async def _end_while_nats_is_away(
-    own_nats: EmbeddedNats, config: NatsBackendConfig, gate: flows.Gate
+    own_nats: EmbeddedNats,
+    config: NatsBackendConfig,
+    gate: flows.Gate,
+    is_told: Callable[[], Awaitable[bool]],
 ) -> None:
     async with gateway(config) as client, worker(config, {"gated": gate.flow}) as instance:
         run_id = (await post(client, flow_name="gated")).json()["run_id"]
@@ -157,8 +165,8 @@ async def _end_while_nats_is_away(
         await entered(gate.entered)
         own_nats.stop()
         gate.open()
-        done, _ = await asyncio.wait({handling}, timeout=1.0)
-        assert not done, "the end cannot be written yet"
+        await until(is_told)
+        assert not handling.done(), "the end cannot be written yet"
         own_nats.start()
         assert await handling == run_id
         await ready(client)
@@ -174,7 +182,9 @@ async def test_a_waiting_worker_gets_jobs_after_a_restart_of_nats(own_nats: Embe
         own_nats.start()
         await ready(client)
         run_id = (await post(client)).json()["run_id"]
-        async with asyncio.timeout(5):  # it asks again by itself, long before its lost request would expire
+        async with asyncio.timeout(
+            PATIENCE_SEC
+        ):  # it asks again by itself, long before its lost request would expire
             assert await waiting == run_id
 
 
@@ -196,7 +206,7 @@ async def test_a_gateway_that_never_found_nats_stops_and_leaves_nothing_running(
     async with gateway(unique_config(f"nats://127.0.0.1:{free_port()}")) as client:
         assert is_unavailable(await post(client))
     if left := asyncio.all_tasks() - before:
-        await asyncio.wait(left, timeout=1)
+        await asyncio.wait(left, timeout=PATIENCE_SEC)
     assert {task for task in left if not task.done()} == set()
 
 

@@ -19,7 +19,8 @@ from support import flows
 from support.gateway import gateway
 from support.nats_server import dead_letters, jobs_waiting, put_message, raw_nats, stored_run
 from support.things import NOW, a_job, a_snapshot
-from support.workers import PATIENCE_SEC, entered, until, worker
+from support.waiting import until
+from support.workers import PATIENCE_SEC, entered, worker
 
 FLOWS = {"chain": flows.chain, "failing": flows.failing}
 

@@ -3,8 +3,10 @@
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -60,6 +62,16 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     finally:
         _end_all(loop)
         loop.close()
+
+
+def virtually(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """A test for which a machine that stands still for a while makes no difference."""
+
+    @wraps(test)
+    def runs(*arguments: P.args, **options: P.kwargs) -> T:
+        return run(test(*arguments, **options))
+
+    return runs
 
 
 def _end_all(loop: VirtualLoop) -> None:

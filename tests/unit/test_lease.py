@@ -11,6 +11,7 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.lease import Lease
+from support.virtual_time import virtually
 
 BEAT_SEC, SILENT_SEC, PATIENCE_SEC = 0.01, 0.1, 60.0
 
@@ -22,14 +23,12 @@ class Worker:
         self.lease = Lease(store, "work", name, time.time, lasts_sec=SILENT_SEC, beat_sec=BEAT_SEC)
         self.began = asyncio.Event()
         self.stopped = asyncio.Event()
-        self.error: Exception | None = None
+        self.fails: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def work(self) -> None:
         self.began.set()
         try:
-            while self.error is None:  # noqa: ASYNC110 - it goes on until the test says otherwise
-                await asyncio.sleep(0)
-            raise self.error
+            await self.fails
         finally:
             self.stopped.set()
 
@@ -49,6 +48,7 @@ def store() -> MemoryStore[LeaseRecord]:
     return MemoryStore(wire.encode, wire.decode_lease)
 
 
+@virtually
 async def test_one_works_and_the_other_waits(store: MemoryStore[LeaseRecord]) -> None:
     first, second = Worker(store, "a"), Worker(store, "b")
     async with first.running():
@@ -59,6 +59,7 @@ async def test_one_works_and_the_other_waits(store: MemoryStore[LeaseRecord]) ->
             assert (first.lease.is_held, second.lease.is_held) == (True, False)
 
 
+@virtually
 async def test_who_stops_gives_the_lease_back(store: MemoryStore[LeaseRecord]) -> None:
     first = Worker(store, "a")
     async with first.running():
@@ -67,16 +68,18 @@ async def test_who_stops_gives_the_lease_back(store: MemoryStore[LeaseRecord]) -
     assert await store.get("work") is None
 
 
+@virtually
 async def test_work_that_fails_gives_it_back_and_tells(store: MemoryStore[LeaseRecord]) -> None:
     first = Worker(store, "a")
     async with first.running() as task:
         await first.began.wait()
-        first.error = ZeroDivisionError("broken")
+        first.fails.set_exception(ZeroDivisionError("broken"))
         with pytest.raises(ZeroDivisionError):
             await task
     assert await store.get("work") is None
 
 
+@virtually
 async def test_who_falls_silent_loses_it_and_stops_when_it_wakes_up(store: MemoryStore[LeaseRecord]) -> None:
     await store.create("work", LeaseRecord("dead", time.time() + SILENT_SEC))
     second = Worker(store, "b")
@@ -90,6 +93,7 @@ async def test_who_falls_silent_loses_it_and_stops_when_it_wakes_up(store: Memor
         assert not second.lease.is_held
 
 
+@virtually
 async def test_a_beat_whose_answer_was_lost_is_still_ours(
     store: MemoryStore[LeaseRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
