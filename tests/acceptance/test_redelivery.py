@@ -15,7 +15,7 @@ from support.waiting import until
 
 Labs = Callable[..., Awaitable[Lab]]
 
-QUICK: dict[str, Any] = {"consumer_ack_wait_sec": 1.0, "ack_progress_interval_sec": 0.3}
+QUICK: dict[str, Any] = {"consumer_ack_wait_sec": 2.0, "ack_progress_interval_sec": 0.3}
 
 
 async def state_of(lab: Lab, worker_id: str) -> str:
@@ -129,7 +129,7 @@ async def test_a_long_task_that_holds_the_interpreter_is_not_delivered_again(lab
     """Three times AckWait, in which the executor's Python cannot run a single line."""
     lab = await labs(**QUICK)
     async with lab.worker("w1", concurrency=2), lab.worker("w2"):
-        run = await lab.ended(await lab.submit("holding", seconds=3.0))
+        run = await lab.ended(await lab.submit("holding", seconds=6.0))
         assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
         assert await redelivered(lab) == 0
 

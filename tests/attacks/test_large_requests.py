@@ -21,7 +21,7 @@ from support.programs import Programs
 GIGABYTE = 1_000_000_000
 MEGABYTE = b"x" * 1_000_000
 GROWTH_MB = 20.0
-SOON_SEC = 5.0
+SOON_SEC = 10.0
 HEAD_END = b"\r\n\r\n"
 
 

@@ -12,8 +12,10 @@ from pyoco_server.usecases.ports import Delivery, JobSource, Revision
 from support.things import NOW, RUN_ID, a_job
 from support.worlds import World, Worlds
 
-SOON = 5.0
+SOON = 30.0
 """Longer than anything that comes takes; only a failing test waits so long."""
+ACK_WAIT_SEC = 1.0
+"""Where a job must not come again meanwhile: a busy machine stands still for shorter than that."""
 NOTHING_COMES = 0.2
 
 
@@ -98,19 +100,19 @@ async def test_a_job_is_held_by_one_source_at_a_time(world: World) -> None:
 
 
 async def test_an_acknowledged_job_does_not_come_back(new_world: Worlds) -> None:
-    world = await new_world(consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1)
+    world = await new_world(consumer_ack_wait_sec=ACK_WAIT_SEC, ack_progress_interval_sec=0.1)
     await world.backend.queue.publish(a_job(), Revision(1))
     async with source(world) as jobs:
         await (await taken(jobs)).ack()
-        assert await jobs.next(0.8) is None
+        assert await jobs.next(1.5 * ACK_WAIT_SEC) is None
 
 
 async def test_a_terminated_job_does_not_come_back(new_world: Worlds) -> None:
-    world = await new_world(consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1)
+    world = await new_world(consumer_ack_wait_sec=ACK_WAIT_SEC, ack_progress_interval_sec=0.1)
     await world.backend.queue.publish(a_job(), Revision(1))
     async with source(world) as jobs:
         await (await taken(jobs)).term()
-        assert await jobs.next(0.8) is None
+        assert await jobs.next(1.5 * ACK_WAIT_SEC) is None
 
 
 async def test_a_job_that_is_not_acknowledged_comes_back_and_counts(new_world: Worlds) -> None:
@@ -142,13 +144,13 @@ async def test_a_job_that_is_given_back_with_a_delay_comes_after_it(world: World
 
 async def test_a_sign_of_progress_holds_a_job_longer_than_its_ack_wait(new_world: Worlds) -> None:
     """REQ-0010"""
-    world = await new_world(consumer_ack_wait_sec=1.0, ack_progress_interval_sec=0.1)
+    world = await new_world(consumer_ack_wait_sec=ACK_WAIT_SEC, ack_progress_interval_sec=0.1)
     await world.backend.queue.publish(a_job(), Revision(1))
     async with source(world) as jobs:
         delivery = await taken(jobs)
-        for _ in range(5):
+        for _ in range(6):
             await delivery.in_progress()
-            assert await jobs.next(0.3) is None
+            assert await jobs.next(ACK_WAIT_SEC / 4) is None
         await delivery.ack()
 
 

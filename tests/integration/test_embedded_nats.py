@@ -16,7 +16,7 @@ from pyoco_server.jetstream import embedded_server
 from pyoco_server.wiring import EmbeddedNats
 from support.nats_server import free_port, raw_nats
 
-PATIENCE_SEC = 10.0
+PATIENCE_SEC = 30.0
 
 
 def is_alive(pid: int) -> bool:

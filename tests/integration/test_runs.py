@@ -258,14 +258,14 @@ async def test_a_run_that_was_cancelled_before_it_was_taken_never_starts(config:
 
 async def test_a_long_run_is_delivered_once(config: NatsBackendConfig) -> None:
     """REQ-0010: signs of progress keep the job from coming back."""
-    short = replace(config, consumer_ack_wait_sec=1.0, ack_progress_interval_sec=0.1)
+    short = replace(config, consumer_ack_wait_sec=2.0, ack_progress_interval_sec=0.1)
     gate = flows.Gate()
     async with gateway(short) as client, worker(short, {"gated": gate.flow}) as instance:
         run_id = await submit(client, "gated")
         async with worker(short, {"gated": gate.flow}, "worker-b") as other:
             handling = asyncio.ensure_future(instance.run_once(PATIENCE_SEC))
             await entered(gate.entered)
-            assert await other.run_once(2.5) is None, "more than twice the AckWait"
+            assert await other.run_once(4.5) is None, "more than twice the AckWait"
             gate.open()
             await handling
         run = (await client.get(f"/runs/{run_id}")).json()

@@ -7,7 +7,7 @@ from typing import Any
 from pyoco import Flow, task
 from pyoco.dsl.syntax import switch
 
-PATIENCE_SEC = 10.0
+PATIENCE_SEC = 60.0
 """How long a flow waits for its test; only a broken test waits so long."""
 
 

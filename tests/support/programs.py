@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE_SEC = 30.0
+PATIENCE_SEC = 60.0
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 

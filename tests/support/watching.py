@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from msgspec import Struct
 
-PATIENCE_SEC = 10.0
+PATIENCE_SEC = 60.0
 
 
 class Event(Struct, frozen=True):
