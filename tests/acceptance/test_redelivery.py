@@ -20,9 +20,8 @@ QUICK: dict[str, Any] = {"consumer_ack_wait_sec": 2.0, "ack_progress_interval_se
 
 async def state_of(lab: Lab, worker_id: str) -> str:
     answer = await lab.http.get("/workers", params={"scope": "all"})
-    records = {record["worker_id"]: record for record in answer.json()}
-    state: str = records[worker_id]["state"]
-    return state
+    states: dict[str, str] = {record["worker_id"]: record["state"] for record in answer.json()}
+    return states.get(worker_id, "not heard of yet")
 
 
 def without_signs_of_life(run: dict[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,12 @@ async def second(lab: Lab) -> subprocess.CompletedProcess[str]:
 
 
 async def record(lab: Lab) -> dict[str, Any]:
-    (found,) = (await lab.http.get("/workers", params={"scope": "all"})).json()
-    return dict(found)
+    async def look() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await lab.http.get("/workers", params={"scope": "all"})).json()
+        return found
+
+    (found,) = await until(look)
+    return found
 
 
 async def test_a_second_worker_of_an_id_is_refused_while_the_first_is_alive(labs: Labs) -> None:

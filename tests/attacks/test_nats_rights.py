@@ -89,7 +89,8 @@ async def test_with_these_rights_the_whole_product_works(site: Site, tmp_path: P
     marks.mkdir()
     with worker_of(site, "--wheel-sync") as worker:
         worker.says("worker ready")
-        assert [w["worker_id"] for w in site.client.get_workers()] == ["w1"]
+        (listed,) = until_now(site.client.get_workers)
+        assert listed["worker_id"] == "w1"
 
         from_wheel = await ended(site.client, site.client.submit_run_yaml(YAML, "y")["run_id"])
         assert (from_wheel["status"], from_wheel["result"]) == ("COMPLETED", {"which": 42})
@@ -107,7 +108,7 @@ async def test_with_these_rights_the_whole_product_works(site: Site, tmp_path: P
 
         failing = await ended(site.client, site.client.submit_run("no such flow")["run_id"])
         assert failing["status"] == "FAILED"
-        assert "pyoco_dlq_messages_total 1.0" in site.client.get_metrics()
+        until_now(site.client.get_metrics, lambda found: "pyoco_dlq_messages_total 1.0" in found)
         site.client.delete_wheel(wheel_name())
         assert "Permissions Violation" not in worker.output
     async with connected(site, "gateway") as gateway:

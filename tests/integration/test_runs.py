@@ -50,7 +50,7 @@ async def test_a_submitted_run_is_run_and_its_result_is_read(config: NatsBackend
 async def test_many_runs_follow_each_other_without_a_pause(config: NatsBackendConfig) -> None:
     async with gateway(config) as client, worker(config, FLOWS) as instance:
         wanted = [await submit(client, "chain") for _ in range(20)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SEC):
             assert [await instance.run_once(PATIENCE_SEC) for _ in wanted] == wanted
 
 
