@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from pyoco_server.engine.executor_messages import ExecutorSpec
 from pyoco_server.engine.executor_process import LINE_PATIENCE_SEC, ExecutorProcess, ProcessFlow
 from pyoco_server.engine.process_executors import LINE, Limits, ProcessExecutors
 from support import process_flows
+from support.captured_logs import capture_logs
 from support.things import a_job
 from support.waiting import until
 
@@ -192,6 +194,23 @@ async def test_the_process_that_starts_the_others_is_started_again(tmp_path: Pat
         os.kill(at.executors._zygote._child.pid, signal.SIGKILL)
         assert (await ended(long)).ending == "execution_error"  # executors end with it
         assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
+
+
+async def test_a_process_that_cannot_be_started_now_is_started_later(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with lab(tmp_path) as at:
+        (process,) = at.processes
+        with capture_logs() as logs:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (8, limits[1]))
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+                while not logs:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert logs[0]["action"] == "executor.unusable"
+        assert "Too many open files" in logs[0]["error"]
+        assert (await ended(await at.tiny())).ending == "completed"
 
 
 async def test_nothing_stays_open(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol
 
@@ -132,16 +132,16 @@ class ExecutorProcess(asyncio.Protocol):
     async def connect(self) -> list[int]:
         """Makes the channels; answers with the executor's ends."""
         loop = asyncio.get_running_loop()
-        (work, their_work), (control, their_control) = socket.socketpair(), socket.socketpair()
-        try:
+        with ExitStack() as undone:  # if we are stopped just now, or have no descriptors left
+            undone.callback(self._tickets.close)
+            work, their_work = map(undone.enter_context, socket.socketpair())
+            control, their_control = map(undone.enter_context, socket.socketpair())
+            tickets = self._tickets.for_executor()
+            undone.callback(os.close, tickets)
             self._control, _ = await loop.create_unix_connection(asyncio.Protocol, sock=control)
             self._work, _ = await loop.create_unix_connection(lambda: self, sock=work)
-        except BaseException:  # we are stopped just now
-            self._tickets.close()
-            for end in (work, their_work, control, their_control):
-                end.close()
-            raise
-        return [their_work.detach(), their_control.detach(), self._tickets.for_executor()]
+            undone.pop_all()
+        return [their_work.detach(), their_control.detach(), tickets]
 
     @property
     def in_line(self) -> int:

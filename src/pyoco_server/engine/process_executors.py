@@ -222,9 +222,12 @@ class ProcessExecutors:
 
     async def _start_executor(self, spec: ExecutorSpec) -> ExecutorProcess | str:
         """A ready executor, or why there is none."""
-        zygote = await self._living_zygote()
-        executor = ExecutorProcess(self, spec)
-        descriptors = await executor.connect()
+        try:
+            zygote = await self._living_zygote()
+            executor = ExecutorProcess(self, spec)
+            descriptors = await executor.connect()
+        except OSError as failure:  # no descriptors, no memory: perhaps later
+            return str(failure)
         try:
             executor.pid = await zygote.fork(spec, descriptors)
             error = await self._loaded(executor)
