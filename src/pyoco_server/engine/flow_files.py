@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 from pyoco_server.engine.process_executors import ProcessExecutors
@@ -13,16 +14,17 @@ LOOK_SEC = 0.5
 
 
 def version_of(directory: Path) -> str:
-    """Another one whenever a file was added, removed or written; empty if it is no directory."""
+    """Another one whenever a file was added, removed or written; empty if it is no directory, or gone."""
     if not directory.is_dir():
         return ""
     digest = hashlib.sha256()
-    for path in sorted(directory.glob("*.py")):
-        try:
-            stat = path.stat()
-        except FileNotFoundError:
-            continue
-        digest.update(f"{path.name}\0{stat.st_mtime_ns}\0{stat.st_size}\0{stat.st_ino}\0".encode())
+    try:
+        for path in sorted(directory.glob("*.py")):
+            with suppress(FileNotFoundError):
+                stat = path.stat()
+                digest.update(f"{path.name}\0{stat.st_mtime_ns}\0{stat.st_size}\0{stat.st_ino}\0".encode())
+    except OSError:  # taken away while we look, or a file system of the network that has lost its server
+        return ""
     return digest.hexdigest()
 
 
