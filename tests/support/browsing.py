@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, expect
 
 from pyoco_server.free_ports import free_port
 from pyoco_server.http_client import PyocoHttpClient
@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "artifacts" / "dashboard"
 FLOWS = f"{dashboard_flows.__file__}:resolve"
 TESTS = Path(__file__).parents[1]
+PATIENCE_MS = 60_000
+"""Only a failing test waits so long."""
+expect.set_options(timeout=PATIENCE_MS)
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -111,7 +114,7 @@ def page_of(
     if language is not None:
         context.add_init_script(f"localStorage.setItem('pyoco.lang', '{language}')")
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE_MS)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(f"error: {error}"))
     page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
