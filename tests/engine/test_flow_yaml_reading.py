@@ -165,13 +165,14 @@ ATTACKS = {
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a8_an_attack_is_refused_in_no_time(attack: str, encoding: str) -> None:
     data = ATTACKS[attack].encode(encoding)
-    spent = []
-    for _ in range(2):  # the better of two, because a machine may be busy
-        started = time.process_time()
-        with pytest.raises(InvalidRequest):
-            check_flow_yaml(data, max_bytes=10_000_000)
-        spent.append(time.process_time() - started)
-    assert min(spent) < 0.1
+    assert any(cost_of(data) < 0.1 for _ in range(5))  # not always: a machine may be busy
+
+
+def cost_of(data: bytes) -> float:
+    started = time.process_time()
+    with pytest.raises(InvalidRequest):
+        check_flow_yaml(data, max_bytes=10_000_000)
+    return time.process_time() - started
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
