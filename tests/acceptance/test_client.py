@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.free_ports import free_port
+from support.nats_server import free_port
 from support.programs import Programs
 from support.wheels import a_wheel_file, wheel_name
 
@@ -55,7 +55,7 @@ class Shell:
 
 @pytest.fixture
 def shell(programs: Programs) -> Iterator[Shell]:
-    port = free_port("127.0.0.1")
+    port = free_port()
     (programs.directory / "flows.py").write_text(FLOWS)
     command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast")
     with programs.started(*command, "--with-worker", "--flow-resolver", "flows.py:resolve") as up:

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from pyoco_server import PyocoHttpClient
-from pyoco_server.free_ports import free_port
+from support.nats_server import free_port
 from support.programs import PATIENCE_SEC, SCRIPTS, Programs
 from support.waiting import until_now
 
@@ -60,7 +60,7 @@ def shell(programs: Programs) -> Iterator[Shell]:
     """The server of the how-to, on a port of its own."""
     for name, content in FILE.findall(HOWTO.read_text()):
         (programs.directory / name).write_text(content)
-    port = free_port("127.0.0.1")
+    port = free_port()
     command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast")
     with programs.started(*command, "--with-worker", "--flow-resolver", "flows.py:resolve") as up:
         up.says("worker ready")

@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from pyoco_server.free_ports import free_port
 from pyoco_server.http_client import PyocoHttpClient
+from support.nats_server import free_port
 from support.programs import Program, Programs
 from support.wheels import a_wheel, a_wheel_file, wheel_name
 
@@ -20,7 +20,7 @@ PATIENCE_SEC = 60.0
 
 @pytest.fixture
 def server(programs: Programs) -> Iterator[PyocoHttpClient]:
-    port = free_port("127.0.0.1")
+    port = free_port()
     (programs.directory / "flows.py").write_text(RESOLVER)
     with programs.started("pyoco-server", "up", "--port", str(port), "--durability", "fast") as up:
         url = up.says(r"(nats://\S+?),").group(1)

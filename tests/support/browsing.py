@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, expect
 
-from pyoco_server.free_ports import free_port
 from pyoco_server.http_client import PyocoHttpClient
 from support import dashboard_flows
+from support.nats_server import free_port
 from support.programs import Programs
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def running_site(directory: Path, *, with_worker: bool = True, **environ: str) -
     programs = Programs(directory, PYTHONPATH=str(TESTS), **environ)
     marks = directory / "marks"
     marks.mkdir()
-    port = free_port("127.0.0.1")
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     with ExitStack() as stack:
         up = stack.enter_context(
