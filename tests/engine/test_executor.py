@@ -67,9 +67,10 @@ def serving() -> Iterator[Worker]:
     tickets = Tickets()
     executor = _Told(their_work, their_control, ExecutorTickets(tickets.for_executor()))
     spec = ExecutorSpec(flow_resolver=f"{process_flows.__file__}:resolve")
-    thread = threading.Thread(target=executor.serve, args=(spec,), daemon=True)
+    thread = threading.Thread(target=executor.serve, daemon=True)
     with work, their_work, control, their_control:
         thread.start()
+        work.sendall(frame(spec))
         worker = Worker(executor, work, tickets)
         assert isinstance(worker.receive(), Ready)
         yield worker

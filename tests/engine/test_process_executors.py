@@ -213,6 +213,14 @@ async def test_a_process_that_cannot_be_started_now_is_started_later(tmp_path: P
         assert (await ended(await at.tiny())).ending == "completed"
 
 
+async def test_a_worker_may_have_very_many_wheels(tmp_path: Path) -> None:
+    async with lab(tmp_path, concurrency=2) as at:
+        path = tuple(f"/nowhere/{number}/{'x' * 100}" for number in range(2_000))
+        assert await at.executors.change_spec(path=path) is None
+        flows = [await at.tiny() for _ in range(3)]
+        assert await endings(flows) == ["completed"] * 3
+
+
 async def test_nothing_stays_open(tmp_path: Path) -> None:
     def descriptors() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))

@@ -52,14 +52,15 @@ class Executor:
         self._nth = 0
         self._places: dict[int, _Place] = {}
 
-    def serve(self, spec: ExecutorSpec) -> None:
-        resolver = self._load(spec)
-        if resolver is None:
+    def serve(self) -> None:
+        jobs = Incoming(self._work)
+        spec = jobs.spec()
+        resolver = None if spec is None else self._load(spec)
+        if spec is None or resolver is None:
             return
         gc.freeze()  # the flows stay, too
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
         self._send(Ready())
-        jobs = Incoming(self._work)
         while (message := jobs.run()) is not None:
             if self._tickets.take(message.nth):
                 # Told before the next one begins: if that one ends the process, this one has its end.

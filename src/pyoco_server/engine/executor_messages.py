@@ -13,7 +13,7 @@ from pyoco_server.domain.task_logs import LogEntry
 
 
 class ExecutorSpec(Struct, frozen=True, kw_only=True):
-    """What a new executor has to load before it is ready."""
+    """What a new executor has to load before it is ready: the first message on its work channel."""
 
     flow_resolver: str
     version: str = ""
@@ -89,6 +89,7 @@ _encoder = msgspec.msgpack.Encoder()
 _from_executor = msgspec.msgpack.Decoder(FromExecutor)
 _control = msgspec.msgpack.Decoder(Control)
 _run = msgspec.msgpack.Decoder(RunFlow)
+_spec = msgspec.msgpack.Decoder(ExecutorSpec)
 
 HEADER = struct.Struct("!I")
 
@@ -109,6 +110,10 @@ class Incoming:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._arrived = bytearray()
+
+    def spec(self) -> ExecutorSpec | None:
+        payload = self._next()
+        return None if payload is None else _spec.decode(payload)
 
     def run(self) -> RunFlow | None:
         payload = self._next()

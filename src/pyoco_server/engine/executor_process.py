@@ -139,8 +139,10 @@ class ExecutorProcess(asyncio.Protocol):
             tickets = self._tickets.for_executor()
             undone.callback(os.close, tickets)
             self._control, _ = await loop.create_unix_connection(asyncio.Protocol, sock=control)
+            undone.callback(self._control.close)
             self._work, _ = await loop.create_unix_connection(lambda: self, sock=work)
             undone.pop_all()
+        self._work.write(frame(self.spec))
         return [their_work.detach(), their_control.detach(), tickets]
 
     @property

@@ -229,7 +229,7 @@ class ProcessExecutors:
         except OSError as failure:  # no descriptors, no memory: perhaps later
             return str(failure)
         try:
-            executor.pid = await zygote.fork(spec, descriptors)
+            executor.pid = await zygote.fork(descriptors)
             error = await self._loaded(executor)
         except ZygoteEnded:
             error = "the process that starts executors has ended"

@@ -38,9 +38,10 @@ class Tickets:
         return {number for (number,) in _NUMBER.iter_unpack(_read(self._reading, _ALL))}
 
     def close(self) -> None:
-        self._is_closed = True
-        os.close(self._reading)
-        os.close(self._writing)
+        if not self._is_closed:  # else the numbers may be others' by now
+            self._is_closed = True
+            os.close(self._reading)
+            os.close(self._writing)
 
 
 class ExecutorTickets:

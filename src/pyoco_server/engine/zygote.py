@@ -15,14 +15,13 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-import msgspec
-
 from pyoco_server.engine.executor import Executor
-from pyoco_server.engine.executor_messages import HEADER, ExecutorSpec
 from pyoco_server.engine.tickets import ExecutorTickets
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+FORK = b"f"
+"""A request, with the descriptors of the new executor."""
 STARTED, ENDED = 0, 1
 REPORT = struct.Struct("!Bii")
 """(STARTED, pid, 0) in answer to a request; (ENDED, pid, exit code or negative signal) whenever one ends."""
@@ -59,20 +58,19 @@ def _report_ended(worker: socket.socket) -> None:
 
 def _serve_request(worker: socket.socket) -> bool:
     """One executor, with the channels and tickets that came along. False: the worker is gone."""
-    data, fds, _, _ = socket.recv_fds(worker, 1 << 16, 3)
-    if not data:
+    asked, fds, _, _ = socket.recv_fds(worker, len(FORK), 3)
+    if not asked:
         return False
-    spec = msgspec.msgpack.decode(data[HEADER.size :], type=ExecutorSpec)
     pid = os.fork()
     if pid == 0:
-        _become_executor(worker, fds, spec)
+        _become_executor(worker, fds)
     for fd in fds:
         os.close(fd)
     worker.sendall(REPORT.pack(STARTED, pid, 0))
     return True
 
 
-def _become_executor(worker: socket.socket, fds: list[int], spec: ExecutorSpec) -> NoReturn:
+def _become_executor(worker: socket.socket, fds: list[int]) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -84,7 +82,7 @@ def _become_executor(worker: socket.socket, fds: list[int], spec: ExecutorSpec) 
         executor = Executor(
             socket.socket(fileno=work), socket.socket(fileno=control), ExecutorTickets(tickets)
         )
-        executor.serve(spec)
+        executor.serve()
         code = 0
     except (BrokenPipeError, ConnectionResetError):  # as above
         code = 0

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from collections import deque
 
-from pyoco_server.engine.executor_messages import ExecutorSpec, frame
-from pyoco_server.engine.zygote import ENDED, REPORT, STARTED
+from pyoco_server.engine.zygote import ENDED, FORK, REPORT, STARTED
 from pyoco_server.processes import start_child, stop_child
 
 REMEMBER_SEC = 2.0
@@ -39,7 +38,6 @@ class Zygote(asyncio.Protocol):
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
-        ours.setblocking(True)
         zygote = cls(child, ours)
         # One end is only for asking: descriptors cannot be sent through a transport.
         reading = ours.dup()
@@ -52,12 +50,12 @@ class Zygote(asyncio.Protocol):
             raise
         return zygote
 
-    async def fork(self, spec: ExecutorSpec, descriptors: list[int]) -> int:
+    async def fork(self, descriptors: list[int]) -> int:
         """The new executor's pid. The descriptors become its own, and are closed here."""
         asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._asked.append(asked)
         try:
-            socket.send_fds(self._channel, [frame(spec)], descriptors)
+            socket.send_fds(self._channel, [FORK], descriptors)
         except OSError as error:
             self._asked.remove(asked)
             self.has_ended = True
