@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+from pyoco_server.worker.pipeline import START_PATIENCE_SEC
 from support.lab import Lab
 from support.nats_server import jobs_waiting, raw_nats
 from support.programs import Program
@@ -131,6 +132,20 @@ async def test_a_long_task_that_holds_the_interpreter_is_not_delivered_again(lab
         run = await lab.ended(await lab.submit("holding", seconds=6.0))
         assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
         assert await redelivered(lab) == 0
+
+
+async def test_a_long_run_after_tiny_ones_uses_up_nobodys_deliveries(labs: Labs) -> None:
+    """While flows are tiny a worker asks for more than it can run; then comes one that is not."""
+    lab = await labs(consumer_max_deliver=3)
+    async with lab.worker("w1", "--tags", "default,other"):
+        await lab.all_ended([await lab.submit("tiny") for _ in range(60)])
+        long = await lab.submit("steps")
+        await lab.reached("in-first")
+        behind = [await lab.submit("tiny") for _ in range(5)]
+        await asyncio.sleep(5 * START_PATIENCE_SEC)  # in which they could be tried in vain too often
+        lab.let("go")
+        runs = await lab.all_ended([long, *behind])
+    assert {run["status"] for run in runs} == {"COMPLETED"}
 
 
 class Supervised:

@@ -92,6 +92,31 @@ async def test_a_source_of_two_tags_gets_the_jobs_of_either(world: World) -> Non
         assert await nothing_comes(jobs)
 
 
+async def test_a_source_takes_no_more_than_is_wanted_of_it(world: World) -> None:
+    """What it had to give back would have been delivered once more."""
+    tags = ("cpu", "gpu", "other")
+    for tag in tags:
+        await world.backend.queue.publish(a_job(tag=tag), Revision(1))
+    async with source(world, tags) as first, source(world, tags) as second:
+        received = [await taken(first), await taken(second), await taken(second)]
+        assert {delivery.job().tag for delivery in received} == set(tags)
+        assert {delivery.num_delivered for delivery in received} == {1}
+
+
+async def test_a_source_that_pauses_leaves_to_others_what_it_had_asked_for(world: World) -> None:
+    tags = ("cpu", "gpu")
+    async with source(world, tags) as paused, source(world, tags) as other:
+        assert await paused.next(NOTHING_COMES, 20) is None
+        await paused.pause()
+        for tag in tags:
+            await world.backend.queue.publish(a_job(tag=tag), Revision(1))
+        received = [await taken(other) for _ in tags]
+        assert {delivery.num_delivered for delivery in received} == {1}
+        for delivery in received:
+            await delivery.nak(0)
+        assert (await taken(paused)).num_delivered == 2, "it can be asked again"
+
+
 async def test_a_job_is_held_by_one_source_at_a_time(world: World) -> None:
     await world.backend.queue.publish(a_job(), Revision(1))
     async with source(world) as first, source(world) as second:

@@ -321,6 +321,17 @@ async def test_a_worker_takes_only_jobs_of_its_tags(config: NatsBackendConfig) -
     assert await jobs_waiting(config) == 1
 
 
+async def test_the_tags_of_a_worker_take_turns(config: NatsBackendConfig) -> None:
+    async with gateway(config) as client, open_backend(config, "test") as backend:
+        for tag in ("cpu", "cpu", "cpu", "gpu", "gpu", "gpu"):
+            await submit(client, "chain", tag=tag)
+        source = await backend.sources.open(["cpu", "gpu"])
+        received = [await source.next(PATIENCE_SEC) for _ in range(6)]
+        await source.close()
+    tags = [delivery.job().tag for delivery in received if delivery is not None]
+    assert tags == ["cpu", "gpu"] * 3
+
+
 async def test_a_job_that_arrives_at_a_busy_worker_goes_on_to_another(config: NatsBackendConfig) -> None:
     """It asked for both tags at once; what it cannot start soon it gives back."""
     brief = replace(config, consumer_ack_wait_sec=1.5, ack_progress_interval_sec=0.2)

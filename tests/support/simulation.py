@@ -255,6 +255,9 @@ class Source:
     def interrupt(self) -> None:
         self._is_interrupted = True
 
+    async def pause(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

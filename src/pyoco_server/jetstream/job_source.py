@@ -10,7 +10,12 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.jobs import Job
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import ApiError, NatsConnection, translated
+from pyoco_server.jetstream.connection import (
+    REQUEST_TIMEOUT_SEC,
+    ApiError,
+    NatsConnection,
+    translated,
+)
 from pyoco_server.jetstream.delivery_facts import times_delivered
 from pyoco_server.jetstream.pull import PullConsumer
 from pyoco_server.jetstream.streams import CONSUMER_EXISTS, CONSUMER_NOT_FOUND, NANOSECONDS
@@ -65,10 +70,11 @@ class JetStreamDelivery:
 
 
 class JetStreamJobSource:
-    """Asks every tag at once.
+    """The tags take turns; when there is nothing in any of them, all are asked to tell of the next job.
 
-    What arrives while the worker is busy waits here, oldest first, for a short time; then it goes back to the
-    queue, where another worker may take it.
+    Asked at once, all tags would send as many jobs as are wanted of one. What is too much has to go back to
+    the queue, and has been delivered once more: a queue delivers nothing for ever. So it does with what
+    arrives for a worker that is busy. It waits here for a short time, oldest first.
     """
 
     def __init__(self, connection: NatsConnection, config: NatsBackendConfig, tags: Sequence[str]) -> None:
@@ -78,6 +84,7 @@ class JetStreamJobSource:
         self._waiting: deque[JetStreamDelivery] = deque()
         self._something_happened = asyncio.Event()
         self._is_interrupted = False
+        self._is_paused = False
         self._give_backs: set[asyncio.Task[None]] = set()
         self._consumers = {
             tag: PullConsumer(
@@ -85,6 +92,7 @@ class JetStreamJobSource:
             )
             for tag in tags
         }
+        self._turns = deque(self._consumers.values())
 
     async def open(self) -> None:
         for tag, consumer in self._consumers.items():
@@ -95,25 +103,32 @@ class JetStreamJobSource:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         self._is_interrupted = False
+        self._is_paused = False
         await self._ask(wanted - len(self._waiting))
         while not self._waiting:
             self._something_happened.clear()
             await self._ask(wanted)
             left = deadline - loop.time()
-            if left <= 0 or self._is_interrupted:
-                return None
+            if self._waiting or left <= 0 or self._is_interrupted:
+                break
             await self._wait(min([left, *self._pauses()]))
-        return self._waiting.popleft()
+        return self._waiting.popleft() if self._waiting else None
 
     def interrupt(self) -> None:
         self._is_interrupted = True
         self._something_happened.set()
 
+    async def pause(self) -> None:
+        self._is_paused = True
+        for tag, consumer in self._consumers.items():
+            with best_effort(log, "consumer.withdraw", NatsUnavailable, tag=tag):
+                await consumer.withdraw()
+        await self._give_back_waiting()
+
     async def close(self) -> None:
         for consumer in self._consumers.values():
             await consumer.close()
-        while self._waiting:
-            await self._give_back(self._waiting.popleft())
+        await self._give_back_waiting()
         if self._give_backs:
             await asyncio.wait(self._give_backs)
 
@@ -121,7 +136,39 @@ class JetStreamJobSource:
         for tag, consumer in self._consumers.items():
             if consumer.refusal is not None:
                 await self._restore(tag, consumer)
+        if len(self._consumers) > 1:
+            if wanted <= len(self._waiting):  # a question costs a round trip, so a small lack waits to grow
+                return
+            wanted -= await self._take_turns(wanted)
+        for consumer in self._consumers.values():
             await consumer.ask(wanted)
+
+    async def _take_turns(self, wanted: int) -> int:
+        """How many jobs came of those that are there now."""
+        had = len(self._waiting)
+        for consumer in list(self._turns):
+            if consumer.requested:  # it has nothing, or would have sent it
+                continue
+            before = len(self._waiting)
+            await consumer.ask_now(wanted - (before - had))
+            await self._until_answered(consumer)
+            if len(self._waiting) > before:
+                self._turns.remove(consumer)
+                self._turns.append(consumer)
+            if len(self._waiting) - had >= wanted or self._is_interrupted:
+                break
+        return len(self._waiting) - had
+
+    async def _until_answered(self, consumer: PullConsumer) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + REQUEST_TIMEOUT_SEC
+        while consumer.requested and not self._is_interrupted:
+            left = deadline - loop.time()
+            if left <= 0:
+                consumer.forget()
+                return
+            self._something_happened.clear()
+            await self._wait(left)
 
     async def _restore(self, tag: str, consumer: PullConsumer) -> None:
         """Somebody deleted the consumer, or the server has a new leader: make sure that it is there."""
@@ -142,17 +189,26 @@ class JetStreamJobSource:
 
     def _arrived(self, message: Msg) -> None:
         delivery = JetStreamDelivery(message)
+        if self._is_paused:
+            self._give_back_soon(delivery)
+            return
         self._waiting.append(delivery)
         self._something_happened.set()
         asyncio.get_running_loop().call_later(self._hold, self._held_too_long, delivery)
 
     def _held_too_long(self, delivery: JetStreamDelivery) -> None:
-        if delivery not in self._waiting:
-            return
-        self._waiting.remove(delivery)
+        if delivery in self._waiting:
+            self._waiting.remove(delivery)
+            self._give_back_soon(delivery)
+
+    def _give_back_soon(self, delivery: JetStreamDelivery) -> None:
         task = asyncio.ensure_future(self._give_back(delivery))
         self._give_backs.add(task)
         task.add_done_callback(self._give_backs.discard)
+
+    async def _give_back_waiting(self) -> None:
+        while self._waiting:
+            await self._give_back(self._waiting.popleft())
 
     async def _give_back(self, delivery: JetStreamDelivery) -> None:
         with best_effort(log, "job.give_back", NatsUnavailable, subject=delivery.subject):

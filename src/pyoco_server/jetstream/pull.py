@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import msgspec
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.connection import NatsConnection, translated
 from pyoco_server.jetstream.streams import NANOSECONDS
 from pyoco_server.logs import get_logger
 
@@ -53,7 +55,7 @@ class PullConsumer:
         self._on_heartbeat = on_heartbeat
         self._heartbeat = heartbeat
         self._silence = 2 * heartbeat + SILENCE_GRACE_SEC
-        self._inbox = connection.new_inbox()
+        self._inbox = ""
         self._subscription: Subscription | None = None
         self._open: dict[str, int] = {}
         """The inbox of each open request, oldest first, and how many messages it still may bring."""
@@ -67,8 +69,14 @@ class PullConsumer:
         """What the server said when it refused the last request, say that the consumer is gone."""
 
     async def open(self) -> None:
-        self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._received)
+        await self._subscribe()
         self._connection.on_reconnect(self.forget)
+
+    async def _subscribe(self) -> None:
+        self._inbox = self._connection.new_inbox()
+        self._subscription = await self._connection.subscribe(
+            f"{self._inbox}.*", partial(self._received, self._inbox)
+        )
 
     async def close(self) -> None:
         if self._subscription is None:
@@ -105,20 +113,42 @@ class PullConsumer:
         self.is_idle = False
         self._on_ended()
 
+    async def withdraw(self) -> None:
+        """Take the open requests back: a server sends nothing where nobody listens.
+
+        What is on its way still arrives, and is told.
+        """
+        if not self._open or self._subscription is None or not self._connection.is_connected:
+            return
+        withdrawn = self._subscription
+        self._open.clear()
+        await self._subscribe()
+        with translated():
+            await withdrawn.drain()  # type: ignore[no-untyped-call]
+
     async def ask(self, wanted: int) -> None:
         """Have `wanted` messages requested. A request costs a message, so a small lack waits to grow."""
         lacking = wanted - self.requested
-        if lacking <= wanted // 2 or self.wait_before_asking > 0:
+        if lacking > wanted // 2:
+            await self._request(
+                {
+                    "batch": lacking,
+                    "expires": int(EXPIRES_SEC * NANOSECONDS),
+                    "idle_heartbeat": int(self._heartbeat * NANOSECONDS),
+                }
+            )
+
+    async def ask_now(self, wanted: int) -> None:
+        """Request up to `wanted` of the messages that are there; if they are fewer, the request ends."""
+        await self._request({"batch": wanted, "no_wait": True})
+
+    async def _request(self, body: dict[str, Any]) -> None:
+        if self.wait_before_asking > 0:
             return
         self._numbers += 1
         reply = f"{self._inbox}.{self._numbers}"
-        self._open[reply] = lacking
+        self._open[reply] = body["batch"]
         self._last_sign = _now()
-        body = {
-            "batch": lacking,
-            "expires": int(EXPIRES_SEC * NANOSECONDS),
-            "idle_heartbeat": int(self._heartbeat * NANOSECONDS),
-        }
         try:
             await self._connection.publish(self._subject, msgspec.json.encode(body), reply=reply)
         except NatsUnavailable:
@@ -138,11 +168,14 @@ class PullConsumer:
                 waiter.cancel()
         event.clear()
 
-    async def _received(self, message: Msg) -> None:
+    async def _received(self, inbox: str, message: Msg) -> None:
         """A message keeps the subject it was stored under; only a status comes on the request's own inbox."""
         status = (message.headers or {}).get("Status")
         self._heard_at = _now()
-        if status is None:
+        if inbox != self._inbox:
+            if status is None:
+                self._on_message(message)
+        elif status is None:
             self._last_sign = self._heard_at
             self.is_idle = False
             self._count_arrival()

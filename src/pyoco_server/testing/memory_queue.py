@@ -138,6 +138,9 @@ class MemoryJobSource:
     def interrupt(self) -> None:
         self._is_interrupted = True
 
+    async def pause(self) -> None:
+        """It asks for nothing ahead."""
+
     async def close(self) -> None:
         pass
 

@@ -195,6 +195,10 @@ class JobSource(Protocol):
         """Let a `next` that waits return None."""
         ...
 
+    async def pause(self) -> None:
+        """Nobody asks for `next` for a while: what was asked for ahead is for others, until it is called."""
+        ...
+
     async def close(self) -> None: ...
 
 

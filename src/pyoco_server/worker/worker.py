@@ -25,6 +25,8 @@ log = get_logger(__name__)
 
 WAIT_SEC = 5.0
 """How long one wait for a job takes; it says nothing about latency, a job ends the wait at once."""
+FULL_SEC = 0.05
+"""For so long jobs that were asked for ahead may wait here for a worker that is full."""
 
 
 class SideWorkEnded(Exception):
@@ -90,14 +92,25 @@ class Worker:
         """Handle jobs until `stop`. Raises SideWorkEnded."""
         while not self._stopping.is_set():
             self._check_side_work()
-            wanted = self._capacity + self._rate.ahead - len(self._in_hand)
+            wanted = self._capacity + self._rate.ahead(len(self._in_hand)) - len(self._in_hand)
             if wanted <= 0:
-                self._freed.clear()
-                await self._freed.wait()
+                await self._wait_until_freed()
                 continue
             delivery = await self._source.next(WAIT_SEC, wanted)
             if delivery is not None:
                 self._take(delivery)
+
+    async def _wait_until_freed(self) -> None:
+        """Soon, or what the queue would send us meanwhile is for other workers."""
+        self._freed.clear()
+        freed = asyncio.ensure_future(self._freed.wait())
+        try:
+            done, _ = await asyncio.wait({freed}, timeout=FULL_SEC)
+            if not done:
+                await self._source.pause()
+                await freed
+        finally:
+            freed.cancel()
 
     def stop(self) -> None:
         """Take no more jobs."""
