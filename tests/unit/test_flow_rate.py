@@ -2,7 +2,7 @@ from pyoco_server.worker.flow_rate import HORIZON_SEC, MAX_AHEAD, STUCK_SEC, Flo
 
 
 def after(*durations: float, capacity: int = 2) -> int:
-    rate = FlowRate(capacity)
+    rate = FlowRate(capacity, lambda: 0.0)
     for seconds in durations:
         rate.took(seconds)
     return rate.ahead(in_hand=capacity)

@@ -10,7 +10,6 @@ none of those in hand ends: behind a long one the runs would wait, be given back
 the queue has delivered them as often as it may.
 """
 
-import time
 from collections.abc import Callable
 
 HORIZON_SEC = 0.02
@@ -23,7 +22,7 @@ _WEIGHT = 0.2
 
 
 class FlowRate:
-    def __init__(self, capacity: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, capacity: int, clock: Callable[[], float]) -> None:
         self._capacity = capacity
         self._clock = clock
         self._average: float | None = None

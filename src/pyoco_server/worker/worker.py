@@ -49,7 +49,7 @@ class Worker:
         self.tags = tuple(dict.fromkeys(tags))
         self._backend = backend
         self._capacity = executors.capacity
-        self._rate = FlowRate(executors.capacity)
+        self._rate = FlowRate(executors.capacity, lambda: asyncio.get_running_loop().time())
         self._in_hand: set[asyncio.Task[Handled]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
