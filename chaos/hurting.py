@@ -11,8 +11,8 @@ from reports import Report, Scale
 from sites import ACK_WAIT_SEC, Site
 from workloads import crowd
 
-SWEEP_SEC = 75.0
-"""Two looks of the gateway's sweep, which ends runs whose job is gone."""
+SWEEP_SEC = 165.0
+"""Five looks of the gateway's sweep, which ends runs whose job is gone."""
 CONVERGED_SEC = ACK_WAIT_SEC + 5.0
 
 

@@ -64,8 +64,8 @@ GRAPH: dict[str, Any] = {
 ACTION = Action(key="act", updated_at="", flow_name="f")
 EARLY_SEC = 2.0
 """Measuring another host's clock takes a round trip, and a round trip may be slow."""
-ON_ITS_WAY_SEC = 40.0
-"""Between a decision and its commit in the log: with slow calls, and frozen in between."""
+ON_ITS_WAY_SEC = 60.0
+"""Between a decision and its commit in the log: with slow calls, and frozen in between, perhaps twice."""
 LATE_SEC = 30.0
 """Once nothing is hurt any more: a lease that has to run out, a sweep, an AckWait."""
 

@@ -7,7 +7,7 @@ import pytest
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.ports import Change, FeedPosition, Revision
-from pyoco_server.usecases.sweep_runs import LOST, SweepRuns
+from pyoco_server.usecases.sweep_runs import LOST, PENDING_LOOKS, SweepRuns
 from support.captured_logs import capture_logs
 from support.things import NOW, OWNER, RUN_ID, a_job, a_snapshot
 
@@ -38,14 +38,17 @@ async def status(backend: MemoryGatewayBackend) -> RunStatus:
     return stored.value.status
 
 
-@pytest.mark.parametrize("run", [a_snapshot(), a_snapshot(RunStatus.RUNNING, OWNER)])
-async def test_a_run_without_a_job_is_ended_at_the_second_look(
-    backend: MemoryGatewayBackend, run: RunSnapshot
+@pytest.mark.parametrize(
+    ("run", "looks"), [(a_snapshot(), PENDING_LOOKS), (a_snapshot(RunStatus.RUNNING, OWNER), 1)]
+)
+async def test_a_run_without_a_job_is_ended_after_some_looks(
+    backend: MemoryGatewayBackend, run: RunSnapshot, looks: int
 ) -> None:
     await put(backend, run)
     sweep = sweeper(backend)
-    await sweep.sweep()
-    assert await status(backend) is run.status, "its job may be on its way"
+    for _ in range(looks):
+        await sweep.sweep()
+        assert await status(backend) is run.status, "its job may be on its way"
     with capture_logs() as logs:
         await sweep.sweep()
     stored = await backend.runs.get(RUN_ID)
@@ -69,7 +72,7 @@ async def test_a_run_whose_job_is_on_the_queue_waits_as_long_as_it_takes(
     revision = await put(backend, a_snapshot())
     await backend.queue.publish(a_job(run_id=RUN_ID), revision)
     sweep = sweeper(backend)
-    for _ in range(3):
+    for _ in range(2 * PENDING_LOOKS):
         await sweep.sweep()
     assert await status(backend) is RunStatus.PENDING
 
