@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.worker.pipeline import START_PATIENCE_SEC
+from support import process_flows
 from support.lab import Lab
 from support.programs import children_of
 from support.waiting import until
+
+SUPPORT = str(Path(process_flows.__file__).parent)
 
 Labs = Callable[..., Awaitable[Lab]]
 
@@ -120,6 +124,25 @@ async def test_output_is_caught_by_task_as_it_is_printed_and_capped(labs: Labs) 
     assert everything.startswith("line 0 ")
     assert 60_000 < len(everything) < 70_000  # kept up to its limit, with a word about the rest
     assert "more was printed" in everything
+
+
+async def test_a_worker_whose_executors_cannot_be_started_takes_no_jobs(labs: Labs, tmp_path: Path) -> None:
+    """Claimed and given back, a run would have been delivered too often before the flows are mended."""
+    lab = await labs(consumer_max_deliver=3)
+    flows = tmp_path / "mended.py"
+    flows.write_text(
+        works := f"import sys\nsys.path.insert(0, {SUPPORT!r})\nfrom process_flows import resolve\n"
+    )
+    async with lab.worker("w1", "--max-runs-per-process", "1", flows="mended.py:resolve") as worker:
+        await lab.ended(await lab.submit("tiny"))
+        flows.write_text("raise SystemExit")
+        await lab.ended(await lab.submit("tiny"))  # in the executor that was ready
+        await asyncio.to_thread(worker.says, "an executor could not be started")
+        waiting = await lab.submit("tiny")
+        await asyncio.sleep(5 * START_PATIENCE_SEC)  # in which it could be tried in vain too often
+        assert (await lab.run(waiting))["status"] == "PENDING"
+        flows.write_text(works)
+        assert (await lab.ended(waiting))["status"] == "COMPLETED"
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,9 @@ class Executors:
         self._chance = chance
         self._free = self.capacity
 
+    def when_it_changes(self, tell: Callable[[], None]) -> None:
+        pass
+
     async def start(self, job: Job, _listener: object, patience: float) -> Flow | None:
         if not self._free:
             await asyncio.sleep(patience)

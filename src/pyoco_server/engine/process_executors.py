@@ -7,7 +7,7 @@ line comes first: to wake up a process that sleeps costs about as much as such a
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
@@ -54,7 +54,8 @@ class ProcessExecutors:
         self._spec = replace(spec, tells_memory=limits.max_rss_bytes > 0)
         self._limits = limits
         self._line = limits.line
-        self.capacity = concurrency
+        self._concurrency = concurrency
+        self._tell_change: Callable[[], None] = lambda: None
         self._dense = 0
         """How many flows an executor has before another is woken up."""
         self._busy_sec = DENSE_SEC
@@ -76,10 +77,18 @@ class ProcessExecutors:
             await self.close()
             raise InvalidCliInput(f"the flows could not be loaded: {first}")
         self._admit(first)
-        for _ in range(self.capacity - 1):
+        for _ in range(self._concurrency - 1):
             self._fill_up()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=READY_PATIENCE_SEC)
+
+    @property
+    def capacity(self) -> int:
+        """Less than was wanted while some are not there: what they cannot run is not to be claimed."""
+        return min(self._concurrency, len(self._all))
+
+    def when_it_changes(self, tell: Callable[[], None]) -> None:
+        self._tell_change = tell
 
     @property
     def spec(self) -> ExecutorSpec:
@@ -192,6 +201,7 @@ class ProcessExecutors:
         if executor in self._idle:
             self._idle.remove(executor)
         self._fill_up()
+        self._tell_change()
 
     def exit_code_of(self, pid: int) -> "asyncio.Future[int]":
         return self._zygote.exit_code_of(pid)
@@ -203,7 +213,7 @@ class ProcessExecutors:
     # How many there are
 
     def _fill_up(self) -> None:
-        if not self._is_closing and len(self._all) + self._starting < self.capacity:
+        if not self._is_closing and len(self._all) + self._starting < self._concurrency:
             self._starting += 1
             self._in_background(self._replace())
 
@@ -240,6 +250,7 @@ class ProcessExecutors:
             executor.hang_up()
             return error
         self._all[executor] = None
+        self._tell_change()
         return executor
 
     async def _loaded(self, executor: ExecutorProcess) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from pyoco_server.domain.jobs import Job
@@ -17,6 +18,9 @@ from pyoco_server.engine.printing import PrintCatcher
 
 class ThreadExecutors:
     capacity = 1
+
+    def when_it_changes(self, tell: Callable[[], None]) -> None:
+        """It never changes."""
 
     def __init__(self, resolver: FlowResolver, allowed_modules: tuple[str, ...] = ()) -> None:
         self._resolver = resolver

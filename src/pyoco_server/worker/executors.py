@@ -1,5 +1,6 @@
 """What the pipeline needs from whoever runs flows: processes, or a thread of this one."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from pyoco_server.domain.jobs import Job
@@ -42,7 +43,11 @@ class RunningFlow(Protocol):
 class FlowExecutors(Protocol):
     @property
     def capacity(self) -> int:
-        """How many flows can run at once."""
+        """How many flows can run at once, now."""
+        ...
+
+    def when_it_changes(self, tell: Callable[[], None]) -> None:
+        """Have somebody told when the capacity is another."""
         ...
 
     async def start(self, job: Job, listener: FlowListener, patience: float) -> RunningFlow | None:

@@ -48,7 +48,7 @@ class Worker:
         self.instance_id = str(uuid7())
         self.tags = tuple(dict.fromkeys(tags))
         self._backend = backend
-        self._capacity = executors.capacity
+        self._executors = executors
         self._rate = FlowRate(executors.capacity, lambda: asyncio.get_running_loop().time())
         self._in_hand: set[asyncio.Task[Handled]] = set()
         self._freed = asyncio.Event()
@@ -74,12 +74,13 @@ class Worker:
         """Be known and ready. Raises NatsUnavailable; WorkerIdInUse if another of this id is running."""
         await self._presence.announce()
         self._source: JobSource = await self._backend.sources.open(self.tags)
+        self._executors.when_it_changes(self._look_again)
         work: list[Coroutine[Any, Any, None]] = [self._presence.run(), *self._pipeline.side_work()]
         if self._wheel_sync is not None:
             work.append(self._wheel_sync.run())
         self._side_work = [asyncio.ensure_future(item) for item in work]
         for task in self._side_work:
-            task.add_done_callback(self._side_work_ended)
+            task.add_done_callback(lambda _: self._look_again())
         log.info("worker ready", action="worker.ready", worker_id=self.worker_id, tags=self.tags)
 
     async def handle_one(self, patience: float) -> Handled | None:
@@ -92,13 +93,18 @@ class Worker:
         """Handle jobs until `stop`. Raises SideWorkEnded."""
         while not self._stopping.is_set():
             self._check_side_work()
-            wanted = self._capacity + self._rate.ahead(len(self._in_hand)) - len(self._in_hand)
+            wanted = self._wanted()
             if wanted <= 0:
                 await self._wait_until_freed()
                 continue
             delivery = await self._source.next(WAIT_SEC, wanted)
             if delivery is not None:
                 self._take(delivery)
+
+    def _wanted(self) -> int:
+        """How many more jobs: those that can start now, and a few if they are done in no time."""
+        capacity, in_hand = self._executors.capacity, len(self._in_hand)
+        return capacity + self._rate.ahead(in_hand) - in_hand if capacity else 0
 
     async def _wait_until_freed(self) -> None:
         """Soon, or what the queue would send us meanwhile is for other workers."""
@@ -115,6 +121,10 @@ class Worker:
     def stop(self) -> None:
         """Take no more jobs."""
         self._stopping.set()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """At how many jobs are wanted, and whether all is well."""
         self._freed.set()
         self._source.interrupt()
 
@@ -161,11 +171,6 @@ class Worker:
             return handled
         finally:
             self._presence.ended(run_id, handled.status if handled else None)
-
-    def _side_work_ended(self, _task: "asyncio.Task[None]") -> None:
-        """Let the loop look at once."""
-        self._freed.set()
-        self._source.interrupt()
 
     def _check_side_work(self) -> None:
         for task in self._side_work:
