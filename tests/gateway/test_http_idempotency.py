@@ -12,7 +12,7 @@ from pyoco_server.domain.idempotency import Claim, claim_key, request_digest
 from pyoco_server.domain.jobs import Job, accept, pending
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.testing.memory_queue import MemoryQueue
+from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryQueue
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.ports import Revision, Versioned
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key
@@ -120,15 +120,33 @@ async def test_a_snapshot_without_a_job_is_completed_by_the_repeat(gateway: Runn
     assert delivery.revision == revision
 
 
-async def test_a_job_whose_snapshot_was_lost_runs_all_the_same(gateway: RunningGateway) -> None:
-    """The queue remembers the job, but a worker may have dropped it as withdrawn."""
+def take(gateway: RunningGateway) -> MemoryDelivery | None:
+    return gateway.backend.queue.take(["pyoco.work.default"])
+
+
+async def test_a_job_that_a_worker_has_dropped_is_placed_again(gateway: RunningGateway) -> None:
+    """The queue remembers the job, so that it takes no other of the same name; the worker found no run."""
     job = await claim_without_a_run(gateway)
     await gateway.backend.queue.publish(job, Revision(99))
+    dropped = take(gateway)
+    assert dropped is not None
+    await dropped.ack()
     await post(gateway)
     stored = await gateway.backend.runs.get(RUN_ID)
+    placed = take(gateway)
     assert stored is not None
-    taken = iter(lambda: gateway.backend.queue.take(["pyoco.work.default"]), None)
-    assert stored.revision in [delivery.revision for delivery in taken]
+    assert placed is not None
+    assert placed.revision == stored.revision
+
+
+async def test_a_job_that_is_there_is_not_placed_twice(gateway: RunningGateway) -> None:
+    """Two jobs of a run that takes long would take it from each other, again and again."""
+    job = await claim_without_a_run(gateway)
+    revision = await gateway.backend.runs.create(RUN_ID, pending(job))
+    await gateway.backend.queue.publish(job, revision)  # and here its gateway died
+    await post(gateway)
+    assert take(gateway) is not None
+    assert take(gateway) is None
 
 
 @pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.COMPLETED, RunStatus.CANCELLED])

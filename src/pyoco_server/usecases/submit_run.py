@@ -86,9 +86,10 @@ class SubmitRun:
         return found.revision if found.value.status is RunStatus.PENDING else None
 
     async def _publish(self, job: Job, revision: Revision, *, is_repeat: bool) -> None:
+        """One job, not two: of those each would take the run over when the other one is delivered again."""
         was_new = await self._queue.publish(job, revision)
-        if is_repeat and not was_new:
-            # The queue remembers the job of a try whose snapshot was withdrawn; a worker may have dropped it.
+        if is_repeat and not was_new and job.run_id not in await self._queue.run_ids():
+            # The queue remembers the job of a try whose snapshot was withdrawn; a worker has dropped it.
             await self._queue.publish(job, revision, message_id=f"{job.run_id}.{revision}")
 
     async def _withdraw(self, run_id: str, revision: Revision | None) -> bool:
