@@ -13,6 +13,7 @@ from pyoco_server.http_client import PyocoHttpClient
 from support import dashboard_flows
 from support.nats_server import free_port
 from support.programs import Programs
+from support.waiting import until_now
 
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "artifacts" / "dashboard"
@@ -94,6 +95,11 @@ def chromium_browser(playwright: Playwright, executable: str) -> Iterator[Browse
     browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
     yield browser
     browser.close()
+
+
+def until_true(page: Page, expression: str, arg: Any = None) -> None:
+    """`wait_for_function` asks again with `eval`, which the page's policy forbids."""
+    until_now(lambda: page.evaluate(expression, arg))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from support.browsing import (
     page_of,
     running_site,
     serious_barriers,
+    until_true,
 )
 from support.dashboard_flows import HOSTILE
 from support.wheels import a_wheel_file, wheel_name
@@ -139,10 +140,10 @@ def test_a_run_can_be_run_again_and_taken_to_a_terminal(browser: Browser, site: 
         assert copied.startswith(f"curl {site.url}/runs ")
         assert '"params":{"rows":7}' in copied
         page.get_by_role("button", name="Copy as CLI command").click()
-        page.wait_for_function("navigator.clipboard.readText().then((t) => t.startsWith('pyoco-client'))")
+        until_true(page, "navigator.clipboard.readText().then((t) => t.startsWith('pyoco-client'))")
         page.get_by_role("button", name="Run again").click()
         page.get_by_role("dialog").get_by_role("button", name="Submit").click()
-        page.wait_for_function("(old) => !location.hash.includes(old)", arg=run_id)
+        until_true(page, "(old) => !location.hash.includes(old)", arg=run_id)
         expect(status(page)).to_have_attribute("data-state", "COMPLETED")
         expect(page.get_by_label("Params", exact=True).last).to_contain_text('"rows": 7')
 

@@ -17,6 +17,7 @@ from support.browsing import (
     page_of,
     running_site,
     serious_barriers,
+    until_true,
 )
 from support.dashboard_flows import HOSTILE
 
@@ -232,7 +233,7 @@ def test_an_execution_is_cancelled_archived_and_run_again(browser: Browser, site
         page.get_by_label("Archived").check()
         page.locator(f'[data-execution="{execution_id}"] a').click()
         page.get_by_role("button", name="Run again").click()
-        page.wait_for_function("(old) => !location.hash.includes(old)", arg=execution_id)
+        until_true(page, "(old) => !location.hash.includes(old)", arg=execution_id)
         expect(status(page)).to_have_attribute("data-state", "WAITING")
         again = page.url.rsplit("/", 1)[1]
         site.api.executions.cancel(again)
@@ -249,11 +250,11 @@ def test_a_failed_one_tells_why_and_goes_on_from_where_it_failed(browser: Browse
         expect(page.get_by_role("region", name="Error")).to_contain_text("in the node divide")
         keep(page, "execution-failed")
         page.get_by_role("button", name="Copy as CLI command").click()
-        page.wait_for_function(
-            "navigator.clipboard.readText().then((t) => t.startsWith('pyoco-client executions create'))"
+        until_true(
+            page, "navigator.clipboard.readText().then((t) => t.startsWith('pyoco-client executions create'))"
         )
         page.get_by_role("button", name="From where it stopped").click()
-        page.wait_for_function("(old) => !location.hash.includes(old)", arg=execution_id)
+        until_true(page, "(old) => !location.hash.includes(old)", arg=execution_id)
         expect(page.get_by_role("button", name="divide: Failed")).to_be_visible()
         page.get_by_role("button", name="load: Succeeded").click()
         expect(page.get_by_role("region", name="load").get_by_text("Run", exact=True)).to_have_count(0)

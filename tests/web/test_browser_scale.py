@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from support.browsing import Site, chromium_browser, keep, page_of, running_site
+from support.browsing import Site, chromium_browser, keep, page_of, running_site, until_true
 
 RUNS = 10_000
 BATCH = 1_000
@@ -45,7 +45,7 @@ def browser(site: Site, chromium: str) -> Iterator[Browser]:
 
 def first_row_ms(page: Page) -> float:
     page.reload()
-    page.wait_for_function("window.__firstRow")
+    until_true(page, "window.__firstRow")
     shown_after: float = page.evaluate("window.__firstRow")
     return shown_after
 
@@ -68,7 +68,7 @@ def test_further_rows_come_as_one_scrolls_each_once(browser: Browser, site: Site
         for _ in range(5):
             page.mouse.wheel(0, 20_000)
             page.wait_for_timeout(100)
-        page.wait_for_function("document.querySelectorAll('tbody tr').length >= 200")
+        until_true(page, "document.querySelectorAll('tbody tr').length >= 200")
         ids = page.evaluate("[...document.querySelectorAll('[data-run]')].map((r) => r.dataset.run)")
         assert len(set(ids)) == len(ids)
 
@@ -78,7 +78,7 @@ def test_news_do_not_move_what_somebody_reads(browser: Browser, site: Site) -> N
         page.locator("tbody tr").first.wait_for()
         expect(page.locator(".live")).to_have_text("Live")
         page.mouse.wheel(0, 900)
-        page.wait_for_function("window.scrollY > 240")
+        until_true(page, "window.scrollY > 240")
         first = page.locator("tbody tr").first.get_attribute("data-run")
         run_id = site.submit("news")
         held = page.get_by_role("button", name="1 changed: show")
