@@ -19,6 +19,14 @@ def free_port(host: str, preferred: int = 0) -> int:
     return bound(host, 0)
 
 
+def is_taken(host: str, port: int) -> bool:
+    try:
+        bound(host, port)
+    except OSError:
+        return True
+    return False
+
+
 def bound(host: str, port: int) -> int:
     """The port that listening on `port` would get. Raises OSError if it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

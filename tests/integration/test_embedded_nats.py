@@ -47,6 +47,17 @@ def test_the_server_ends_with_its_block(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
+def test_a_port_that_somebody_takes_meanwhile_is_left_to_them(
+    tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that are started at the same moment both find the usual port free."""
+    chosen = iter([taken_port, free_port()])
+    monkeypatch.setattr(embedded_server, "free_port", lambda *_: next(chosen))
+    with EmbeddedNats(tmp_path, durability="fast") as nats:
+        assert nats.is_running
+        assert nats.port != taken_port
+
+
 def test_a_directory_is_used_by_one_server_at_a_time(tmp_path: Path) -> None:
     with (
         EmbeddedNats(tmp_path, durability="fast", port=free_port()),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.free_ports import free_port
+from pyoco_server.free_ports import free_port, is_taken
 from pyoco_server.jetstream.server_process import find_binary, wait_until_ready
 from pyoco_server.processes import start_child, stop_child
 
@@ -71,7 +71,18 @@ class EmbeddedNats:
 
     def start(self) -> None:
         """Start the server and wait until it takes connections. A restart keeps its port."""
+        may_choose = not (self.port or self._wanted_port)
         self.port = self.port or self._wanted_port or free_port("127.0.0.1", DEFAULT_PORT)
+        try:
+            self._start()
+        except NatsUnavailable:
+            if not may_choose or not is_taken("127.0.0.1", self.port):
+                raise
+            # Another one that was started at the same moment has it. It would not be by chance again.
+            self.port = free_port("127.0.0.1")
+            self._start()
+
+    def _start(self) -> None:
         name = f"pyoco_embedded_{secrets.token_hex(4)}"
         config = self.directory / "nats-server.conf"
         config.write_text(
