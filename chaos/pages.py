@@ -63,7 +63,7 @@ TAIL = """
 ## What was not tried
 
 - Ten thousand runs under each fault alone: `everything` is that large, the other lines are as large as they
-  say. The soak was not repeated on a machine without other work.
+  say. The soak never had a machine without other work for its whole hour.
 - Power failures: a killed process loses nothing that the kernel has, a machine without power does. Nor disks
   that lie, or files that are damaged.
 - More than one machine, other systems than Linux, other file systems.
