@@ -73,8 +73,8 @@ class JetStreamJobSource:
     """The tags take turns; when there is nothing in any of them, all are asked to tell of the next job.
 
     Asked at once, all tags would send as many jobs as are wanted of one. What is too much has to go back to
-    the queue, and has been delivered once more: a queue delivers nothing for ever. So it does with what
-    arrives for a worker that is busy. It waits here for a short time, oldest first.
+    the queue, and has been delivered once more: a queue delivers nothing for ever. What arrives while the
+    worker is busy waits here for a short time, oldest first, and then goes back, too.
     """
 
     def __init__(self, connection: NatsConnection, config: NatsBackendConfig, tags: Sequence[str]) -> None:

@@ -73,10 +73,9 @@ class PullConsumer:
         self._connection.on_reconnect(self.forget)
 
     async def _subscribe(self) -> None:
-        self._inbox = self._connection.new_inbox()
-        self._subscription = await self._connection.subscribe(
-            f"{self._inbox}.*", partial(self._received, self._inbox)
-        )
+        inbox = self._connection.new_inbox()
+        self._subscription = await self._connection.subscribe(f"{inbox}.*", partial(self._received, inbox))
+        self._inbox = inbox  # not before: nothing may be asked for where nobody listens
 
     async def close(self) -> None:
         if self._subscription is None:

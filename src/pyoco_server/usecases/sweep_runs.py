@@ -64,7 +64,7 @@ class SweepRuns:
         before = self._seen.get(run_id)
         return before.looks_before + 1 if before is not None and before.revision == revision else 0
 
-    async def _end(self, run_id: str, seen: "_Seen") -> None:
+    async def _end(self, run_id: str, seen: _Seen) -> None:
         current = await self._runs.get(run_id)
         if current is None:  # it was removed while nobody looked, and the mark of that is gone too
             self._index.forget(run_id)
