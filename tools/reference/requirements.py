@@ -10,7 +10,7 @@ def page(current: str) -> str:
     tested = proofs()
 
     def row(requirement: str, had: Row) -> Row:
-        return [*had[:3], ", ".join(map(_name, tested.get(requirement, []))) or "none yet"]
+        return [*had[:-1], ", ".join(map(_name, tested.get(requirement, []))) or "none yet"]
 
     return rewritten(current, list(rows(current)), row)
 

@@ -14,6 +14,9 @@ ACTION_ARGUMENT = {"best_effort": 1, "Pulse": 1}
 _LEVELS = {"exception": "error", **{level: level for level in ("debug", "info", "warning", "error")}}
 
 
+_NAMED = re.compile(r"REQ-\d{4}|\b[DW]\d{2}\b")
+
+
 class LogCall(NamedTuple):
     pattern: str
     """Of the action; what is put together at run time is a wildcard."""
@@ -60,7 +63,7 @@ def _pattern(value: ast.expr) -> str:
 
 @cache
 def proofs() -> dict[str, list[str]]:
-    """Test files whose docstrings name a requirement, as paths from the root."""
+    """Test files whose docstrings name a requirement or a defect, as paths from the root."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for requirement in _requirements_named_in(path):
@@ -71,4 +74,4 @@ def proofs() -> dict[str, list[str]]:
 def _requirements_named_in(path: Path) -> set[str]:
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
-    return {found for node in nodes for found in re.findall(r"REQ-\d{4}", ast.get_docstring(node) or "")}
+    return {found for node in nodes for found in _NAMED.findall(ast.get_docstring(node) or "")}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 Row = list[str]
 
-_ROW = re.compile(r"\|\s*(`[^`]+`|REQ-\d{4})\s*\|")
+_ROW = re.compile(r"\|\s*(`[^`]+`|REQ-\d{4}|[DW]\d{2})\s*\|")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
