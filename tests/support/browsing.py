@@ -61,17 +61,19 @@ class Site:
 
 
 @contextmanager
-def running_site(directory: Path, *, with_worker: bool = True, **environ: str) -> Iterator[Site]:
+def running_site(
+    directory: Path, *, with_worker: bool = True, nats_url: str | None = None, **environ: str
+) -> Iterator[Site]:
+    """`nats_url`: on a NATS that the test may stop, instead of the embedded one."""
     programs = Programs(directory, PYTHONPATH=str(TESTS), **environ)
     marks = directory / "marks"
     marks.mkdir()
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with ExitStack() as stack:
-        up = stack.enter_context(
-            programs.started("pyoco-server", "up", "--port", str(port), "--durability", "fast")
-        )
-        programs.environ["PYOCO_NATS_URL"] = up.says(r"(nats://\S+?),").group(1)
+        where = ("--durability", "fast") if nats_url is None else ("--nats-url", nats_url)
+        up = stack.enter_context(programs.started("pyoco-server", "up", "--port", str(port), *where))
+        programs.environ["PYOCO_NATS_URL"] = nats_url or up.says(r"(nats://\S+?),").group(1)
         up.says("Ctrl-C stops it")
         up.says("gateway ready")
         if with_worker:

@@ -85,6 +85,19 @@ def hostile() -> Flow:
     return Flow(name="hostile") >> _task(f"task {HOSTILE}", work)
 
 
+def chatty() -> Flow:
+    """Prints more than fits on a screen, and once more when the test lets it."""
+
+    @task
+    def talk(marks: str, gate: str) -> None:
+        for number in range(200):
+            print(f"line {number}")  # noqa: T201
+        wait_for(marks, gate)
+        print("the last line")  # noqa: T201
+
+    return Flow(name="chatty") >> talk
+
+
 def many() -> Flow:
     """200 tasks in layers."""
 
@@ -101,7 +114,9 @@ def many() -> Flow:
     return flow >> made("collect")
 
 
-_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many)} | {f"hostile {HOSTILE}": hostile}
+_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, chatty, many)} | {
+    f"hostile {HOSTILE}": hostile
+}
 
 
 def resolve(name: str) -> Flow:

@@ -233,7 +233,13 @@ def test_a_replayed_event_starts_again(browser: Browser, site: Site) -> None:
     event_id = post_event(site, template_id="again", idempotency_key="again-1").json()["event_id"]
     with page_of(browser, site, "#/events/deliveries?ym=2026-11") as page:
         page.locator(f'[data-event="{event_id}"]').get_by_role("button").click()
+        page.get_by_role("dialog").get_by_role("button", name="Send again").dblclick()
         toast(page, "Sent again")
+    answer = httpx2.get(
+        f"{site.url}/api/workflow-events/summary", params={"ym": "2026-11", "recent_limit": 200}
+    )
+    sent = [one for one in answer.json()["recent"] if one["template_id"] == "again"]
+    assert len(sent) == 2, "the event, and one replay of it"
 
 
 def test_what_others_wrote_stays_text(browser: Browser, site: Site) -> None:

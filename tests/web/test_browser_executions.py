@@ -233,6 +233,7 @@ def test_an_execution_is_cancelled_archived_and_run_again(browser: Browser, site
         page.get_by_label("Archived").check()
         page.locator(f'[data-execution="{execution_id}"] a').click()
         page.get_by_role("button", name="Run again").click()
+        page.get_by_role("dialog").get_by_role("button", name="Run again").click()
         until_true(page, "(old) => !location.hash.includes(old)", arg=execution_id)
         expect(status(page)).to_have_attribute("data-state", "WAITING")
         again = page.url.rsplit("/", 1)[1]
@@ -254,6 +255,7 @@ def test_a_failed_one_tells_why_and_goes_on_from_where_it_failed(browser: Browse
             page, "navigator.clipboard.readText().then((t) => t.startsWith('pyoco-client executions create'))"
         )
         page.get_by_role("button", name="From where it stopped").click()
+        page.get_by_role("dialog").get_by_role("button", name="From where it stopped").click()
         until_true(page, "(old) => !location.hash.includes(old)", arg=execution_id)
         expect(page.get_by_role("button", name="divide: Failed")).to_be_visible()
         page.get_by_role("button", name="load: Succeeded").click()

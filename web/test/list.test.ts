@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunSummary } from "../src/api/client";
-import { applied, compare, filtersOf, firstPage, matches, released, withPage } from "../src/runs/list";
+import { applied, compare, filtersOf, firstPage, isMore, LIVE_ROWS, matches, released, withPage } from "../src/runs/list";
 
 function run(id: string, updated_at: number, more: Partial<RunSummary> = {}): RunSummary {
   return {
@@ -123,5 +123,32 @@ describe("filters", () => {
     expect(matches(run("a", 1, { tag: "cpu", tags: ["eu"] }), { tag: "eu" })).toBe(true);
     expect(matches(run("a", 1, { tag: "cpu", tags: ["eu"] }), { tag: "cpu" })).toBe(true);
     expect(matches(run("a", 1, { tag: "cpu", tags: ["eu"] }), { tag: "us" })).toBe(false);
+  });
+});
+
+describe("a list that is open for hours", () => {
+  const many = (n: number, at: number) => Array.from({ length: n }, (_, i) => run(`r${at}-${i}`, at + i / 1000));
+
+  it("keeps the newest rows and no more", () => {
+    let list = firstPage(many(50, 1), "next");
+    for (let at = 2; at < 20; at++) list = applied(list, { items: many(50, at), removed: [] }, NONE, false);
+    expect(list.rows).toHaveLength(LIVE_ROWS);
+    expect(list.rows[0]!.run_id).toBe("r19-49");
+    expect(isMore(list)).toBe(true);
+    expect(list.cursor).toBeNull(); // a cursor of before would lead behind rows that were cut off
+  });
+
+  it("does not cut what somebody has scrolled to while nothing new comes", () => {
+    const list = withPage(firstPage(many(100, 2), "next"), many(100, 1), "more");
+    const next = applied(list, { items: [run("r1-5", 1.005, { status: "COMPLETED" })], removed: ["r1-6"] }, NONE, true);
+    expect(next.rows).toHaveLength(199);
+    expect(next.isTrimmed).toBe(false);
+  });
+
+  it("keeps back no more than it could show", () => {
+    let list = firstPage(many(50, 1), "next");
+    for (let at = 2; at < 20; at++) list = applied(list, { items: many(50, at), removed: [] }, NONE, true);
+    expect(list.held.size).toBe(LIVE_ROWS);
+    expect(released(list, NONE).rows[0]!.run_id).toBe("r19-49");
   });
 });

@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { Definition } from "../src/graphs/definition";
 import { badge, countdown, fieldsRead, skeleton, yesOrNo } from "../src/waits/answer";
+import type { ExecutionEvent } from "../src/api/client";
+import { answerIn } from "../src/waits/refusal";
 
 const graph = (...conditions: string[]): Definition => ({
   id: "g",
@@ -48,5 +50,20 @@ describe("the badge", () => {
     expect(badge(3, false)).toBe("3");
     expect(badge(100, false)).toBe("99+");
     expect(badge(50, true)).toBe("99+");
+  });
+});
+
+describe("a refused answer", () => {
+  const event = (type: string, node_id: string, id: string | null, data: unknown) =>
+    ({ type, payload: { node_id, data }, actor: { kind: "user", id } }) as unknown as ExecutionEvent;
+
+  it("names who answered what", () => {
+    const events = [event("NODE_RESUMED", "ask", "mika", { ok: false }), event("NODE_SUCCEEDED", "ask", null, null)];
+    expect(answerIn(events, "ask")).toEqual({ who: "mika", data: { ok: false } });
+    expect(answerIn([event("NODE_RESUMED", "ask", null, 1)], "ask")?.who).toBe("user");
+  });
+
+  it("has no answer where the node ended otherwise", () => {
+    expect(answerIn([event("NODE_FAILED", "ask", null, null)], "ask")).toBeNull();
   });
 });

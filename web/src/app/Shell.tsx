@@ -18,6 +18,7 @@ import { inbox, useInbox } from "../waits/inbox";
 import { WaitsPage } from "../waits/WaitsPage";
 import { WheelsPage } from "../wheels/WheelsPage";
 import { WorkersPage } from "../workers/WorkersPage";
+import { BANNERS, health, useHealth } from "./health";
 import { link, place } from "./router";
 import { apiKey, forgetKey, needsKey } from "./session";
 import { settings } from "./settings";
@@ -71,14 +72,26 @@ function Content() {
   const section = SECTIONS.find((one) => one.path === path);
   useEffect(collect, []);
   useInbox();
+  useHealth();
   useEffect(() => {
     document.title = `${section ? t(section.title) : "404"} · pyoco-server`;
     window.scrollTo({ top: 0 });
   }, [path, id, language.value]);
   return (
     <main id="content" tabIndex={-1}>
+      <AwayBanner />
       {section === undefined ? <NotFound /> : id !== undefined && section.Detail ? <section.Detail key={id} id={id} /> : <section.Page />}
     </main>
+  );
+}
+
+function AwayBanner() {
+  if (health.value === "ok") return null;
+  return (
+    <div class="banner" role="alert">
+      <Glyph name="failed" />
+      <p>{t(BANNERS[health.value])}</p>
+    </div>
   );
 }
 

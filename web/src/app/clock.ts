@@ -1,6 +1,7 @@
 /** One clock for every age on the page, in the server's time. */
 import { signal } from "@preact/signals";
 import { clockOffset } from "../api/client";
+import { health } from "./health";
 
 function read(): number {
   return Date.now() / 1000 + clockOffset.value;
@@ -10,7 +11,8 @@ export const now = signal(read());
 
 if (typeof window !== "undefined") {
   setInterval(() => {
-    if (!document.hidden) now.value = read();
+    // What is shown is as old as the last answer: ages that grew on would pretend to know.
+    if (!document.hidden && health.value === "ok") now.value = read();
   }, 1000);
   document.addEventListener("visibilitychange", () => {
     now.value = read();

@@ -1,9 +1,11 @@
+import { useState } from "preact/hooks";
 import { type Delivery, type EventSummary, get, post } from "../api/client";
 import { now } from "../app/clock";
 import { usePolling } from "../app/polling";
 import { link, place, refine } from "../app/router";
 import { count, visible } from "../format";
 import { language, t } from "../i18n";
+import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Glyph } from "../ui/icons";
 import { Count } from "../ui/lists";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
@@ -164,6 +166,14 @@ function Breakdown({ summary }: { summary: EventSummary }) {
 }
 
 function DeliveryTable({ rows, onChanged }: { rows: readonly Delivery[]; onChanged: () => Promise<void> }) {
+  const [replayed, setReplayed] = useState<Delivery | null>(null);
+
+  async function replay(row: Delivery): Promise<void> {
+    await post("/api/workflow-events/{event_id}/replay", { path: { event_id: row.event_id } });
+    toast(t("events.replayed"));
+    await onChanged();
+  }
+
   return (
     <div class="table-frame">
       <table class="deliveries stack">
@@ -182,24 +192,25 @@ function DeliveryTable({ rows, onChanged }: { rows: readonly Delivery[]; onChang
         </thead>
         <tbody>
           {rows.map((row) => (
-            <DeliveryRow key={row.event_id} row={row} onChanged={onChanged} />
+            <DeliveryRow key={row.event_id} row={row} onReplay={() => setReplayed(row)} />
           ))}
         </tbody>
       </table>
+      {replayed && (
+        <ConfirmDialog
+          title={t("events.replay.title")}
+          lead={t("events.replay.lead", { name: visible(replayed.template_name ?? replayed.event_name ?? replayed.event_id) })}
+          verb={t("events.replay")}
+          isHarmless
+          onConfirm={() => replay(replayed)}
+          onClose={() => setReplayed(null)}
+        />
+      )}
     </div>
   );
 }
 
-function DeliveryRow({ row, onChanged }: { row: Delivery; onChanged: () => Promise<void> }) {
-  async function replay(): Promise<void> {
-    try {
-      await post("/api/workflow-events/{event_id}/replay", { path: { event_id: row.event_id } });
-      toast(t("events.replayed"));
-    } catch (problem) {
-      toast((problem as Error).message, "bad");
-    }
-    await onChanged();
-  }
+function DeliveryRow({ row, onReplay }: { row: Delivery; onReplay: () => void }) {
   const state = STATUSES.find((one) => one === row.status) ?? "unknown";
   return (
     <tr class={`row tone-${toneOf(state)}`} data-event={row.event_id}>
@@ -233,7 +244,7 @@ function DeliveryRow({ row, onChanged }: { row: Delivery; onChanged: () => Promi
         )}
       </td>
       <td class="cell-actions">
-        <button type="button" class="icon-button" title={t("events.replay")} aria-label={t("events.replay.label", { id: row.event_id })} onClick={() => void replay()}>
+        <button type="button" class="icon-button" title={t("events.replay")} aria-label={t("events.replay.label", { id: row.event_id })} onClick={onReplay}>
           <Glyph name="again" />
         </button>
       </td>

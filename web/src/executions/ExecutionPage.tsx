@@ -15,6 +15,7 @@ import { Live } from "../ui/Live";
 import { Status } from "../ui/Status";
 import { Age, CopyButton, Empty, Moment as At, Plain, Problem, RunId, Took } from "../ui/texts";
 import { toast } from "../ui/toasts";
+import { useIdempotencyKey } from "../ui/useSending";
 import { refreshInbox } from "../waits/inbox";
 import { asCommand, asCurl } from "./commands";
 import { EventLog } from "./EventLog";
@@ -86,22 +87,20 @@ export function ExecutionPage({ id }: { id: string }) {
   );
 }
 
-type Asked = "cancel" | "archive" | null;
+type Asked = "cancel" | "archive" | "start" | "failed" | null;
 
 function Head({ execution, isLive, onChanged }: { execution: Execution; isLive: boolean; onChanged: () => Promise<void> }) {
   const [asked, setAsked] = useState<Asked>(null);
+  const keyFor = useIdempotencyKey();
   const header = needsKey ? settings.api_key_header : null;
   const path = { execution_id: execution.execution_id };
   const isEnded = execution.status !== "ACTIVE";
 
   async function rerun(from: "start" | "failed"): Promise<void> {
-    try {
-      const made = await post("/executions/{execution_id}/rerun", { path, body: { from } });
-      toast(t("start.done"));
-      go(["executions", made.execution_id]);
-    } catch (problem) {
-      toast((problem as Error).message, "bad");
-    }
+    const body = { from };
+    const made = await post("/executions/{execution_id}/rerun", { path, body, headers: keyFor(body) });
+    toast(t("start.done"));
+    go(["executions", made.execution_id]);
   }
 
   async function command(verb: "cancel" | "archive", reason: string): Promise<void> {
@@ -133,12 +132,12 @@ function Head({ execution, isLive, onChanged }: { execution: Execution; isLive: 
             </button>
           )}
           {isEnded && execution.status !== "COMPLETED" && (
-            <button type="button" class="button" title={t("execution.rerun.failed.hint")} onClick={() => void rerun("failed")}>
+            <button type="button" class="button" title={t("execution.rerun.failed.hint")} onClick={() => setAsked("failed")}>
               <Glyph name="again" />
               {t("execution.rerun.failed")}
             </button>
           )}
-          <button type="button" class="button" onClick={() => void rerun("start")}>
+          <button type="button" class="button" onClick={() => setAsked("start")}>
             <Glyph name="again" />
             {t("execution.rerun.start")}
           </button>
@@ -155,7 +154,17 @@ function Head({ execution, isLive, onChanged }: { execution: Execution; isLive: 
           )}
         </div>
       </header>
-      {asked !== null && (
+      {(asked === "start" || asked === "failed") && (
+        <ConfirmDialog
+          title={t("execution.rerun.title")}
+          lead={t(`execution.rerun.${asked}.lead`)}
+          verb={t(`execution.rerun.${asked}`)}
+          isHarmless
+          onConfirm={() => rerun(asked)}
+          onClose={() => setAsked(null)}
+        />
+      )}
+      {(asked === "cancel" || asked === "archive") && (
         <ConfirmDialog
           title={t(`execution.${asked}.title`)}
           lead={t(`execution.${asked}.lead`)}

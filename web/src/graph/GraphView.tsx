@@ -184,7 +184,8 @@ function Node({
       class={`graph-node tone-${state ? toneOf(state) : "quiet"} ${isAhead ? "is-pending" : ""} ${state === "WAITING" ? "is-waiting" : ""}`}
       transform={`translate(${at.x} ${at.y})`}
       role="button"
-      tabIndex={0}
+      // Lower case: in SVG the attribute is not the one that HTML spells in any case.
+      tabindex={0}
       aria-pressed={isSelected}
       aria-label={state ? t("graph.node", { task: named, state: t(`state.${state}`) }) : named}
       onClick={onSelect}

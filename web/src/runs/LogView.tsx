@@ -73,9 +73,7 @@ export function LogView({
         tabIndex={0}
         role="log"
         aria-label={t("logs.title")}
-        onWheel={(event) => {
-          if (event.deltaY < 0) setFollowing(false);
-        }}
+        onScroll={(event) => setFollowing(isAtEnd(event.currentTarget))}
       >
         {shown.length === 0 && <p class="dim">{t("logs.none")}</p>}
         {shown.map((line) => (
@@ -84,6 +82,13 @@ export function LogView({
       </div>
     </section>
   );
+}
+
+const NEAR_PX = 24;
+
+/** Whoever scrolls up, by wheel, key, touch or scrollbar, wants to read; at the end the log goes on by itself. */
+function isAtEnd(box: HTMLElement): boolean {
+  return box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX;
 }
 
 function Line({ line, withTask }: { line: LogLine; withTask: boolean }) {

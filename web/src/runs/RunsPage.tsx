@@ -9,7 +9,7 @@ import { FilterInput, Progress } from "../ui/lists";
 import { Live } from "../ui/Live";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, RunId, Tags, Took } from "../ui/texts";
-import { filtersOf, type RunFilters, STATUSES } from "./list";
+import { filtersOf, isMore, LIVE_ROWS, type RunFilters, STATUSES } from "./list";
 import { SubmitDialog } from "./SubmitDialog";
 import { useRunList } from "./useRunList";
 
@@ -31,7 +31,7 @@ export function RunsPage() {
             {list.held.size > 0 && <Held n={list.held.size} onRelease={release} />}
           </>
         }
-        paged={{ shown: list.rows.length, isMore: list.cursor !== null, isLoaded, error, more }}
+        paged={{ shown: list.rows.length, isMore: isMore(list), isLoaded, error, more }}
         isFiltered={isFiltered}
         none={<NoRuns />}
       >
@@ -54,7 +54,7 @@ function Held({ n, onRelease }: { n: number; onRelease: () => void }) {
       }}
     >
       <Glyph name="up" />
-      {t("runs.held", { n })}
+      {t("runs.held", { n: n < LIVE_ROWS ? n : `${LIVE_ROWS}+` })}
     </button>
   );
 }

@@ -5,6 +5,7 @@ import { t } from "../i18n";
 import { Dialog } from "../ui/Dialog";
 import { Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
+import { useIdempotencyKey, useSending } from "../ui/useSending";
 import { readParams, readTags, type Submission } from "./submission";
 
 export function SubmitDialog({ like, onClose }: { like?: Submission; onClose: () => void }) {
@@ -12,37 +13,33 @@ export function SubmitDialog({ like, onClose }: { like?: Submission; onClose: ()
   const [params, setParams] = useState(JSON.stringify(like?.params ?? {}, null, 2));
   const [tag, setTag] = useState(like?.tag ?? "");
   const [tags, setTags] = useState((like?.tags ?? []).join(", "));
-  const [error, setError] = useState<Error | null>(null);
-  const [isBusy, setBusy] = useState(false);
+  const { error, isBusy, send } = useSending();
+  const keyFor = useIdempotencyKey();
+
+  function readObject(): Submission["params"] {
+    try {
+      return readParams(params, t("submit.notObject"));
+    } catch (problem) {
+      throw new Error(t("submit.badJson", { reason: (problem as Error).message }));
+    }
+  }
 
   function submission(): Submission {
     const found = readTags(tags);
     return {
       flow_name: flow.trim(),
-      params: readParams(params, t("submit.notObject")),
+      params: readObject(),
       ...(tag.trim() ? { tag: tag.trim() } : {}),
       ...(found.length ? { tags: found } : {}),
     };
   }
 
   async function submit(): Promise<void> {
-    let body: Submission;
-    try {
-      body = submission();
-    } catch (problem) {
-      setError(new Error(t("submit.badJson", { reason: (problem as Error).message })));
-      return;
-    }
-    setBusy(true);
-    try {
-      const answer = await post("/runs", { body });
-      toast(t("submit.done"));
-      onClose();
-      go(["runs", answer.run_id]);
-    } catch (problem) {
-      setError(problem as Error);
-      setBusy(false);
-    }
+    const body = submission();
+    const answer = await post("/runs", { body, headers: keyFor(body) });
+    toast(t("submit.done"));
+    onClose();
+    go(["runs", answer.run_id]);
   }
 
   return (
@@ -51,7 +48,7 @@ export function SubmitDialog({ like, onClose }: { like?: Submission; onClose: ()
         class="form"
         onSubmit={(event) => {
           event.preventDefault();
-          void submit();
+          send(submit);
         }}
       >
         <label>

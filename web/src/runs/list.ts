@@ -18,8 +18,10 @@ export interface RunFilters {
 
 export interface RunList {
   rows: readonly RunSummary[];
-  /** Leads to the next page; null when everything is here. */
+  /** Leads to the next page; null when everything is here, or when the last rows were cut off. */
   cursor: string | null;
+  /** Rows at the end were cut off to make room for new ones: the next page begins somewhere among them. */
+  isTrimmed: boolean;
   /** Changes that would move rows, kept back while somebody reads further down. */
   held: ReadonlyMap<string, RunSummary>;
 }
@@ -29,7 +31,10 @@ export interface ListChange {
   removed: string[];
 }
 
-export const EMPTY: RunList = { rows: [], cursor: null, held: new Map() };
+/** A list that grows by itself stays this short; with more, a page that is open for hours becomes slow. */
+export const LIVE_ROWS = 100;
+
+export const EMPTY: RunList = { rows: [], cursor: null, isTrimmed: false, held: new Map() };
 
 export function filtersOf(query: Record<string, string>): RunFilters {
   return {
@@ -54,7 +59,11 @@ export function compare(a: RunSummary, b: RunSummary): number {
 }
 
 export function firstPage(rows: RunSummary[], cursor: string | null): RunList {
-  return { rows, cursor, held: new Map() };
+  return { rows, cursor, isTrimmed: false, held: new Map() };
+}
+
+export function isMore(list: RunList): boolean {
+  return list.cursor !== null || list.isTrimmed;
 }
 
 /** A run that changed meanwhile may be on both pages: the one that is here already is newer. */
@@ -78,9 +87,14 @@ export function applied(list: RunList, change: ListChange, filters: RunFilters, 
   const kept = list.rows.filter((run) => !news.has(run.run_id) && !removed.has(run.run_id));
   const coming = items.filter(
     // What lies behind the last row belongs to a page that has not been asked for.
-    (run) => matches(run, filters) && (list.cursor === null || last === undefined || compare(run, last) < 0),
+    (run) => matches(run, filters) && (!isMore(list) || last === undefined || compare(run, last) < 0),
   );
-  return { ...list, rows: [...kept, ...coming].sort(compare) };
+  return trimmed({ ...list, rows: [...kept, ...coming].sort(compare) }, coming.length > 0);
+}
+
+function trimmed(list: RunList, hasGrown: boolean): RunList {
+  if (!hasGrown || list.rows.length <= LIVE_ROWS) return list;
+  return { ...list, rows: list.rows.slice(0, LIVE_ROWS), cursor: null, isTrimmed: true };
 }
 
 function heldBack(
@@ -99,7 +113,13 @@ function heldBack(
     else held.delete(id);
   }
   for (const id of removed) held.delete(id);
-  return { ...list, rows, held };
+  return { ...list, rows, held: newest(held) };
+}
+
+/** Of what is kept back, only as much as fits into a list. */
+function newest(held: Map<string, RunSummary>): Map<string, RunSummary> {
+  if (held.size <= LIVE_ROWS) return held;
+  return new Map([...held].sort(([, a], [, b]) => compare(a, b)).slice(0, LIVE_ROWS));
 }
 
 /** Everything in its place again. */

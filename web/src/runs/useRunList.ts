@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, type RunStatus, type RunSummary, type Schemas } from "../api/client";
 import { follow } from "../api/events";
-import { applied, EMPTY, firstPage, type ListChange, released, type RunFilters, type RunList, withPage } from "./list";
+import { applied, EMPTY, firstPage, type ListChange, LIVE_ROWS, released, type RunFilters, type RunList, withPage } from "./list";
 
 export type Counts = Partial<Record<RunStatus, number>>;
 
@@ -24,9 +24,13 @@ export interface LiveList {
 const PAGE = 50;
 const READING_BELOW_PX = 240;
 
-async function page(filters: RunFilters, cursor: string | null): Promise<{ items: RunSummary[]; next_cursor: string | null }> {
+async function page(
+  filters: RunFilters,
+  cursor: string | null,
+  limit = PAGE,
+): Promise<{ items: RunSummary[]; next_cursor: string | null }> {
   // `updated_after` asks for pages; without it the answer is a bare array.
-  const query = { ...filters, cursor, limit: PAGE, updated_after: 0 };
+  const query = { ...filters, cursor, limit, updated_after: 0 };
   const found = (await get("/runs", { query })) as Schemas["RunPage"];
   return { items: found.items as RunSummary[], next_cursor: found.next_cursor };
 }
@@ -91,6 +95,12 @@ export function useRunList(filters: RunFilters): LiveList {
 
   async function more(): Promise<void> {
     try {
+      if (list.isTrimmed) {
+        // Where the rows were cut there is no cursor: the list is read again, with one page more than is shown.
+        const again = await page(filters, null, LIVE_ROWS + PAGE);
+        setList((known) => (known.isTrimmed ? firstPage(again.items, again.next_cursor) : known));
+        return;
+      }
       const next = await page(filters, list.cursor);
       setList((known) => (known.cursor === list.cursor ? withPage(known, next.items, next.next_cursor) : known));
     } catch (problem) {

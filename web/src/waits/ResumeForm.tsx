@@ -1,5 +1,5 @@
 import { useId, useState } from "preact/hooks";
-import { post, type Wait } from "../api/client";
+import { ApiError, post, type Wait } from "../api/client";
 import { readJson } from "../executions/commands";
 import { visible } from "../format";
 import type { Definition } from "../graphs/definition";
@@ -10,6 +10,7 @@ import { toast } from "../ui/toasts";
 import { useSending } from "../ui/useSending";
 import { fieldsRead, skeleton, yesOrNo } from "./answer";
 import { refreshInbox } from "./inbox";
+import { givenAnswer } from "./refusal";
 
 export type Waiting = Pick<Wait, "execution_id" | "node_id" | "wait_key" | "prompt" | "resume_data" | "resume_requested_by">;
 
@@ -33,9 +34,25 @@ export function ResumeForm({
   async function resume(data: unknown): Promise<void> {
     const path = { execution_id: wait.execution_id, node_id: wait.node_id };
     const body = { ...(data === undefined ? {} : { data }), ...(wait.wait_key ? { resume_key: wait.wait_key } : {}) };
-    await post("/executions/{execution_id}/nodes/{node_id}/resume", { path, body });
+    try {
+      await post("/executions/{execution_id}/nodes/{node_id}/resume", { path, body });
+    } catch (problem) {
+      await report(problem as Error);
+      throw problem;
+    }
     toast(t("resume.done", { node: visible(wait.node_id) }));
     await Promise.all([refreshInbox(), onDone()]);
+  }
+
+  /** Outside of the form as well: that goes as soon as the node does not wait any more. */
+  async function report(problem: Error): Promise<void> {
+    if (!(problem instanceof ApiError) || problem.status >= 500) return;
+    const given = await givenAnswer(wait.execution_id, wait.node_id).catch(() => null);
+    const node = visible(wait.node_id);
+    const reason = given
+      ? t("resume.refused.by", { who: visible(given.who), data: visible(JSON.stringify(given.data ?? null)) })
+      : visible(problem.detail || problem.message);
+    toast(t("resume.refused", { node, reason }), "bad");
   }
 
   return (

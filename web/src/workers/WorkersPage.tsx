@@ -1,4 +1,6 @@
 import { get, patch, type Worker } from "../api/client";
+import { now } from "../app/clock";
+import { health } from "../app/health";
 import { usePolling } from "../app/polling";
 import { link, place, refine } from "../app/router";
 import { visible } from "../format";
@@ -7,6 +9,7 @@ import { Glyph } from "../ui/icons";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId, Tags } from "../ui/texts";
 import { toast } from "../ui/toasts";
+import { isLost, shownWorkers } from "./fleet";
 
 const REFRESH_MS = 2000;
 const LIMIT = 500;
@@ -14,11 +17,19 @@ const LIMIT = 500;
 export function WorkersPage() {
   const all = place.value.query.all === "1";
   const hidden = place.value.query.hidden === "1";
-  const query = { scope: all ? ("all" as const) : ("active" as const), include_hidden: hidden, limit: LIMIT };
+  const query = { include_hidden: hidden, limit: LIMIT };
   const workers = usePolling(
-    (signal) => get("/workers", { query, signal }),
+    async (signal) => {
+      // Asked for apart: a long list of stopped workers must not push living ones off the page.
+      const others = all ? { scope: "all" as const } : { state: "DISCONNECTED" as const };
+      const [alive, rest] = await Promise.all([
+        get("/workers", { query: { ...query, scope: "active" }, signal }),
+        get("/workers", { query: { ...query, ...others }, signal }),
+      ]);
+      return shownWorkers(alive, rest, all, now.value);
+    },
     REFRESH_MS,
-    JSON.stringify(query),
+    JSON.stringify([all, query]),
   );
 
   async function setHidden(worker: Worker): Promise<void> {
@@ -41,7 +52,7 @@ export function WorkersPage() {
       </header>
       {workers.error && <Problem error={workers.error} />}
       {workers.value === null && !workers.error && <p class="dim loading">{t("runs.loading")}</p>}
-      {workers.value?.length === 0 && (
+      {workers.value?.length === 0 && !workers.error && health.value === "ok" && (
         <Empty title={t("workers.empty.title")}>
           <p>{t("workers.empty.lead")}</p>
           <Command text="pyoco-worker --flow-resolver flows.py:resolve --tags default" />
@@ -101,6 +112,7 @@ function WorkerRow({ worker, onHide }: { worker: Worker; onHide: () => void }) {
       <td class="cell-main">
         <bdi class="strong">{name}</bdi>
         {worker.hidden && <span class="tag">{t("workers.isHidden")}</span>}
+        {isLost(worker) && <span class="row-error">{t("workers.lost")}</span>}
       </td>
       <td data-label={t("workers.column.current")}>
         <RunLink id={worker.current_run_id} />

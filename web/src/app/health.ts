@@ -1,0 +1,58 @@
+/** Whether the server answers and reaches NATS. It is polled: an open stream shows neither. */
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { Key } from "../i18n";
+
+export type Health = "ok" | "nats" | "starting" | "server";
+
+export const health = signal<Health>("ok");
+
+export const BANNERS: Record<Exclude<Health, "ok">, Key> = {
+  nats: "health.nats.banner",
+  starting: "health.starting.banner",
+  server: "health.server.banner",
+};
+
+const CALM_MS = 3000;
+const AWAY_MS = 1000;
+
+/** What an answer of `/ready` means; null: there was none. */
+export function healthOf(status: number | null, facts: Record<string, unknown>): Health {
+  if (status === null || (status >= 500 && status !== 503)) return "server";
+  if (status !== 503) return "ok";
+  // A server that is stopping, or a proxy without one, answers 503 in its own words.
+  if (facts.nats === undefined) return "server";
+  return facts.nats === "ok" && facts.read_model !== "ok" ? "starting" : "nats";
+}
+
+async function ask(aborting: AbortSignal): Promise<Health> {
+  try {
+    const response = await fetch("/ready", { cache: "no-store", signal: aborting });
+    const facts: unknown = await response.json().catch(() => ({}));
+    return healthOf(response.status, facts as Record<string, unknown>);
+  } catch {
+    return healthOf(null, {});
+  }
+}
+
+/** Keeps `health` up to date while the page is in front. */
+export function useHealth(): void {
+  useEffect(() => {
+    const controller = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    async function keep(): Promise<void> {
+      if (!document.hidden) {
+        const found = await ask(controller.signal);
+        if (controller.signal.aborted) return;
+        health.value = found;
+      }
+      timer = setTimeout(() => void keep(), health.value === "ok" ? CALM_MS : AWAY_MS);
+    }
+    void keep();
+    return () => {
+      controller.abort();
+      clearTimeout(timer);
+      health.value = "ok";
+    };
+  }, []);
+}
