@@ -2,14 +2,17 @@
 
 import ctypes
 import itertools
+import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyoco import Flow, task
+from pyoco.dsl.syntax import switch
 
 PATIENCE_SEC = 60.0
 """How long a task waits for its test; only a broken test waits so long."""
@@ -158,8 +161,146 @@ def talking() -> Flow:
     return Flow(name="talking") >> first >> second
 
 
+def _large(name: str) -> Flow:
+    """Its outputs take long to be read, so that reports of its steps are on their way when it ends."""
+
+    def give() -> str:
+        return name * 20_000
+
+    flow = Flow(name=name)
+    for number in range(3):
+        made = task(give)
+        made.task.name = f"{name}_{number}"
+        flow = flow >> made
+    return flow
+
+
+def large_a() -> Flow:
+    return _large("large_a")
+
+
+def large_b() -> Flow:
+    return _large("large_b")
+
+
+def limited() -> Flow:
+    return _limited(0.3)
+
+
+def limited_generously() -> Flow:
+    """Enough for a busy machine."""
+    return _limited(2.0)
+
+
+def _limited(timeout_sec: float) -> Flow:
+    """Its first task has a timeout; `how` says what it does with its time."""
+
+    @task
+    def first(ctx: Any, marks: str, how: str, seconds: float = 10 * PATIENCE_SEC) -> str:
+        mark(marks, "in-first")
+        match how:
+            case "loop":
+                while True:
+                    pass
+            case "hold":
+                hold_the_interpreter(seconds)
+            case "look":
+                while not ctx.is_cancelled:
+                    time.sleep(LOOK_SEC)
+                mark(marks, "saw-cancel")
+            case _:
+                time.sleep(seconds)
+        return how
+
+    @task
+    def second(marks: str) -> str:
+        mark(marks, "in-second")
+        return "second"
+
+    first.task.timeout_sec = timeout_sec
+    return Flow(name="limited") >> first >> second
+
+
+def limited_with_a_switch() -> Flow:
+    """With control flow, which the engine runs in one thread and without looking at timeouts."""
+
+    @task
+    def first(marks: str, how: str) -> str:
+        mark(marks, "in-first")
+        while how == "loop":
+            pass
+        return how
+
+    @task
+    def second() -> str:
+        return "second"
+
+    first.task.timeout_sec = 0.3
+    return Flow(name="limited_with_a_switch") >> first >> switch("$ctx.params.how")["quick" >> second]
+
+
+def family() -> Flow:
+    """Dies while a process that it has forked goes on."""
+
+    @task
+    def die(marks: str) -> None:
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(10 * PATIENCE_SEC,))
+        process.start()
+        (Path(marks) / "child").write_text(str(process.pid))
+        ctypes.string_at(0)
+
+    return Flow(name="family") >> die
+
+
+def forking() -> Flow:
+    @task
+    def fork(how: str) -> int:
+        pid = os.fork()
+        if pid == 0:
+            if how == "exit":
+                sys.exit(3)
+            return 0
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    fork.task.retries = 2
+    return Flow(name="forking") >> fork
+
+
+def forking_in_a_pool() -> Flow:
+    @task
+    def left() -> int:
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(5)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    @task
+    def right() -> int:
+        return 1
+
+    return Flow(name="forking_in_a_pool") >> (left & right)
+
+
 _FLOWS: dict[str, Callable[[], Flow]] = {
-    maker.__name__: maker for maker in (steps, watchful, stuck, holding, tiny, dying, who, talking)
+    maker.__name__: maker
+    for maker in (
+        steps,
+        watchful,
+        stuck,
+        holding,
+        tiny,
+        dying,
+        who,
+        talking,
+        large_a,
+        large_b,
+        limited,
+        limited_generously,
+        limited_with_a_switch,
+        family,
+        forking,
+        forking_in_a_pool,
+    )
 }
 
 
