@@ -42,8 +42,8 @@ class FlowRun:
 
     def run(self) -> FlowOutcome:
         try:
-            end_forks_with_their_task(self._flow)
             remember_signatures(self._flow)
+            end_forks_with_their_task(self._flow)
             context = self._engine.run(
                 without_thread_pool(self._flow), self._params, run_context=self._context
             )
