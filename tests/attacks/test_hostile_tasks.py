@@ -168,7 +168,9 @@ def resolve(name):
         for name, own in (("child", False), ("daemon", True)):
             mark = str(Path(marks) / name)
             subprocess.Popen([sys.executable, "-c", SLEEP, mark], start_new_session=own)
-        (Path(marks) / "parent").write_text(str(os.getpid()))
+        made = Path(marks) / ".parent"
+        made.write_text(str(os.getpid()))
+        made.rename(Path(marks) / "parent")
         time.sleep(600)
     return Flow(name="family") >> found
 """

@@ -424,7 +424,7 @@ async def test_a_fork_that_fails_is_tried_again_and_ends_nobody(
     marker = tmp_path / "no-processes"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(FAILING_FORK.format(marker=str(marker)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
     async with lab(tmp_path, concurrency=2) as at:
         zygote = at.executors._zygote._child.pid
         long = await at.start("steps")

@@ -477,7 +477,9 @@ def both() -> Flow:
 def beside() -> Flow:
     @task
     def wait(marks: str) -> str:
-        (Path(marks) / "in-beside").write_text(str(os.getpid()))
+        made = Path(marks) / ".in-beside"
+        made.write_text(str(os.getpid()))
+        made.rename(Path(marks) / "in-beside")
         while not (Path(marks) / "go").exists():
             time.sleep(0.01)
         return "undisturbed"

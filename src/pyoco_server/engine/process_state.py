@@ -32,6 +32,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from pyoco_server.processes import child_processes
+
 SETTLE_SEC = 0.05
 """Threads and processes that are about to end get this long."""
 MANY_DESCRIPTORS = 100
@@ -48,18 +50,24 @@ class ProcessState:
         self._was = [(name, read, write, read()) for name, read, write in _aspects()]
         self._loggers = _Loggers()
         self._threads = _count()
+        self._children = _Children()
         self._functions = _Functions()
 
     def restore(self) -> tuple[str, ...]:
         """Answers with what could not be undone."""
+        try:
+            return tuple(self._restored())
+        except BaseException as error:  # noqa: BLE001 - of a replaced function, or of a signal handler
+            return (f"unknown: {type(error).__name__}",)
+
+    def _restored(self) -> list[str]:
         left = [name for name, read, write, was in self._was if not _is_restored(read, write, was)]
         self._loggers.restore()
         if _count() > self._threads and (names := _living_threads(self._threads)):
             left.append(f"threads: {', '.join(names)}")
-        if children := _living_children():
-            left.append(f"child processes: {children}")
-        left += self._functions.replaced()
-        return tuple(left)
+        if self._children.go_on():
+            left.append("child processes")
+        return left + self._functions.replaced()
 
 
 def _is_restored(read: Callable[[], Any], write: Callable[[Any], object], was: Any) -> bool:
@@ -292,23 +300,32 @@ def _living_threads(allowed: int) -> list[str]:
     return [thread.name for thread in threads[allowed:] if thread.is_alive()] or ["unnamed"]
 
 
-_waitpid = os.waitpid
+class _Children:
+    """Child processes. Those that were started while the flows were loaded may stay."""
+
+    def __init__(self) -> None:
+        self._known = child_processes()
+
+    def go_on(self) -> bool:
+        """Whether the run has left any that live. Those that have ended are waited for here."""
+        deadline = _monotonic() + SETTLE_SEC
+        while _some_live() and (not self._known or child_processes() - self._known):
+            if _monotonic() >= deadline:
+                return True
+            _sleep(SETTLE_SEC / 10)
+        return False
 
 
-def _living_children() -> int:
-    """How many processes the run has left; those that have ended are buried."""
-    deadline = None
-    while True:
-        try:
-            pid, _ = _waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return 0
-        if pid:
-            continue
-        deadline = deadline or _monotonic() + SETTLE_SEC
-        if _monotonic() >= deadline:
-            return 1
-        time.sleep(SETTLE_SEC / 10)
+_waitpid, _sleep = os.waitpid, time.sleep
+
+
+def _some_live() -> bool:
+    try:
+        while _waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 _GUARDED: dict[Any, str] = {

@@ -18,12 +18,11 @@ import struct
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
 from pyoco_server.engine.executor import Executor
 from pyoco_server.engine.tickets import ExecutorTickets
-from pyoco_server.processes import adopt_orphans, end_group, end_with_parent
+from pyoco_server.processes import adopt_orphans, child_processes, end_group, end_with_parent
 
 FORK = b"f"
 """A request, with the descriptors of the new executor."""
@@ -145,7 +144,7 @@ class ForkServer:
 
     def _end_orphans(self) -> None:
         """Processes whose executor has ended, and that are not of its group."""
-        for pid in _children() - self._executors:
+        for pid in child_processes() - self._executors:
             end_group(pid)
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -183,15 +182,6 @@ def _next_ended() -> tuple[int, int] | None:
     except ChildProcessError:
         return None
     return pid, os.waitstatus_to_exitcode(status)
-
-
-def _children() -> set[int]:
-    """Empty where the system does not list them: then only groups are ended."""
-    me = os.getpid()
-    try:
-        return set(map(int, Path(f"/proc/{me}/task/{me}/children").read_text().split()))
-    except OSError:
-        return set()
 
 
 def main() -> None:
