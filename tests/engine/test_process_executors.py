@@ -401,6 +401,35 @@ async def test_a_forked_process_ends_with_its_task(tmp_path: Path, flow: str, re
             assert (await ended(await at.tiny())).result == {"three": 3}
 
 
+@pytest.mark.parametrize("how", ["state", "thread", "child"])
+async def test_nothing_that_one_run_leaves_is_found_by_the_next(tmp_path: Path, how: str) -> None:
+    """D11: what can be put back is, in the same process; else there is a new one."""
+    async with lab(tmp_path) as at:
+        before = (await ended(await at.start("tidy"))).result["look"]
+        with capture_logs() as logs:
+            assert (await ended(await at.start("messy", how=how))).ending == "completed"
+            found = await at.start("tidy")
+            after = (await ended(found)).result["look"]
+        assert (before.pop("pid") == after.pop("pid")) is (how == "state")
+        assert after == before
+        assert isinstance(found.listener, Listener)
+        assert found.listener.lines == []
+        assert [line["action"] for line in logs] == ([] if how == "state" else ["executor.leftovers"])
+
+
+async def test_a_run_whose_channel_carries_foreign_bytes_ends_alone(tmp_path: Path) -> None:
+    """D47: what is not a message of its executor is never taken for one of another run."""
+    async with lab(tmp_path, concurrency=2) as at:
+        long = await at.start("steps")
+        busy = await at.reached("in-first")
+        (process,) = (process for process in at.processes if process.pid == busy)
+        process.data_received(b"\x00\x00\x00\x01 garbage")
+        failed = await ended(long)
+        assert failed.ending == "execution_error"
+        assert "foreign bytes in the channel" in str(failed.error)
+        assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
+
+
 FAILING_FORK = """
 import errno, os, sys
 from pathlib import Path

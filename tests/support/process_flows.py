@@ -2,10 +2,13 @@
 
 import ctypes
 import itertools
+import logging
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -252,6 +255,71 @@ def family() -> Flow:
     return Flow(name="family") >> die
 
 
+def parenting() -> Flow:
+    """Has two children, one in a session of its own, and does not end."""
+
+    @task
+    def wait(marks: str) -> None:
+        for name, own_session in (("in-child", False), ("in-daemon", True)):
+            command = f"import sys; sys.path.insert(0, {_HERE!r}); import process_flows as f;"
+            command += f"f.mark({marks!r}, {name!r}); f.time.sleep({10 * PATIENCE_SEC})"
+            subprocess.Popen([sys.executable, "-c", command], start_new_session=own_session)
+        mark(marks, "in-parent")
+        time.sleep(10 * PATIENCE_SEC)
+
+    return Flow(name="parenting") >> wait
+
+
+_HERE = str(Path(__file__).parent)
+
+
+def messy() -> Flow:
+    """Leaves behind what can be put back, or what cannot."""
+
+    @task
+    def leave(how: str, marks: str) -> int:
+        if how == "thread":
+            threading.Thread(target=_chatter, daemon=True).start()
+        elif how == "child":
+            subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({10 * PATIENCE_SEC})"])
+        else:
+            os.chdir(marks)
+            os.environ["LEFT"] = "behind"
+            sys.path.insert(0, marks)
+            os.umask(0o777)
+            logging.basicConfig(stream=sys.stdout, level=logging.CRITICAL)
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+        return os.getpid()
+
+    return Flow(name="messy") >> leave
+
+
+def _chatter() -> None:
+    while True:
+        print("from a run that has ended")  # noqa: T201
+        time.sleep(0.001)
+
+
+def tidy() -> Flow:
+    """What it finds where another run was before."""
+
+    @task
+    def look(marks: str) -> dict[str, Any]:
+        umask = os.umask(0o022)
+        os.umask(umask)
+        time.sleep(0.05)  # so that a timer that was left over would end the process
+        return {
+            "pid": os.getpid(),
+            "cwd": os.getcwd() == marks,  # noqa: PTH109
+            "environ": "LEFT" in os.environ,
+            "path": marks in sys.path,
+            "umask": umask == 0o777,
+            "logging": len(logging.getLogger().handlers) + logging.getLogger().level,
+        }
+
+    return Flow(name="tidy") >> look
+
+
 def forking() -> Flow:
     @task
     def fork(how: str) -> int:
@@ -298,6 +366,9 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         limited_generously,
         limited_with_a_switch,
         family,
+        parenting,
+        messy,
+        tidy,
         forking,
         forking_in_a_pool,
     )
