@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 STOP_PATIENCE_SEC = 10.0
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def start_child(
@@ -30,7 +32,7 @@ def start_child(
         stderr=subprocess.STDOUT if stdout is not None else None,
         start_new_session=True,
         pass_fds=pass_fds,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+        preexec_fn=end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
     )
 
 
@@ -56,6 +58,12 @@ def stop_family(child: subprocess.Popen[bytes], patience: float = STOP_PATIENCE_
     child.wait()
 
 
+def end_group(leader: int) -> None:
+    """Kill a process with its group, which it leads."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
 def _signal_family(child: subprocess.Popen[bytes], sent: int) -> bool:
     """Whether there was anybody to send it to."""
     try:
@@ -70,6 +78,22 @@ def _signal_family(child: subprocess.Popen[bytes], sent: int) -> bool:
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def _end_with_parent() -> None:
+def end_with_parent(sent: int = signal.SIGTERM) -> None:
+    """Have the kernel send us this signal when our parent ends. Linux only."""
     if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        _libc.prctl(_PR_SET_PDEATHSIG, int(sent))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose parent has ended, so that none gets away. Linux only."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def child_processes() -> set[int]:
+    """Of this process. Empty where the system does not list them."""
+    found: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended meanwhile
+            found.update(map(int, path.read_text().split()))
+    return found

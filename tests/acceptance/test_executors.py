@@ -80,6 +80,41 @@ async def test_executors_end_when_their_worker_is_killed(labs: Labs, flow: str) 
         assert await asyncio.to_thread(lab.programs.are_gone)
 
 
+async def test_what_runs_have_started_ends_when_their_worker_is_killed(labs: Labs) -> None:
+    """D54: also what has left the executor's session."""
+    lab = await labs()
+    async with lab.worker() as worker:
+        await lab.submit("parenting")
+        for name in ("in-child", "in-daemon"):
+            await lab.reached(name)
+        worker.ends_after(signal.SIGKILL)
+        assert await asyncio.to_thread(lab.programs.are_gone)
+
+
+async def test_a_crash_with_a_living_child_neither_holds_its_slot_nor_the_workers_end(labs: Labs) -> None:
+    """D49"""
+    lab = await labs()
+    async with lab.worker() as worker:
+        run = await lab.ended(await lab.submit("family"))
+        assert run["status"] == "FAILED"
+        assert "SIGSEGV" in run["error"]
+        assert (await lab.ended(await lab.submit("tiny")))["status"] == "COMPLETED"
+        assert await asyncio.to_thread(worker.ends_after, signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("how", ["loop", "hold", "sleep"])
+async def test_a_task_ends_at_its_timeout_whatever_it_does(labs: Labs, how: str) -> None:
+    """D23"""
+    lab = await labs(cancel_grace_period_sec=0.5)
+    async with lab.worker():
+        run = await lab.ended(await lab.submit("limited", how=how))
+        assert (run["status"], run["error"]) == ("FAILED", "task 'first' timed out after 0.3 s")
+        assert (
+            run["tasks"].get("first", "FAILED") == "FAILED"
+        )  # one that holds the interpreter reports nothing
+        assert (await lab.ended(await lab.submit("tiny")))["status"] == "COMPLETED"
+
+
 async def test_nothing_leaks_over_many_runs_and_processes(labs: Labs) -> None:
     lab = await labs()
     async with lab.worker("w1", "--max-runs-per-process", "20", concurrency=2) as worker:

@@ -17,6 +17,7 @@ from pyoco_server.engine.executor_messages import (
     Ready,
     RunFlow,
     decode_from_executor,
+    encode_job,
     frame,
 )
 from pyoco_server.engine.tickets import ExecutorTickets, Tickets
@@ -45,7 +46,7 @@ class Worker:
     def send(self, flow: str) -> None:
         self._jobs += 1
         self.tickets.give(self._jobs)
-        self._work.sendall(frame(RunFlow(self._jobs, a_job(flow_name=flow))))
+        self._work.sendall(frame(RunFlow(self._jobs, encode_job(a_job(flow_name=flow)))))
 
     def run(self, flow: str) -> list[FromExecutor]:
         """What it tells until the flow has ended."""
@@ -56,7 +57,7 @@ class Worker:
         return told
 
     def receive(self) -> FromExecutor:
-        (size,) = HEADER.unpack(self._work.recv(HEADER.size, socket.MSG_WAITALL))
+        _, size = HEADER.unpack(self._work.recv(HEADER.size, socket.MSG_WAITALL))
         return decode_from_executor(self._work.recv(size, socket.MSG_WAITALL))
 
 
@@ -80,15 +81,15 @@ def serving() -> Iterator[Worker]:
 
 def test_a_run_tells_its_steps_also_when_it_was_asked_before_its_job_was_read() -> None:
     with serving() as worker:
-        worker.executor._hear(GoLive(1))
+        worker.executor._obey(GoLive(1))
         assert any(isinstance(told, Progressed) for told in worker.run("tiny"))
 
 
 def test_what_was_asked_of_one_run_does_not_reach_the_next() -> None:
     with serving() as worker:
-        worker.executor._hear(GoLive(1))
+        worker.executor._obey(GoLive(1))
         worker.run("tiny")
-        worker.executor._hear(CancelFlow(1))
+        worker.executor._obey(CancelFlow(1))
         (ended,) = worker.run("tiny")
         assert isinstance(ended, Ended)
         assert ended.outcome.ending == "completed"
@@ -96,7 +97,7 @@ def test_what_was_asked_of_one_run_does_not_reach_the_next() -> None:
 
 def test_a_cancel_that_comes_before_the_job_is_not_lost() -> None:
     with serving() as worker:
-        worker.executor._hear(CancelFlow(1))
+        worker.executor._obey(CancelFlow(1))
         (ended,) = worker.run("tiny")
         assert isinstance(ended, Ended)
         assert ended.outcome.ending == "cancelled"

@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 import signal
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,14 +36,17 @@ def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Listener:
-    """Remembers what it was told."""
+    """Remembers what was reported to it."""
 
     def __init__(self) -> None:
         self.steps: list[FlowProgress] = []
         self.lines: list[str] = []
+        self.flow: ProcessFlow | None = None
 
     def progressed(self, progress: FlowProgress) -> None:
         self.steps.append(progress)
+        if self.flow is not None:
+            self.flow.written()
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         self.lines += [entry.text for entry in entries]
@@ -87,9 +91,9 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab(marks: Path, concurrency: int = 1, **limits: int) -> AsyncIterator[Lab]:
+async def lab(marks: Path, concurrency: int = 1, **limits: float) -> AsyncIterator[Lab]:
     spec = ExecutorSpec(flow_resolver=f"{process_flows.__file__}:resolve")
-    executors = ProcessExecutors(spec, concurrency, Limits(**limits))
+    executors = ProcessExecutors(spec, concurrency, Limits(**limits))  # type: ignore[arg-type]
     await executors.open()
     try:
         yield Lab(executors, marks)
@@ -331,3 +335,198 @@ async def test_a_process_that_is_for_one_run_gets_one(tmp_path: Path) -> None:
         await ended(first)
         await ended(await second)
         assert pid not in {process.pid for process in at.processes}
+
+
+async def test_no_step_of_one_run_reaches_another(tmp_path: Path) -> None:
+    """D02: short flows with large outputs, whose last steps are on their way when they end."""
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        pairs = [
+            await asyncio.gather(*(_live(at, name) for name in ("large_a", "large_b"))) for _ in range(150)
+        ]
+    steps = [(name, listener.steps) for pair in pairs for name, listener in pair]
+    foreign = [
+        (name, task)
+        for name, seen in steps
+        for progress in seen
+        for task in progress.tasks
+        if not task.startswith(name)
+    ]
+    assert foreign == []
+    assert sum(len(seen) for _, seen in steps) > 100
+
+
+async def _live(at: Lab, name: str) -> tuple[str, Listener]:
+    listener = Listener()
+    flow = await at.executors.start(a_job(flow_name=name, params={}), listener, PATIENCE_SEC)
+    assert flow is not None
+    listener.flow = flow
+    flow.go_live()
+    assert list((await ended(flow)).result) == [f"{name}_2"]
+    return name, listener
+
+
+async def test_a_job_that_cannot_be_sent_fails_alone(tmp_path: Path) -> None:
+    """D48: those handed over in the same turn run, and the slot is free afterwards."""
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        flows = [await at.tiny(), await at.start("tiny", v=2**64), await at.tiny()]
+        assert await endings(flows) == ["completed", "execution_error", "completed"]
+        assert "the job cannot be sent to an executor" in str((await ended(flows[1])).error)
+        assert (await ended(await at.tiny())).ending == "completed"
+
+
+async def test_a_dead_executor_is_noticed_while_a_process_that_it_forked_lives(tmp_path: Path) -> None:
+    """D49"""
+    async with lab(tmp_path) as at:
+        died = await ended(await at.start("family"))
+        assert (died.ending, died.error) == ("execution_error", "the executor process was ended by SIGSEGV")
+        assert (await ended(await at.tiny())).ending == "completed"
+        child = int((at.marks / "child").read_text())
+
+        async def is_gone() -> bool:
+            return not os.path.exists(f"/proc/{child}")  # noqa: ASYNC240, PTH110
+
+        await until(is_gone)
+
+
+@pytest.mark.parametrize(
+    ("flow", "result"), [("forking", {"fork": 3}), ("forking_in_a_pool", {"left": 5, "right": 1})]
+)
+async def test_a_forked_process_ends_with_its_task(tmp_path: Path, flow: str, result: Any) -> None:
+    """D47: its exit code is its own, and the runs after it have their own results."""
+    async with lab(tmp_path) as at:
+        for _ in range(5):
+            assert (await ended(await at.start(flow, how="exit"))).result == result
+            assert (await ended(await at.tiny())).result == {"three": 3}
+
+
+@pytest.mark.parametrize("how", ["state", "thread", "child"])
+async def test_nothing_that_one_run_leaves_is_found_by_the_next(tmp_path: Path, how: str) -> None:
+    """D11: what can be put back is, in the same process; else there is a new one."""
+    async with lab(tmp_path) as at:
+        before = (await ended(await at.start("tidy"))).result["look"]
+        with capture_logs() as logs:
+            assert (await ended(await at.start("messy", how=how))).ending == "completed"
+            found = await at.start("tidy")
+            after = (await ended(found)).result["look"]
+        assert (before.pop("pid") == after.pop("pid")) is (how == "state")
+        assert after == before
+        assert isinstance(found.listener, Listener)
+        assert found.listener.lines == []
+        assert [line["action"] for line in logs] == ([] if how == "state" else ["executor.leftovers"])
+
+
+async def test_a_run_whose_channel_carries_foreign_bytes_ends_alone(tmp_path: Path) -> None:
+    """D47: what is not a message of its executor is never taken for one of another run."""
+    async with lab(tmp_path, concurrency=2) as at:
+        long = await at.start("steps")
+        busy = await at.reached("in-first")
+        (process,) = (process for process in at.processes if process.pid == busy)
+        process.data_received(b"\x00\x00\x00\x01 garbage")
+        failed = await ended(long)
+        assert failed.ending == "execution_error"
+        assert "foreign bytes in the channel" in str(failed.error)
+        assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
+
+
+FAILING_FORK = """
+import errno, os, sys
+from pathlib import Path
+
+fork = os.fork
+
+def failing():
+    if Path({marker!r}).exists():
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return fork()
+
+if "pyoco_server.engine.zygote" in " ".join(sys.orig_argv):
+    os.fork = failing
+"""
+
+
+async def test_a_fork_that_fails_is_tried_again_and_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D10: the system has no process left for a while."""
+    marker = tmp_path / "no-processes"
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(FAILING_FORK.format(marker=str(marker)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+    async with lab(tmp_path, concurrency=2) as at:
+        zygote = at.executors._zygote._child.pid
+        long = await at.start("steps")
+        busy = await at.reached("in-first")
+        (idle,) = (process.pid for process in at.processes if process.pid != busy)
+        marker.touch()
+        with capture_logs() as logs:
+            os.kill(idle, signal.SIGKILL)
+
+            async def reported() -> bool:
+                return any(line["action"] == "executor.unusable" for line in logs)
+
+            await until(reported)
+        assert "Resource temporarily unavailable" in logs[-1]["error"]
+        marker.unlink()
+        at.let_go()
+        assert (await ended(long)).ending == "completed"
+        assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
+        assert at.executors._zygote._child.pid == zygote
+
+        async def are_all_there() -> bool:
+            return at.executors.capacity == 2
+
+        await until(are_all_there)
+
+
+TIMED_OUT = ("execution_error", "task 'first' timed out after 0.3 s")
+
+
+@pytest.mark.parametrize("how", ["sleep", "loop", "hold"])
+async def test_a_task_that_does_not_stop_at_its_timeout_ends_with_its_process(
+    tmp_path: Path, how: str
+) -> None:
+    """D23: also one that never lets go of the interpreter."""
+    async with lab(tmp_path, grace_sec=0.2) as at:
+        outcome = await ended(await at.start("limited", how=how))
+        assert (outcome.ending, outcome.error) == TIMED_OUT
+        assert not (at.marks / "in-second").exists()
+        assert (await ended(await at.tiny())).ending == "completed"
+
+
+async def test_a_task_that_times_out_is_asked_to_stop_first(tmp_path: Path) -> None:
+    """D23"""
+    async with lab(tmp_path, grace_sec=PATIENCE_SEC) as at:
+        (process,) = at.processes
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(process), "kill", None)  # nobody is to be killed
+            outcome = await ended(await at.start("limited_generously", how="look"))
+        assert (outcome.ending, outcome.error) == ("execution_error", "task 'first' timed out after 2 s")
+        assert (at.marks / "saw-cancel").exists()
+        assert not (at.marks / "in-second").exists()
+
+
+async def test_a_flow_with_a_timeout_and_control_flow_ends_too(tmp_path: Path) -> None:
+    """D23"""
+    async with lab(tmp_path, grace_sec=0.2) as at:
+        outcome = await ended(await at.start("limited_with_a_switch", how="loop"))
+        assert (outcome.ending, outcome.error) == TIMED_OUT
+
+
+async def test_a_task_that_ends_in_time_is_not_disturbed(tmp_path: Path) -> None:
+    """D23"""
+    async with lab(tmp_path, grace_sec=0.0) as at:
+        for _ in range(3):
+            outcome = await ended(await at.start("limited_generously", how="sleep", seconds=0.0))
+            assert (outcome.ending, outcome.result) == ("completed", {"second": "second"})
+
+
+async def test_a_worker_that_was_busy_at_the_deadline_reads_what_has_arrived_first(tmp_path: Path) -> None:
+    """D23: the task had ended in time; only we did not know it."""
+    async with lab(tmp_path, grace_sec=0.0) as at:
+        flow = await at.start("limited_generously", how="sleep", seconds=0.05)
+        await at.reached("in-first")
+        process_flows.wait_for(str(at.marks), "in-second")
+        time.sleep(2.5)  # noqa: ASYNC251 - the loop stands still beyond the deadline
+        assert (await ended(flow)).ending == "completed"

@@ -2,14 +2,20 @@
 
 import ctypes
 import itertools
+import logging
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyoco import Flow, task
+from pyoco.dsl.syntax import switch
 
 PATIENCE_SEC = 60.0
 """How long a task waits for its test; only a broken test waits so long."""
@@ -158,8 +164,214 @@ def talking() -> Flow:
     return Flow(name="talking") >> first >> second
 
 
+def _large(name: str) -> Flow:
+    """Its outputs take long to be read, so that reports of its steps are on their way when it ends."""
+
+    def give() -> str:
+        return name * 20_000
+
+    flow = Flow(name=name)
+    for number in range(3):
+        made = task(give)
+        made.task.name = f"{name}_{number}"
+        flow = flow >> made
+    return flow
+
+
+def large_a() -> Flow:
+    return _large("large_a")
+
+
+def large_b() -> Flow:
+    return _large("large_b")
+
+
+def limited() -> Flow:
+    return _limited(0.3)
+
+
+def limited_generously() -> Flow:
+    """Enough for a busy machine."""
+    return _limited(2.0)
+
+
+def _limited(timeout_sec: float) -> Flow:
+    """Its first task has a timeout; `how` says what it does with its time."""
+
+    @task
+    def first(ctx: Any, marks: str, how: str, seconds: float = 10 * PATIENCE_SEC) -> str:
+        mark(marks, "in-first")
+        match how:
+            case "loop":
+                while True:
+                    pass
+            case "hold":
+                hold_the_interpreter(seconds)
+            case "look":
+                while not ctx.is_cancelled:
+                    time.sleep(LOOK_SEC)
+                mark(marks, "saw-cancel")
+            case _:
+                time.sleep(seconds)
+        return how
+
+    @task
+    def second(marks: str) -> str:
+        mark(marks, "in-second")
+        return "second"
+
+    first.task.timeout_sec = timeout_sec
+    return Flow(name="limited") >> first >> second
+
+
+def limited_with_a_switch() -> Flow:
+    """With control flow, which the engine runs in one thread and without looking at timeouts."""
+
+    @task
+    def first(marks: str, how: str) -> str:
+        mark(marks, "in-first")
+        while how == "loop":
+            pass
+        return how
+
+    @task
+    def second() -> str:
+        return "second"
+
+    first.task.timeout_sec = 0.3
+    return Flow(name="limited_with_a_switch") >> first >> switch("$ctx.params.how")["quick" >> second]
+
+
+def family() -> Flow:
+    """Dies while a process that it has forked goes on."""
+
+    @task
+    def die(marks: str) -> None:
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(10 * PATIENCE_SEC,))
+        process.start()
+        (Path(marks) / "child").write_text(str(process.pid))
+        ctypes.string_at(0)
+
+    return Flow(name="family") >> die
+
+
+def parenting() -> Flow:
+    """Has two children, one in a session of its own, and does not end."""
+
+    @task
+    def wait(marks: str) -> None:
+        for name, own_session in (("in-child", False), ("in-daemon", True)):
+            command = f"import sys; sys.path.insert(0, {_HERE!r}); import process_flows as f;"
+            command += f"f.mark({marks!r}, {name!r}); f.time.sleep({10 * PATIENCE_SEC})"
+            subprocess.Popen([sys.executable, "-c", command], start_new_session=own_session)
+        mark(marks, "in-parent")
+        time.sleep(10 * PATIENCE_SEC)
+
+    return Flow(name="parenting") >> wait
+
+
+_HERE = str(Path(__file__).parent)
+
+
+def messy() -> Flow:
+    """Leaves behind what can be put back, or what cannot."""
+
+    @task
+    def leave(how: str, marks: str) -> int:
+        if how == "thread":
+            threading.Thread(target=_chatter, daemon=True).start()
+        elif how == "child":
+            subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({10 * PATIENCE_SEC})"])
+        else:
+            os.chdir(marks)
+            os.environ["LEFT"] = "behind"
+            sys.path.insert(0, marks)
+            os.umask(0o777)
+            logging.basicConfig(stream=sys.stdout, level=logging.CRITICAL)
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+        return os.getpid()
+
+    return Flow(name="messy") >> leave
+
+
+def _chatter() -> None:
+    while True:
+        print("from a run that has ended")  # noqa: T201
+        time.sleep(0.001)
+
+
+def tidy() -> Flow:
+    """What it finds where another run was before."""
+
+    @task
+    def look(marks: str) -> dict[str, Any]:
+        umask = os.umask(0o022)
+        os.umask(umask)
+        time.sleep(0.05)  # so that a timer that was left over would end the process
+        return {
+            "pid": os.getpid(),
+            "cwd": os.getcwd() == marks,  # noqa: PTH109
+            "environ": "LEFT" in os.environ,
+            "path": marks in sys.path,
+            "umask": umask == 0o777,
+            "logging": len(logging.getLogger().handlers) + logging.getLogger().level,
+        }
+
+    return Flow(name="tidy") >> look
+
+
+def forking() -> Flow:
+    @task
+    def fork(how: str) -> int:
+        pid = os.fork()
+        if pid == 0:
+            if how == "exit":
+                sys.exit(3)
+            return 0
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    fork.task.retries = 2
+    return Flow(name="forking") >> fork
+
+
+def forking_in_a_pool() -> Flow:
+    @task
+    def left() -> int:
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(5)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    @task
+    def right() -> int:
+        return 1
+
+    return Flow(name="forking_in_a_pool") >> (left & right)
+
+
 _FLOWS: dict[str, Callable[[], Flow]] = {
-    maker.__name__: maker for maker in (steps, watchful, stuck, holding, tiny, dying, who, talking)
+    maker.__name__: maker
+    for maker in (
+        steps,
+        watchful,
+        stuck,
+        holding,
+        tiny,
+        dying,
+        who,
+        talking,
+        large_a,
+        large_b,
+        limited,
+        limited_generously,
+        limited_with_a_switch,
+        family,
+        parenting,
+        messy,
+        tidy,
+        forking,
+        forking_in_a_pool,
+    )
 }
 
 

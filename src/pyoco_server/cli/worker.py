@@ -121,7 +121,11 @@ def worker(  # noqa: PLR0913 - the options of the contract
             tags=tuple(tag.strip() for tag in (tags or config.default_tag).split(",") if tag.strip()),
             flow_resolver=_flow_source(flow_resolver, flows),
             concurrency=_concurrency(concurrency, run_once=run_once),
-            limits=Limits(max_runs=max_runs_per_process, max_rss_bytes=max_memory_mb * 1024 * 1024),
+            limits=Limits(
+                max_runs=max_runs_per_process,
+                max_rss_bytes=max_memory_mb * 1024 * 1024,
+                grace_sec=config.cancel_grace_period_sec,
+            ),
             drain_timeout=drain_timeout,
             poll_timeout=poll_timeout,
             run_once=run_once,

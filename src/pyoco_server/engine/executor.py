@@ -1,18 +1,22 @@
 """An executor: a process that runs one flow at a time for its worker.
 
-The main thread takes jobs from the work channel and runs those whose ticket it gets; a second thread listens
-on the control channel, because a cancel must be heard while a task runs. When the worker goes away, both
+The main thread takes jobs from the work channel and runs those whose ticket it gets; a second thread reads
+the control channel, because a cancel must arrive while a task runs. When the worker goes away, both
 channels end and so does the process: what it was doing will be done again elsewhere.
 """
 
+import contextvars
 import gc
 import os
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.task_logs import LogEntry
@@ -27,19 +31,28 @@ from pyoco_server.engine.executor_messages import (
     Progressed,
     Ready,
     RunFlow,
+    Skipped,
+    Unframable,
     Unusable,
     Written,
     frame,
+    job_of,
 )
 from pyoco_server.engine.flow_of_job import flow_of
 from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
+from pyoco_server.engine.forked_tasks import end_fork
 from pyoco_server.engine.printing import PrintCatcher
+from pyoco_server.engine.process_state import ProcessState
+from pyoco_server.engine.task_deadlines import reporting_deadlines
 from pyoco_server.engine.tickets import ExecutorTickets
 from pyoco_server.engine.values import described
 
 _WORKER_GONE = 3
+# Bound now: a task may replace what the module has.
+_getpid = os.getpid
+_exit = os._exit
 
 
 class Executor:
@@ -47,10 +60,21 @@ class Executor:
         self._work = work
         self._control = control
         self._tickets = tickets
+        self._pid = _getpid()
+        self._sendall = work.sendall
         self._sending = threading.Lock()
         self._placing = threading.Lock()
         self._nth = 0
         self._places: dict[int, _Place] = {}
+
+    def keep_channels_from_forks(self) -> None:
+        """A process that a task forks has no part in what the executor and its worker exchange."""
+        os.register_at_fork(after_in_child=self._close_channels)
+
+    def _close_channels(self) -> None:
+        self._work.close()
+        self._control.close()
+        self._tickets.close()
 
     def serve(self) -> None:
         jobs = Incoming(self._work)
@@ -60,46 +84,68 @@ class Executor:
             return
         gc.freeze()  # the flows stay, too
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
+        state = ProcessState()
         self._send(Ready())
         while (message := jobs.run()) is not None:
-            if self._tickets.take(message.nth):
-                # Told before the next one begins: if that one ends the process, this one has its end.
-                self._send(self._done(message, resolver, spec))
+            if not self._tickets.take(message.nth):
+                self._send(Skipped(message.nth))
+                continue
+            ended = self._done(message, resolver, spec, state)
+            # Sent before the next one begins: if that one ends the process, this one has its end.
+            self._send_end(ended)
+            if ended.leftovers:
+                return
 
-    def _done(self, message: RunFlow, resolver: FlowResolver, spec: ExecutorSpec) -> Ended:
+    def _done(
+        self, message: RunFlow, resolver: FlowResolver, spec: ExecutorSpec, state: ProcessState
+    ) -> Ended:
         began = time.monotonic()
         place = self._next_place(message.nth)
         if message.is_live:
             place.go_live()
         if message.is_cancelled:
             place.seat.cancel()
-        outcome = self._run(place, resolver, message.job, spec.allowed_modules)
+        # Context variables that a task sets end with their run.
+        outcome = contextvars.copy_context().run(
+            self._run, place, resolver, job_of(message), spec.allowed_modules
+        )
+        leftovers = state.restore()
         return Ended(
+            message.nth,
             outcome,
             place.teller.take_printed(),
             _rss_bytes() if spec.tells_memory else 0,
             time.monotonic() - began,
+            leftovers,
         )
 
     def _load(self, spec: ExecutorSpec) -> FlowResolver | None:
         sys.path[:0] = spec.path
         try:
-            return load_resolver(spec.flow_resolver)
+            resolver = load_resolver(spec.flow_resolver)
         except BaseException as error:  # noqa: BLE001 - importing users' code may raise anything
+            self._end_if_forked(error)
             self._send(Unusable(described(error)))
             return None
+        self._end_if_forked()
+        return resolver
+
+    def _end_if_forked(self, error: BaseException | None = None) -> None:
+        """Users' code outside of tasks (imports, resolvers) may fork, too."""
+        if _getpid() != self._pid:
+            end_fork(error)
 
     def _next_place(self, nth: int) -> "_Place":
         with self._placing:
             for over in [known for known in self._places if known < nth]:
                 del self._places[over]
             self._nth = nth
-            return self._places.setdefault(nth, _Place(self._send))
+            return self._places.setdefault(nth, _Place(nth, self._send))
 
     def _place_of(self, nth: int) -> "_Place | None":
         """Of the run at hand, or of one whose job has not been read yet; None if that run is over."""
         with self._placing:
-            return None if nth < self._nth else self._places.setdefault(nth, _Place(self._send))
+            return None if nth < self._nth else self._places.setdefault(nth, _Place(nth, self._send))
 
     def _run(
         self, place: "_Place", resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]
@@ -107,9 +153,11 @@ class Executor:
         catcher = PrintCatcher(place.teller.printed)
         with catcher.catching():
             found = flow_of(job, resolver, allowed_modules)
+            self._end_if_forked()
             if isinstance(found, FlowOutcome):
                 return found
-            run = FlowRun(found.flow, job.run_id, found.params, place.teller.progressed, catcher.entered)
+            on_task = reporting_deadlines(found.flow, place.nth, self._send, catcher.entered)
+            run = FlowRun(found.flow, job.run_id, found.params, place.teller.progressed, on_task)
             place.seat.take(run)
             try:
                 return run.run()
@@ -118,11 +166,13 @@ class Executor:
 
     def _listen(self) -> None:
         orders = Incoming(self._control)
-        while (message := orders.control()) is not None:
-            self._hear(message)
-        os._exit(_WORKER_GONE)
+        try:
+            while (message := orders.control()) is not None:
+                self._obey(message)
+        finally:  # also when a task has closed or spoilt the channel: nobody could cancel it any more
+            _exit(_WORKER_GONE)
 
-    def _hear(self, message: Control) -> None:
+    def _obey(self, message: Control) -> None:
         place = self._place_of(message.nth)
         if place is None:
             return
@@ -134,17 +184,29 @@ class Executor:
             case Written():
                 place.teller.written()
 
+    def _send_end(self, ended: Ended) -> None:
+        try:
+            self._send(ended)
+        except Unframable as error:
+            outcome = FlowOutcome(
+                ending=Ending.EXECUTION_ERROR, error=f"the run's outcome cannot be reported: {error}"
+            )
+            self._send(Ended(ended.nth, outcome, busy_sec=ended.busy_sec, leftovers=ended.leftovers))
+
     def _send(self, message: Any) -> None:
+        if _getpid() != self._pid:  # a process that a task has forked, which prints perhaps
+            return
         data = frame(message)
         with self._sending:
-            self._work.sendall(data)
+            self._sendall(data)
 
 
 class _Place:
-    """What belongs to one run: nothing that is asked of it may reach another."""
+    """What belongs to one run: no request may reach another."""
 
-    def __init__(self, send: Any) -> None:
-        self.teller = _Teller(send)
+    def __init__(self, nth: int, send: Callable[[Any], None]) -> None:
+        self.nth = nth
+        self.teller = _Teller(nth, send)
         self.seat = FlowSeat()
 
     def go_live(self) -> None:
@@ -153,9 +215,10 @@ class _Place:
 
 
 class _Teller:
-    """What one run tells: one step in flight, the newest waiting; printed lines at once, when it is live."""
+    """What one run reports: one step in flight, the newest waiting; printed lines at once if it is live."""
 
-    def __init__(self, send: Any) -> None:
+    def __init__(self, nth: int, send: Callable[[Any], None]) -> None:
+        self._nth = nth
         self._send = send
         self._lock = threading.Lock()
         self._is_live = False
@@ -169,14 +232,14 @@ class _Teller:
                 self._waiting = progress
                 return
             self._may_tell = False
-        self._send(Progressed(progress))
+        self._send_progress(progress)
 
     def written(self) -> None:
         with self._lock:
             progress, self._waiting = self._waiting, None
             self._may_tell = progress is None
         if progress is not None:
-            self._send(Progressed(progress))
+            self._send_progress(progress)
 
     def go_live(self) -> None:
         self._is_live = True
@@ -193,10 +256,14 @@ class _Teller:
             printed, self._printed = self._printed, []
         return printed
 
+    def _send_progress(self, progress: FlowProgress) -> None:
+        with suppress(Unframable):  # the run's end will say so
+            self._send(Progressed(self._nth, progress))
+
     def _send_printed(self) -> None:
         printed = self.take_printed()
         if printed:
-            self._send(Printed(printed))
+            self._send(Printed(self._nth, printed))
 
 
 def _rss_bytes() -> int:

@@ -1,4 +1,4 @@
-"""What a worker and its executor processes say to each other, and how it travels over a socket."""
+"""Messages between a worker and its executor processes, and their framing on a socket."""
 
 import socket
 import struct
@@ -42,25 +42,53 @@ class RunFlow(Struct, tag="run"):
     """To be run by whoever has its ticket."""
 
     nth: int
-    job: Job
+    job: msgspec.Raw
+    """Encoded before an executor is chosen: a job that cannot be encoded fails alone."""
     is_live: bool = False
     is_cancelled: bool = False
 
 
+class Skipped(Struct, tag="skipped"):
+    """The executor found no ticket for this job and did not run it."""
+
+    nth: int
+
+
 class Progressed(Struct, tag="progressed"):
+    nth: int
     progress: FlowProgress
 
 
 class Printed(Struct, tag="printed"):
+    nth: int
     entries: list[LogEntry]
 
 
+class TaskStarted(Struct, tag="task_started"):
+    """A task with a timeout has started. The worker keeps the deadline: no thread here may get to run."""
+
+    nth: int
+    task: str
+    timeout_sec: float
+    is_isolated: bool = False
+    """The rest of the flow goes on without it."""
+
+
+class TaskEnded(Struct, tag="task_ended"):
+    nth: int
+    task: str
+    took_sec: float
+
+
 class Ended(Struct, tag="ended"):
+    nth: int
     outcome: FlowOutcome
     entries: list[LogEntry] = field(default_factory=list)
     rss_bytes: int = 0
     busy_sec: float = 0.0
     """How long the executor could do nothing else."""
+    leftovers: tuple[str, ...] = ()
+    """What the run has left in the process and cannot be undone. The executor runs nothing after it."""
 
 
 class CancelFlow(Struct, tag="cancel"):
@@ -71,18 +99,18 @@ class CancelFlow(Struct, tag="cancel"):
 
 
 class GoLive(Struct, tag="live"):
-    """Tell every step from now on."""
+    """Report every step from now on."""
 
     nth: int
 
 
 class Written(Struct, tag="written"):
-    """The last step that was told has been written: the next may come."""
+    """The last reported step has been written: the next may come."""
 
     nth: int
 
 
-FromExecutor = Ready | Unusable | Progressed | Printed | Ended
+FromExecutor = Ready | Unusable | Skipped | Progressed | Printed | TaskStarted | TaskEnded | Ended
 Control = CancelFlow | GoLive | Written
 
 _encoder = msgspec.msgpack.Encoder()
@@ -90,25 +118,72 @@ _from_executor = msgspec.msgpack.Decoder(FromExecutor)
 _control = msgspec.msgpack.Decoder(Control)
 _run = msgspec.msgpack.Decoder(RunFlow)
 _spec = msgspec.msgpack.Decoder(ExecutorSpec)
+_job = msgspec.msgpack.Decoder(Job)
 
-HEADER = struct.Struct("!I")
+HEADER = struct.Struct("!II")
+"""A mark, and the size of what follows. Bytes that a task wrote into the channel have no mark."""
+MARK = 0x70796F63
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+
+
+class BrokenFrame(Exception):
+    """The bytes of a channel are not the messages of its other side."""
+
+
+class Unframable(Exception):
+    """A message that cannot be sent: it has a value that msgpack cannot hold, or it is too large."""
 
 
 def frame(message: Struct) -> bytes:
-    payload = _encoder.encode(message)
-    return HEADER.pack(len(payload)) + payload
+    """Raises Unframable."""
+    payload = _encoded(message)
+    return HEADER.pack(MARK, len(payload)) + payload
+
+
+def encode_job(job: Job) -> msgspec.Raw:
+    """Raises Unframable."""
+    return msgspec.Raw(_encoded(job))
+
+
+def _encoded(message: Struct) -> bytes:
+    try:
+        payload = _encoder.encode(message)
+    except Exception as error:
+        raise Unframable(f"{type(error).__name__}: {error}") from error
+    if len(payload) > MAX_FRAME_BYTES:
+        raise Unframable(f"{len(payload)} bytes encoded, at most {MAX_FRAME_BYTES} are allowed")
+    return payload
+
+
+def job_of(message: RunFlow) -> Job:
+    job: Job = _job.decode(message.job)
+    return job
 
 
 def decode_from_executor(payload: bytes) -> FromExecutor:
-    message: FromExecutor = _from_executor.decode(payload)
+    """Raises BrokenFrame."""
+    try:
+        message: FromExecutor = _from_executor.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BrokenFrame(f"unreadable message: {error}") from error
     return message
+
+
+def end_of_frame(buffer: bytearray, start: int = 0) -> int:
+    """Where the frame at `start` ends, whose header has arrived. Raises BrokenFrame."""
+    mark, size = HEADER.unpack_from(buffer, start)
+    if mark != MARK:
+        raise BrokenFrame("foreign bytes in the channel")
+    if size > MAX_FRAME_BYTES:
+        raise BrokenFrame(f"a message of {size} bytes")
+    return start + HEADER.size + int(size)
 
 
 class Incoming:
     """The messages of one channel. What arrived with one is kept for the next."""
 
     def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
+        self._recv = channel.recv  # bound now: a task may replace what the class has
         self._arrived = bytearray()
 
     def spec(self) -> ExecutorSpec | None:
@@ -127,7 +202,7 @@ class Incoming:
         """One message; None when the other side has gone."""
         if not self._have(HEADER.size):
             return None
-        end = HEADER.size + HEADER.unpack_from(self._arrived)[0]
+        end = end_of_frame(self._arrived)
         if not self._have(end):
             return None
         payload = bytes(self._arrived[HEADER.size : end])
@@ -136,7 +211,7 @@ class Incoming:
 
     def _have(self, size: int) -> bool:
         while len(self._arrived) < size:
-            part = self._channel.recv(1 << 16)
+            part = self._recv(1 << 16)
             if not part:
                 return False
             self._arrived += part

@@ -14,6 +14,7 @@ from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
 from pyoco_server.engine.chain import without_thread_pool
 from pyoco_server.engine.flow_shape import dependencies_of
+from pyoco_server.engine.forked_tasks import end_forks_with_their_task
 from pyoco_server.engine.signatures import remember_signatures
 from pyoco_server.engine.values import described, json_safe
 
@@ -42,6 +43,7 @@ class FlowRun:
     def run(self) -> FlowOutcome:
         try:
             remember_signatures(self._flow)
+            end_forks_with_their_task(self._flow)
             context = self._engine.run(
                 without_thread_pool(self._flow), self._params, run_context=self._context
             )
@@ -62,8 +64,9 @@ class FlowRun:
     def cancel(self) -> None:
         """Ask the engine to stop at the next task; tasks can look at `ctx.is_cancelled` before that."""
         self._engine.cancel(self._context.run_id)
-        if self._context.status is EngineStatus.RUNNING:
-            # The engine has not registered the run yet (or any more): mark it, so that no task starts.
+        if self._context.status in (EngineStatus.RUNNING, EngineStatus.FAILED):
+            # The engine has not registered the run yet (or any more): mark it, so that no task starts. One
+            # that has failed waits for the tasks that still run: they can see that they are to stop.
             self._context.status = EngineStatus.CANCELLING
 
     def go_live(self) -> None:

@@ -42,6 +42,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     max_runs: int = 0
     max_rss_bytes: int = 0
+    grace_sec: float = 30.0
+    """How long a task that has timed out may take to stop before its process is ended."""
 
     @property
     def line(self) -> int:
@@ -119,6 +121,8 @@ class ProcessExecutors:
     async def start(self, job: Job, listener: FlowListener, patience: float) -> ProcessFlow | None:
         """Have the job's flow run; None when nobody could take it within `patience`."""
         flow = ProcessFlow(job, listener)
+        if not flow.is_sendable():
+            return flow
         executor = self._next_in_line(self._dense) or self._next_idle() or self._next_in_line(self._line)
         if executor is not None:
             executor.begin(flow)
@@ -173,7 +177,11 @@ class ProcessExecutors:
             if not waiting.is_over:
                 waiting.hand_to(executor)
 
-    # What executors tell
+    # What executors report
+
+    @property
+    def grace_sec(self) -> float:
+        return self._limits.grace_sec
 
     def is_free(self, executor: ExecutorProcess) -> None:
         self._serve_waiting(executor, self._line)
@@ -202,9 +210,6 @@ class ProcessExecutors:
             self._idle.remove(executor)
         self._fill_up()
         self._tell_change()
-
-    def exit_code_of(self, pid: int) -> "asyncio.Future[int]":
-        return self._zygote.exit_code_of(pid)
 
     def _is_spent(self, executor: ExecutorProcess) -> bool:
         limits = self._limits
@@ -239,10 +244,12 @@ class ProcessExecutors:
         except OSError as failure:  # no descriptors, no memory: perhaps later
             return str(failure)
         try:
-            executor.pid = await zygote.fork(descriptors)
+            await zygote.fork(descriptors, executor)
             error = await self._loaded(executor)
         except ZygoteEnded:
             error = "the process that starts executors has ended"
+        except OSError as failure:  # no processes left: perhaps later
+            error = f"no process could be started: {failure.strerror}"
         except BaseException:  # we are stopped just now
             executor.hang_up()
             raise

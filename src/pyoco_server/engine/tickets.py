@@ -11,6 +11,7 @@ import struct
 
 _NUMBER = struct.Struct("=Q")
 _ALL = 1 << 16
+_os_read = os.read  # bound now: a task may replace what the module has
 
 
 class Tickets:
@@ -51,6 +52,12 @@ class ExecutorTickets:
         self._reading = reading
         self._last = 0
 
+    def close(self) -> None:
+        """In a process that a task has forked."""
+        if self._reading >= 0:
+            os.close(self._reading)
+            self._reading = -1
+
     def take(self, number: int) -> bool:
         """Whether the job with this number is to be done here. Jobs come in the order of their numbers."""
         while self._last < number:
@@ -64,6 +71,6 @@ class ExecutorTickets:
 def _read(descriptor: int, size: int) -> bytes:
     """Whole numbers: a pipe gives away what it has under one lock."""
     try:
-        return os.read(descriptor, size)
+        return _os_read(descriptor, size)
     except BlockingIOError:
         return b""

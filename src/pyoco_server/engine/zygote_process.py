@@ -6,28 +6,35 @@ import socket
 import subprocess
 import sys
 from collections import deque
+from typing import Protocol
 
-from pyoco_server.engine.zygote import ENDED, FORK, REPORT, STARTED
-from pyoco_server.processes import start_child, stop_child
-
-REMEMBER_SEC = 2.0
-"""For so long it is known how an executor has ended."""
+from pyoco_server.engine.zygote import ENDED, FAILED, FORK, REPORT, STARTED
+from pyoco_server.processes import end_group, start_child, stop_child
 
 
 class ZygoteEnded(Exception):
     """Somebody has killed it. Its executors went with it; another can be started."""
 
 
+class Forked(Protocol):
+    """A process that the zygote starts."""
+
+    def started(self, pid: int) -> None: ...
+    def exited(self, code: int | None) -> None:
+        """With its exit code or negative signal; None if nobody is left to report it."""
+        ...
+
+
 class Zygote(asyncio.Protocol):
-    """The process that forks executors, and tells how they ended."""
+    """The process that forks executors, and reports how they ended."""
 
     def __init__(self, child: subprocess.Popen[bytes], channel: socket.socket) -> None:
         self._child = child
         self._channel = channel
         self._transport: asyncio.BaseTransport | None = None
         self._buffer = bytearray()
-        self._asked: deque[asyncio.Future[int]] = deque()
-        self._exits: dict[int, asyncio.Future[int]] = {}
+        self._asked: deque[tuple[asyncio.Future[None], Forked]] = deque()
+        self._living: dict[int, Forked] = {}
         self.has_ended = False
 
     @classmethod
@@ -50,23 +57,23 @@ class Zygote(asyncio.Protocol):
             raise
         return zygote
 
-    async def fork(self, descriptors: list[int]) -> int:
-        """The new executor's pid. The descriptors become its own, and are closed here."""
-        asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._asked.append(asked)
+    async def fork(self, descriptors: list[int], forked: Forked) -> None:
+        """Start a process. The descriptors become its own, and are closed here.
+
+        Raises OSError when no process can be started now, ZygoteEnded when never again.
+        """
+        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.append((asked, forked))
         try:
             socket.send_fds(self._channel, [FORK], descriptors)
         except OSError as error:
-            self._asked.remove(asked)
+            self._asked.remove((asked, forked))
             self.has_ended = True
             raise ZygoteEnded from error
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        return await asked
-
-    def exit_code_of(self, pid: int) -> "asyncio.Future[int]":
-        return self._exits.setdefault(pid, asyncio.get_running_loop().create_future())
+        await asked
 
     async def stop(self) -> None:
         self.has_ended = True
@@ -75,7 +82,7 @@ class Zygote(asyncio.Protocol):
         self._channel.close()
         await asyncio.to_thread(stop_child, self._child)
 
-    # What it says
+    # What it reports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -83,26 +90,35 @@ class Zygote(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while len(self._buffer) >= REPORT.size:
-            kind, pid, code = REPORT.unpack_from(self._buffer)
+            kind, number, code = REPORT.unpack_from(self._buffer)
             del self._buffer[: REPORT.size]
             if kind == STARTED:
-                self._started(pid)
-            elif kind == ENDED:
-                self._exited(pid, code)
+                self._started(number)
+            elif kind == FAILED:
+                self._failed(OSError(number, os.strerror(number)))
+            elif kind == ENDED and number in self._living:
+                self._living.pop(number).exited(code)
 
     def _started(self, pid: int) -> None:
-        asked = self._asked.popleft()
+        asked, forked = self._asked.popleft()
+        self._living[pid] = forked
+        forked.started(pid)
         if not asked.done():  # else whoever asked was stopped: its channels are closed, and it ends
-            asked.set_result(pid)
+            asked.set_result(None)
 
-    def _exited(self, pid: int, code: int) -> None:
-        exited = self.exit_code_of(pid)
-        if not exited.done():
-            exited.set_result(code)
-        asyncio.get_running_loop().call_later(REMEMBER_SEC, self._exits.pop, pid, None)
+    def _failed(self, error: OSError) -> None:
+        asked, _ = self._asked.popleft()
+        if not asked.done():
+            asked.set_exception(error)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.has_ended = True
-        for asked in self._asked:
+        """Its executors end with it, by the kernel; what they have started ends by us."""
+        was_stopped, self.has_ended = self.has_ended, True
+        for asked, _ in self._asked:
             if not asked.done():
                 asked.set_exception(ZygoteEnded())
+        living, self._living = self._living, {}
+        for pid, forked in living.items():
+            if not was_stopped:
+                end_group(pid)
+            forked.exited(None)

@@ -1,0 +1,369 @@
+"""What a run changes in its process, undone before the next one.
+
+After every run each aspect is read and compared with how it was when the flows had been loaded. What can be
+put back is put back. What cannot (threads and processes that go on, lowered limits, replaced functions) is
+reported, and the executor is replaced. Module globals of users' code stay: they are shared by design.
+
+This happens after every run and costs about 30 µs. It calls functions that were bound before the first run: a
+task may have replaced those of the modules.
+"""
+
+import _locale
+import _signal  # type: ignore[import-not-found]  # `signal` without the enums, which take most of the time
+import _thread
+import asyncio
+import builtins
+import gc
+import inspect
+import json
+import locale
+import logging
+import operator
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from pyoco_server.processes import child_processes
+
+SETTLE_SEC = 0.05
+"""Threads and processes that are about to end get this long."""
+MANY_DESCRIPTORS = 100
+"""A run that leaves so many open has lost track of them: the next one may find none."""
+
+Aspect = tuple[str, Callable[[], Any], Callable[[Any], object]]
+"""Its name, how to read it, and how to put it back."""
+
+
+class ProcessState:
+    """The state of this process now, to which `restore` brings it back."""
+
+    def __init__(self) -> None:
+        self._was = [(name, read, write, read()) for name, read, write in _aspects()]
+        self._loggers = _Loggers()
+        self._threads = _count()
+        self._children = _Children()
+        self._functions = _Functions()
+
+    def restore(self) -> tuple[str, ...]:
+        """Answers with what could not be undone."""
+        try:
+            return tuple(self._restored())
+        except BaseException as error:  # noqa: BLE001 - of a replaced function, or of a signal handler
+            return (f"unknown: {type(error).__name__}",)
+
+    def _restored(self) -> list[str]:
+        left = [name for name, read, write, was in self._was if not _is_restored(read, write, was)]
+        self._loggers.restore()
+        if _count() > self._threads and (names := _living_threads(self._threads)):
+            left.append(f"threads: {', '.join(names)}")
+        if self._children.go_on():
+            left.append("child processes")
+        return left + self._functions.replaced()
+
+
+def _is_restored(read: Callable[[], Any], write: Callable[[Any], object], was: Any) -> bool:
+    try:
+        if read() == was:
+            return True
+        write(was)
+        return bool(read() == was)
+    except Exception:  # noqa: BLE001 - whatever a task has done to it: the executor is replaced
+        return False
+
+
+def _aspects() -> Iterable[Aspect]:
+    if threading.current_thread() is threading.main_thread():  # no other may set them
+        yield from _of_signals()
+    yield from _of_the_interpreter()
+    yield from _of_the_process()
+    yield from _of_limits()
+
+
+# Each call below is bound now, and not looked up again.
+
+
+def _of_signals() -> Iterable[Aspect]:
+    """Timers first: one that fires after its handler is gone would end the process."""
+    set_timer, set_handler = signal.setitimer, signal.signal
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        yield "timers", partial(_signal.getitimer, int(timer)), partial(_set_timer, set_timer, timer)
+    catchable = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP})
+    get = _signal.getsignal
+    numbers = [int(number) for number in catchable if number < signal.NSIG and get(number) is not None]
+
+    def write(was: list[Any]) -> None:
+        for number, handler in zip(numbers, was, strict=True):
+            if get(number) is not handler:
+                set_handler(number, handler)
+
+    yield "signal handlers", lambda: [get(number) for number in numbers], write
+    mask, set_mask = _signal.pthread_sigmask, signal.SIG_SETMASK
+    block = int(signal.SIG_BLOCK)
+    yield "blocked signals", lambda: mask(block, ()), lambda was: mask(set_mask, was)
+    wake_up = signal.set_wakeup_fd
+    yield "wakeup descriptor", lambda: wake_up(-1), wake_up
+
+
+def _set_timer(set_timer: Callable[..., object], timer: Any, was: tuple[float, float]) -> None:
+    set_timer(timer, *was)
+
+
+def _of_the_interpreter() -> Iterable[Aspect]:
+    path, argv = sys.path, sys.argv
+    yield "sys.path", lambda: (sys.path, *sys.path), lambda was: _set_list("path", path, was[1:])
+    yield "sys.argv", lambda: (sys.argv, *sys.argv), lambda was: _set_list("argv", argv, was[1:])
+    names = ("stdin", "stdout", "stderr", "excepthook", "unraisablehook", "displayhook")
+    attributes = vars(sys)
+
+    def write(was: list[Any]) -> None:
+        attributes.update(zip(names, was, strict=True))
+
+    yield "streams and hooks", lambda: [attributes.get(name) for name in names], write
+    yield "recursion limit", sys.getrecursionlimit, sys.setrecursionlimit
+    yield "switch interval", sys.getswitchinterval, sys.setswitchinterval
+    yield "trace function", sys.gettrace, sys.settrace
+    yield "profile function", sys.getprofile, sys.setprofile
+    enable, disable = gc.enable, gc.disable
+    yield "garbage collector", gc.isenabled, lambda was: enable() if was else disable()
+    set_threshold = gc.set_threshold
+    yield "garbage collector thresholds", gc.get_threshold, lambda was: set_threshold(*was)
+    yield "warnings", lambda: list(warnings.filters), _set_warning_filters
+    # Documented for implementations of event loops.
+    yield "running event loop", asyncio._get_running_loop, asyncio._set_running_loop  # noqa: SLF001
+    modules = sys.modules
+    yield "sys.modules", lambda: sys.modules is modules and modules.get("os") is os, _cannot
+    yield "socket timeout", socket.getdefaulttimeout, socket.setdefaulttimeout
+    everything = locale.LC_ALL
+    set_locale = _locale.setlocale
+    yield "locale", lambda: set_locale(everything), lambda was: set_locale(everything, was)
+
+
+def _set_list(name: str, it: list[str], content: tuple[str, ...]) -> None:
+    it[:] = content
+    setattr(sys, name, it)
+
+
+def _set_warning_filters(was: list[Any]) -> None:
+    warnings.simplefilter("default", append=True)  # so that what was remembered by the old ones is forgotten
+    warnings.filters[:] = was  # type: ignore[index]
+
+
+def _of_the_process() -> Iterable[Aspect]:
+    yield "working directory", os.getcwd, os.chdir
+    yield "environment", _environment(), _set_environment
+    umask = os.umask
+    first = umask(0o077)
+    umask(first)
+    yield "umask", lambda: umask(first), umask  # reading it sets it
+    yield "user", os.geteuid, _cannot
+    priority = os.getpriority
+    yield "priority", lambda: priority(0, 0), lambda was: os.setpriority(0, 0, was)
+    if hasattr(os, "sched_getaffinity"):
+        affinity, set_affinity = os.sched_getaffinity, os.sched_setaffinity
+        yield "CPUs", lambda: affinity(0), lambda was: set_affinity(0, was)
+    yield "standard output", partial(_outputs, os.fstat), _cannot
+    yield "open descriptors", partial(_are_in_order, os.dup, os.close, _free_descriptor()), _cannot
+
+
+def _environment() -> Callable[[], Any]:
+    environ, attributes = os.environ, vars(os)
+    encoded = vars(os.environ)["_data"]  # without decoding it
+    return lambda: (attributes.get("environ") is environ, encoded.copy())
+
+
+_ENVIRON = os.environ
+_TZSET = time.tzset
+
+
+def _set_environment(was: tuple[bool, dict[bytes, bytes]]) -> None:
+    os.environ = _ENVIRON  # noqa: B003 - a task has put another object there
+    wanted = {os.fsdecode(name): os.fsdecode(value) for name, value in was[1].items()}
+    for name in [name for name in _ENVIRON if name not in wanted]:
+        del _ENVIRON[name]
+    for name, value in wanted.items():
+        if _ENVIRON.get(name) != value:
+            _ENVIRON[name] = value
+    _TZSET()  # TZ may have been among them
+
+
+def _outputs(fstat: Callable[[int], os.stat_result]) -> list[tuple[int, int] | None]:
+    return [_identity(fstat, descriptor) for descriptor in (1, 2)]
+
+
+def _identity(fstat: Callable[[int], os.stat_result], descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _free_descriptor() -> int:
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.close(writing)
+    return reading
+
+
+def _are_in_order(dup: Callable[[int], int], close: Callable[[int], None], first: int) -> bool:
+    """The lowest free number: below 3 when a standard one was closed, high when many were left open."""
+    free = dup(2)
+    close(free)
+    return _STANDARD <= free <= first + MANY_DESCRIPTORS
+
+
+_STANDARD = 3
+_LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK")
+
+
+def _of_limits() -> Iterable[Aspect]:
+    get, set_ = resource.getrlimit, resource.setrlimit
+    kinds = [getattr(resource, f"RLIMIT_{name}") for name in _LIMITS]
+
+    def write(was: list[tuple[int, int]]) -> None:
+        for kind, limits in zip(kinds, was, strict=True):
+            if get(kind) != limits:
+                set_(kind, limits)
+
+    yield "resource limits", lambda: [get(kind) for kind in kinds], write
+
+
+def _cannot(_was: Any) -> None:
+    """It cannot be put back."""
+
+
+class _Loggers:
+    """The configuration of `logging`: of the root, of every logger, and what is switched off altogether."""
+
+    def __init__(self) -> None:
+        self._root = logging.root
+        self._manager = logging.root.manager
+        self._disabled = self._manager.disable
+        self._was = {name: _settings_of(found) for name, found in self._all()}
+
+    def _all(self) -> list[tuple[str, logging.Logger]]:
+        named = self._manager.loggerDict.copy()
+        found = [(name, one) for name, one in named.items() if isinstance(one, logging.Logger)]
+        return [("", self._root), *found]
+
+    def restore(self) -> None:
+        if self._manager.disable != self._disabled:
+            self._manager.disable = self._disabled
+        for name, logger in self._all():
+            was = self._was.get(name)
+            if was is None:
+                was = self._was[name] = _as_new(logger)
+            if _settings_of(logger) != was:
+                _set_logger(logger, was)
+
+
+_LoggerSettings = tuple[int, bool, bool, list[Any], list[Any]]
+
+
+def _settings_of(logger: logging.Logger) -> _LoggerSettings:
+    return (logger.level, logger.disabled, logger.propagate, logger.handlers[:], logger.filters[:])
+
+
+def _as_new(logger: logging.Logger) -> _LoggerSettings:
+    """A logger that the run was the first to ask for. Libraries give theirs a handler that does nothing."""
+    kept = [handler for handler in logger.handlers if isinstance(handler, logging.NullHandler)]
+    return (logging.NOTSET, False, True, kept, [])
+
+
+def _set_logger(logger: logging.Logger, was: _LoggerSettings) -> None:
+    level, disabled, propagate, handlers, filters = was
+    logger.setLevel(level)
+    logger.disabled, logger.propagate = disabled, propagate
+    logger.handlers[:], logger.filters[:] = handlers, filters
+
+
+_count = _thread._count  # noqa: SLF001 - also those that `threading` does not know
+_monotonic = time.monotonic
+
+
+def _living_threads(allowed: int) -> list[str]:
+    deadline = _monotonic() + SETTLE_SEC
+    threads = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    for thread in threads[allowed:]:
+        thread.join(max(0.0, deadline - _monotonic()))
+    if _count() <= allowed:
+        return []
+    return [thread.name for thread in threads[allowed:] if thread.is_alive()] or ["unnamed"]
+
+
+class _Children:
+    """Child processes. Those that were started while the flows were loaded may stay."""
+
+    def __init__(self) -> None:
+        self._known = child_processes()
+
+    def go_on(self) -> bool:
+        """Whether the run has left any that live. Those that have ended are waited for here."""
+        deadline = _monotonic() + SETTLE_SEC
+        while _some_live() and (not self._known or child_processes() - self._known):
+            if _monotonic() >= deadline:
+                return True
+            _sleep(SETTLE_SEC / 10)
+        return False
+
+
+_waitpid, _sleep = os.waitpid, time.sleep
+
+
+def _some_live() -> bool:
+    try:
+        while _waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+_GUARDED: dict[Any, str] = {
+    builtins: "__import__ exec getattr input isinstance iter len open print setattr super type",
+    os: "_exit chdir close dup environ fork getcwd getenv getpid kill listdir open path pipe read remove"
+    " rename stat system unlink waitpid write",
+    time: "localtime monotonic perf_counter sleep time",
+    socket: "create_connection getaddrinfo socket socketpair",
+    socket.socket: "accept bind close connect recv send sendall",
+    threading: "Condition Event Lock RLock Thread current_thread enumerate get_ident",
+    subprocess: "Popen check_call check_output run",
+    logging: "Logger getLogger",
+    json: "dumps loads",
+    inspect: "signature",
+}
+"""What the executor, pyoco and most libraries use."""
+
+
+class _Functions:
+    """Functions of the standard library that a task has replaced: nobody knows what else depends on it."""
+
+    def __init__(self) -> None:
+        self._was = [
+            (thing, pick, pick(thing))
+            for thing, names in _GUARDED.items()
+            for pick in [operator.attrgetter(*names.split())]
+        ]
+
+    def replaced(self) -> list[str]:
+        return [
+            f"replaced functions of {thing.__name__}"
+            for thing, pick, was in self._was
+            if _has_changed(pick, thing, was)
+        ]
+
+
+def _has_changed(pick: Callable[[Any], Any], thing: Any, was: Any) -> bool:
+    try:
+        return bool(pick(thing) != was)
+    except AttributeError:
+        return True
