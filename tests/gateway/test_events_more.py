@@ -375,3 +375,35 @@ async def test_everything_of_events_is_its_tenants(monkeypatch: pytest.MonkeyPat
         await define(http)
         other = (await http.post(URL, json={"idempotency_key": "k"})).json()
         assert (other["duplicate"], other["run_id"] != started["run_id"]) == (False, True)
+
+
+async def test_one_tenants_full_queues_and_receipts_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D53, A16: receipts, retry jobs and kept resumes are counted for each tenant by itself."""
+    limits = {
+        "workflow_event_max_receipts": 3,
+        "workflow_event_retry_max_jobs": 2,
+        "workflow_event_max_resumes": 2,
+    }
+    async with memory_app(http_auth_mode="api_key", **limits) as gateway:
+        http = gateway.client
+        quiet = await new_key(gateway.backend.api_keys, "quiet", "key-q")
+        loud = await new_key(gateway.backend.api_keys, "loud", "key-l")
+        for key in (quiet, loud):
+            http.headers.update(key)
+            await define(http)
+        http.headers.update(quiet)
+        first = (await http.post(URL, json={"idempotency_key": "k"})).json()
+        http.headers.update(loud)
+        for number in range(10):
+            assert (await http.post(URL, json={"idempotency_key": f"k{number}"})).status_code == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(StartTemplate, "_place_run", failing)
+            queued = [(await http.post(URL, json={"event_id": f"q{number}"})).json() for number in range(4)]
+            assert [answer["queued"] for answer in queued] == [True, True, False, False]
+            kept = [await http.post(URL, json={"wait_key": f"w{number}"}) for number in range(3)]
+            assert [answer.status_code for answer in kept] == [200, 200, 503]
+            http.headers.update(quiet)
+            assert (await http.post(URL, json={"event_id": "q"})).json()["queued"] is True
+            assert (await http.post(URL, json={"wait_key": "w"})).json()["kept"] is True
+        again = (await http.post(URL, json={"idempotency_key": "k"})).json()
+        assert (again["duplicate"], again["run_id"]) == (True, first["run_id"])

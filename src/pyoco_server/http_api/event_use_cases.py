@@ -95,6 +95,7 @@ class EventUseCases:
             clock=self._clock,
             new_run_id=new_run_id,
             receipt_ttl_days=self._config.workflow_event_receipt_ttl_days,
+            runs_retention_sec=self._config.runs_retention_sec,
             strict_keys=self._config.workflow_event_strict_keys,
             default_tag=self._config.default_tag,
         )

@@ -95,8 +95,13 @@ async def _definitions(connection: NatsConnection, config: NatsBackendConfig) ->
 async def _receipts(connection: NatsConnection, config: NatsBackendConfig) -> ReceiptBucket:
     bucket = config.workflow_receipts_kv_bucket
     stream = await bucket_config(connection, bucket)
-    keep_sec = config.workflow_event_receipt_ttl_days * DAY_SEC
-    return ReceiptBucket(connection, bucket, stream, wire.decode_receipt, ttl_of=lambda _: keep_sec)
+    return ReceiptBucket(
+        connection,
+        bucket,
+        stream,
+        max_receipts=config.workflow_event_max_receipts,
+        keep_sec=config.workflow_event_receipt_ttl_days * DAY_SEC,
+    )
 
 
 async def _retry_jobs(connection: NatsConnection, config: NatsBackendConfig) -> CountedBucket[RetryJob]:

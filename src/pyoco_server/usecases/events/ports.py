@@ -26,8 +26,8 @@ class ListedStore(Store[T], Protocol[T]):
 
 
 class CountedStore(ListedStore[T], Protocol[T]):
-    async def count(self) -> int:
-        """How many there are, cheaply."""
+    async def count(self, prefix: str = "") -> int:
+        """How many there are under `prefix`, cheaply."""
         ...
 
 
@@ -56,7 +56,7 @@ class EventsBackend(Protocol):
     def leases(self) -> Store[LeaseRecord]: ...
     @property
     def receipts(self) -> ListedStore[Receipt]:
-        """Holds no more than it was told to; the oldest go first. `remove` needs a revision."""
+        """Holds about as many of each tenant as the settings allow; the oldest go first."""
         ...
 
     @property
