@@ -184,7 +184,7 @@ class ReceiptBucket(MarklessKvStore[Receipt]):
         if oldest and tenant_id not in self._reported:
             self._reported.add(tenant_id)
             log.warning(
-                "a tenant has more receipts than AX_WORKFLOW_EVENT_MAX_RECEIPTS; its oldest keys are forgotten",
+                "more receipts than AX_WORKFLOW_EVENT_MAX_RECEIPTS; the tenant's oldest keys are forgotten",
                 action="receipts.full",
                 tenant_id=tenant_id,
                 max_receipts=self._max_receipts,

@@ -103,7 +103,7 @@ def accepted(receipt: Receipt, run_id: str) -> Receipt:
 
 
 def left_open(receipt: Receipt, *, is_maybe_placed: bool) -> Receipt:
-    """After a try that failed; one that surely placed nothing leaves no doubt behind, unless an earlier did."""
+    """After a try that failed. One that surely placed nothing leaves only the doubts of earlier ones."""
     is_first_doubt = receipt.placed_since == receipt.starting_since
     since = None if is_first_doubt and not is_maybe_placed else receipt.placed_since
     return replace(receipt, state=ClaimState.OPEN, placed_since=since)

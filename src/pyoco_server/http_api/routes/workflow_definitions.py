@@ -50,6 +50,10 @@ class TemplateRequest(_Strict):
     month: int = 0
     mfcloud_url: str | None = None
     notes: str | None = None
+    needs_month: bool | None = Field(
+        None,
+        description="false: events need no year and month; by default true if the template has them",
+    )
 
 
 class ActionRequest(_Strict):
@@ -272,6 +276,8 @@ def _items(values: list[Template] | list[Action]) -> Response:
 def _shown(value: Template | Action) -> dict[str, Any]:
     fields = msgspec.structs.asdict(value)
     del fields["tenant_id"]
+    if isinstance(value, Template):
+        fields["needs_month"] = value.is_month_needed
     return fields
 
 

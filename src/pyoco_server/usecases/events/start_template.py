@@ -189,9 +189,9 @@ class StartTemplate:
             return
         if await self._runs.get(receipt.run_id) is None:
             raise OutcomeUnknown(
-                f"an earlier event with this idempotency_key was interrupted, and its run {receipt.run_id}, if it "
-                f"was started, has expired (PYOCO_RUNS_RETENTION_SEC={self._runs_retention_sec:g}); "
-                "to start another, use another key"
+                f"an earlier event with this idempotency_key was interrupted; its run {receipt.run_id}, if it was "
+                f"started, has expired (PYOCO_RUNS_RETENTION_SEC={self._runs_retention_sec:g}); "
+                "to start another run, use another key"
             )
 
     def _check_content(self, found: Receipt, content: str) -> None:
@@ -297,7 +297,7 @@ class StartTemplate:
                 execution_id=execution_id,
                 graph_id=action.graph_id or graphs.graph_id_of(template),
                 definition=definition,
-                input=graphs.execution_input(params),
+                input=graphs.graph_input(params) if definition is None else graphs.execution_input(params),
                 tenant_id=order.tenant_id,
                 actor=f"event:{order.request.source or template.id}",
             )
