@@ -89,8 +89,13 @@ def from_fields(fields: Mapping[str, Any], headers: Mapping[str, str]) -> EventR
     )
 
 
+def with_source(request: EventRequest, source: str) -> EventRequest:
+    """`source` is of the query; what the body says comes first."""
+    return msgspec.structs.replace(request, source=request.source or _label({"source": source}, "source"))
+
+
 def _resume_target(fields: Mapping[str, Any]) -> ResumeTarget | UnsetType:
-    """An event that names a template starts it; one that names a waiting node resumes that."""
+    """The waiting node that the event names; whether it is resumed, the templates decide first."""
     execution_id, node_id, wait_key = (
         first_given(fields, *names)
         for names in (("execution_id", "executionId"), ("node_id", "nodeId"), ("wait_key", "waitKey"))

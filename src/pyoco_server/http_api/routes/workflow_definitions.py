@@ -72,6 +72,10 @@ class SourceRequest(_Strict):
     template_id: str | None = None
     signature_header: str = Field("x-signature", pattern=r"^[A-Za-z0-9-]{1,64}$")
     timestamp_header: str | None = Field(None, pattern=r"^[A-Za-z0-9-]{1,64}$")
+    key_of: Literal["body", "delivery"] = Field(
+        "body",
+        description="of kind github: equal bodies are one event; or by the id of the delivery, not signed",
+    )
 
 
 class StartRequest(_Strict):

@@ -189,8 +189,8 @@ class StartTemplate:
             return
         if await self._runs.get(receipt.run_id) is None:
             raise OutcomeUnknown(
-                f"an earlier event with this idempotency_key was interrupted; its run {receipt.run_id}, if it was "
-                f"started, has expired (PYOCO_RUNS_RETENTION_SEC={self._runs_retention_sec:g}); "
+                f"an earlier event with this idempotency_key was interrupted; its run {receipt.run_id}, "
+                f"if it was started, has expired (PYOCO_RUNS_RETENTION_SEC={self._runs_retention_sec:g}); "
                 "to start another run, use another key"
             )
 
