@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pyoco_server.domain.events.audit import Summary
+from pyoco_server.domain.events.refusals import MAX_OF_ADDRESS
 from pyoco_server.domain.execution.records import LoggedCommit
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.usecases.events.start_template import StartTemplate
 from pyoco_server.usecases.ports import Revision, WrongRevision
+from support.captured_logs import capture_logs
 from support.events import (
     ACTION,
     URL,
@@ -685,3 +689,43 @@ async def test_a_file_that_cannot_be_written_costs_the_file_and_not_the_request(
     async with events_gateway(audit_log_path=path) as gateway:
         assert (await started(gateway))["triggered"] is True
         assert len(records(gateway)) == 1
+
+
+async def test_a_file_that_cannot_be_written_is_reported_once() -> None:
+    """D44: on a read-only root, a warning for every event would bury the log."""
+    path = Path("reports/audit_log.jsonl")
+    with capture_logs() as lines:
+        async with events_gateway() as gateway:
+            await asyncio.to_thread(path.mkdir, parents=True)
+            for _ in range(5):
+                await started(gateway)
+            await asyncio.to_thread(path.rmdir)
+            for _ in range(2):
+                await started(gateway)
+            assert len(records(gateway)) == 7
+    told = [(line["log_level"], line["action"]) for line in lines if "audit.file" in line.get("action", "")]
+    assert told == [("warning", "audit.file"), ("info", "audit.file_again")]
+    warning = next(line for line in lines if line.get("action") == "audit.file")
+    assert str(path) in str(warning["exc_info"])
+    assert len(lines_of(str(path))) == 2
+
+
+async def test_refusals_without_credentials_fill_no_audit() -> None:
+    """D57: the first of a minute are records of their own; one record counts the rest."""
+    with capture_logs() as lines:
+        async with events_gateway(workflow_event_token=TOKEN) as gateway:
+            for _ in range(100):
+                assert (await gateway.client.post(URL, json={})).status_code == 401
+            for _ in range(30):
+                assert (await started(gateway, headers={"x-workflow-event-token": TOKEN}))["triggered"]
+            backend = gateway.backend
+            found = records(gateway)
+            assert sum(record.status == "rejected" for record in found) == MAX_OF_ADDRESS
+            assert sum(record.status == "success" for record in found) == 30, "nobody else's record is lost"
+        rest = backend.events.audit.events[-1].record  # written at the latest when the gateway stops
+    assert (rest.status, rest.details.count, rest.details.reason_class) == ("rejected", 80, "auth")
+    assert sum(line.get("action") == "event.refused" for line in lines) == MAX_OF_ADDRESS
+    summary = Summary()
+    for event in backend.events.audit.events:
+        summary.add(event.record)
+    assert summary.shown(rest.ym, 20)["by_status"]["rejected"] == 100

@@ -36,7 +36,7 @@ class EventsFront:
         clock: Clock = time.time,
     ) -> None:
         self.clock = clock
-        self.audit = Audit(new_audit_log(config))
+        self.audit = Audit(new_audit_log(config), clock, new_run_id)
         self.receive_event = ReceiveEvent(
             parts=use_cases,
             audit=self.audit,
@@ -160,6 +160,7 @@ class EventUseCases:
     def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         work: dict[str, Callable[[], Awaitable[None]]] = {
             "write-audit": self.audit.run,
+            "count-refusals": self.audit.run_counts,
             "follow-audit": self.summarise.run,
             "resume-waits": self.resume_waits.run,
             "notify-escalations": self.notify_escalations.run,

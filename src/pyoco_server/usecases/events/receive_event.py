@@ -212,7 +212,9 @@ class ReceiveEvent:
         except Exception:
             log.exception("an event could not be handled", action="event.failed", event_id=course.event_id)
             answer = await self._refused(course, EventFailed())
-        await self._audit.record(self._stored(course, answer))
+        is_recorded = await self._audit.record(self._stored(course, answer))
+        if answer.error is not None and is_recorded:
+            _log_refusal(course, answer.error, is_queued=answer.job is not None)
         return answer
 
     # In
@@ -310,15 +312,6 @@ class ReceiveEvent:
                 )
             except NatsUnavailable as full:
                 error = full
-        log.info(
-            "an event started nothing",
-            action="event.refused",
-            event_id=course.event_id,
-            status=int(error.status),
-            reason_code=reason_of(error).reason_code,
-            is_queued=job is not None,
-            **error.ids,
-        )
         return _answer(course, error=error, job=job)
 
     # Out
@@ -356,6 +349,18 @@ class ReceiveEvent:
             ),
         )
         return StoredEvent(record=record, request=course.request)
+
+
+def _log_refusal(course: _Course, error: PyocoServerError, *, is_queued: bool) -> None:
+    log.info(
+        "an event started nothing",
+        action="event.refused",
+        event_id=course.event_id,
+        status=int(error.status),
+        reason_code=reason_of(error).reason_code,
+        is_queued=is_queued,
+        **error.ids,
+    )
 
 
 def _answer(
