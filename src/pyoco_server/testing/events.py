@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.resumes import KeptResume
@@ -103,6 +104,9 @@ class MemoryEvents:
     slots: MemoryListedStore[Slot] = field(default_factory=lambda: MemoryListedStore(wire.decode_slot))
     leases: MemoryListedStore[LeaseRecord] = field(
         default_factory=lambda: MemoryListedStore(wire.decode_lease)
+    )
+    imports: MemoryListedStore[ImportMark] = field(
+        default_factory=lambda: MemoryListedStore(wire.decode_import_mark)
     )
     retry_jobs: MemoryListedStore[RetryJob] = field(
         default_factory=lambda: MemoryListedStore(wire.decode_retry_job)

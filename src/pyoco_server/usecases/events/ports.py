@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
+from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.notifications import Delivered, NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.requests import ResumeTarget
@@ -54,6 +55,8 @@ class EventsBackend(Protocol):
     def slots(self) -> Store[Slot]: ...
     @property
     def leases(self) -> Store[LeaseRecord]: ...
+    @property
+    def imports(self) -> Store[ImportMark]: ...
     @property
     def receipts(self) -> ListedStore[Receipt]:
         """Holds about as many of each tenant as the settings allow; the oldest go first."""

@@ -22,7 +22,13 @@ from pyoco_server.domain.events.receipts import (
     may_have_expired,
     receipt_key,
 )
-from pyoco_server.domain.events.requests import EventRequest, content_digest, decide_period, run_params
+from pyoco_server.domain.events.requests import (
+    EventRequest,
+    content_digest,
+    decide_period,
+    is_other_content,
+    run_params,
+)
 from pyoco_server.domain.events.slots import Slot, is_settled
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.jobs import Submission, accept
@@ -195,7 +201,7 @@ class StartTemplate:
             )
 
     def _check_content(self, found: Receipt, content: str) -> None:
-        if self._strict_keys and found.content != content:
+        if self._strict_keys and is_other_content(found.content, content):
             raise InvalidRequest("this idempotency_key was used with another content")
 
     async def _is_ours_over(self, where: str) -> bool:
@@ -331,7 +337,7 @@ def _duplicate(receipt: Receipt, content: str) -> Started:
         run_id=receipt.run_id,
         execution_id=receipt.execution_id,
         is_duplicate=True,
-        is_mismatch=receipt.content != content,
+        is_mismatch=is_other_content(receipt.content, content),
     )
 
 
