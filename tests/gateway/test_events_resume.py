@@ -268,7 +268,8 @@ async def test_a_wait_key_beside_an_event_name_keeps_no_template_from_starting(
     """D37: fields beyond the contract never change what an event of the contract does."""
     await define(gateway.client)
     await waiting(executions)
-    for extra in ({"wait_key": "2026-11"}, {"execution_id": "e1", "node_id": "approve"}):
+    named: list[dict[str, Any]] = [{"wait_key": "2026-11"}, {"execution_id": "e1", "node_id": "approve"}]
+    for extra in named:
         started = await send(executions, event_name="close.month", **extra)
         assert (started["triggered"], started["resume_ignored"]) == (True, True)
         assert started["run_id"]
