@@ -179,6 +179,27 @@ def test_receipts_jobs_and_settings_are_exported(programs: Programs, config: Nat
     assert not any("TOKTOK" in text or "KEYKEY" in text for text in files.values())
 
 
+def test_files_of_an_earlier_server_are_imported_and_the_banner_has_it(
+    programs: Programs, config: NatsBackendConfig
+) -> None:
+    """D38"""
+    directory = programs.directory / "artifacts/mfcloud-expense-receipt-reconcile/_workflow_events"
+    directory.mkdir(parents=True)
+    at = time.strftime("%Y-%m-%dT%H:%M:%S")
+    entry = {"template_id": "close-month", "idempotency_key": "k", "run_id": "r-1", "created_at": at}
+    (directory / "receipts.json").write_text(json.dumps({"receipts": {"close-month:k": entry}}))
+    (directory / "retry_jobs.json").write_text("{")
+    port, settings = free_port(), environment(config)
+    with programs.started("pyoco-server", "up", "--port", str(port), **settings) as up:
+        up.says(r"Events +1 records imported from artifacts/.*receipts.json")
+        up.says("events.import_failed")
+        url = f"http://127.0.0.1:{port}"
+        shell(programs, url, blocks("sh")[0])
+        with PyocoHttpClient(url) as client:
+            again = client.events.send(event_name="month.closed", idempotency_key="k")
+            assert (again["duplicate"], again["run_id"]) == (True, "r-1")
+
+
 def test_a_gateway_killed_between_the_claim_and_the_start_starts_nothing_twice(
     programs: Programs, config: NatsBackendConfig
 ) -> None:

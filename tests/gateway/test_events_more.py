@@ -1,5 +1,6 @@
 """Templates, actions, sources, summaries, retry jobs and replays over HTTP; and whose they are."""
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.domain.events.signatures import Source
+from pyoco_server.usecases.events.receive_event import IN_FLIGHT
 from pyoco_server.usecases.events.start_template import StartTemplate
 from support.events import ACTION, URL, a_template, define, events_gateway, put, records, run_ids, run_params
 from support.gateway import RunningGateway, memory_app, new_key
@@ -512,3 +514,22 @@ async def test_one_tenants_full_queues_and_receipts_are_no_others(monkeypatch: p
             assert (await http.post(URL, json={"wait_key": "w"})).json()["kept"] is True
         again = (await http.post(URL, json={"idempotency_key": "k"})).json()
         assert (again["duplicate"], again["run_id"]) == (True, first["run_id"])
+
+
+async def test_slow_senders_keep_nobody_waiting(gateway: RunningGateway) -> None:
+    """A16: a stranger who names a source and sends nothing has no turn among the events."""
+    await put(gateway.client, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
+    is_over = asyncio.Event()
+
+    async def nothing() -> AsyncIterator[bytes]:
+        yield b"{"
+        await is_over.wait()
+
+    slow = [
+        asyncio.ensure_future(gateway.client.post(f"{URL}?source=gh", content=nothing()))
+        for _ in range(2 * IN_FLIGHT)
+    ]
+    async with asyncio.timeout(20):
+        assert (await gateway.client.post(URL, json={})).json()["triggered"] is True
+    is_over.set()
+    assert {(await one).status_code for one in slow} == {401}

@@ -447,7 +447,7 @@ async def test_without_a_valid_year_and_month_nothing_is_started(
 
 @pytest.mark.parametrize(
     "given",
-    [13, 0, -1, 2.5, True, "March", "2026-03", {"month": 3}, [3], 10**30, 1e300, " 3"],
+    [13, 0, -1, 2.5, True, "March", "2026-03", {"month": 3}, [3], 10**15, 1e300, " 3"],
     ids=repr,
 )
 @pytest.mark.parametrize("field", ["year", "month"])

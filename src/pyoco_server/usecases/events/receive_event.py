@@ -176,8 +176,9 @@ class ReceiveEvent:
         course.request, course.queue = request, False
 
         async def start() -> Started:
-            course.template = await self._parts().templates.find(caller.tenant_id, template_id)
-            return await self._start(course)
+            async with self._turns:
+                course.template = await self._parts().templates.find(caller.tenant_id, template_id)
+                return await self._start(course)
 
         return await self._carried_out(course, start)
 
@@ -203,8 +204,7 @@ class ReceiveEvent:
     async def _carried_out(self, course: _Course, work: Callable[[], Awaitable[Done]]) -> Answer:
         """Every request ends here: with an answer, and one record."""
         try:
-            async with self._turns:
-                answer = _answer(course, done=await work())
+            answer = _answer(course, done=await work())
         except PyocoServerError as error:
             answer = await self._refused(course, error)
         except Unreadable as error:
@@ -243,7 +243,8 @@ class ReceiveEvent:
         if not named:
             return None
         default_tenant = self._token_caller.tenant_id
-        source = await self._parts().sources.known(named, arrival.tenant, default_tenant)
+        async with self._turns:
+            source = await self._parts().sources.known(named, arrival.tenant, default_tenant)
         if source is None and arrival.signature_source:
             raise InvalidEventToken(SIGNATURE_TEXT)
         return source
@@ -275,7 +276,11 @@ class ReceiveEvent:
     # Through
 
     async def _resolve_and_start(self, course: _Course) -> Started | Resumed:
-        request = course.request or EventRequest()
+        """In its turn: a sender whose body is slow to arrive has none yet, and keeps nobody waiting."""
+        async with self._turns:
+            return await self._resolved(course, course.request or EventRequest())
+
+    async def _resolved(self, course: _Course, request: EventRequest) -> Started | Resumed:
         try:
             course.template = await self._template_for(course, request)
         except WorkflowNotFound:
