@@ -13,6 +13,7 @@ from pyoco_server.usecases.events.receive_event import IN_FLIGHT
 from pyoco_server.usecases.events.start_template import StartTemplate
 from support.events import ACTION, URL, a_template, define, events_gateway, put, records, run_ids, run_params
 from support.gateway import RunningGateway, memory_app, new_key
+from support.waiting import until
 
 TEMPLATES, ACTIONS, SOURCES = "/api/workflow-templates", "/api/workflow-actions", "/api/workflow-sources"
 SECRET = "a-secret-that-is-long-enough"  # noqa: S105
@@ -519,16 +520,21 @@ async def test_one_tenants_full_queues_and_receipts_are_no_others(monkeypatch: p
 async def test_slow_senders_keep_nobody_waiting(gateway: RunningGateway) -> None:
     """A16: a stranger who names a source and sends nothing has no turn among the events."""
     await put(gateway.client, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
-    is_over = asyncio.Event()
+    is_over, begun = asyncio.Event(), []
 
     async def nothing() -> AsyncIterator[bytes]:
         yield b"{"
+        begun.append(1)
         await is_over.wait()
+
+    async def have_begun() -> int:
+        return len(begun)
 
     slow = [
         asyncio.ensure_future(gateway.client.post(f"{URL}?source=gh", content=nothing()))
         for _ in range(2 * IN_FLIGHT)
     ]
+    await until(have_begun, lambda number: number >= IN_FLIGHT)
     async with asyncio.timeout(20):
         assert (await gateway.client.post(URL, json={})).json()["triggered"] is True
     is_over.set()
