@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +16,20 @@ from pyoco_server.cli.failures import run_app, told_to_the_user
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
+from pyoco_server.free_ports import free_port
 from pyoco_server.logs import configure_logging
 from pyoco_server.usecases.events.export import Export, export_events
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.ports import ApiKeyStore
-from pyoco_server.wiring import back_up, new_api_key, new_salt, open_backend, open_events, restore
+from pyoco_server.wiring import (
+    EmbeddedNats,
+    back_up,
+    new_api_key,
+    new_salt,
+    open_backend,
+    open_events,
+    restore,
+)
 
 app = cyclopts.App(
     name="pyoco-server-admin",
@@ -128,20 +138,31 @@ def backup_(*, directory: Path, config: Settings) -> None:
 
 
 @app.command(name="restore")
-def restore_(*, directory: Path, config: Settings) -> None:
+def restore_(*, directory: Path, data_dir: Path | None = None, config: Settings) -> None:
     """Bring a backup back, into a NATS that has nothing of it yet.
 
     Parameters
     ----------
     directory
         What `backup` has written.
+    data_dir
+        Restore for `pyoco-server up` with its own NATS: the directory that it keeps its data in, .pyoco by
+        default. The server must not be running.
     """
     if not directory.is_dir():
         raise InvalidCliInput(f"--directory {directory}: there is no such directory")
-    restored = run(restore(config, directory))
+    restored = _restored(config, directory, data_dir)
     if not restored:
         raise InvalidCliInput(f"--directory {directory}: there is no backup in it")
     _print_streams(restored)
+
+
+def _restored(config: NatsBackendConfig, directory: Path, data_dir: Path | None) -> dict[str, int]:
+    if data_dir is None:
+        return run(restore(config, directory))
+    # Not on the usual port: a worker that waits for its server there would find half of it.
+    with EmbeddedNats(data_dir / "nats", port=free_port("127.0.0.1")) as nats:
+        return run(restore(replace(config, nats_url=nats.url), directory))
 
 
 def _print_streams(messages: dict[str, int]) -> None:

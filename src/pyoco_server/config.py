@@ -155,6 +155,8 @@ class NatsBackendConfig:
     workflow_event_resume_ttl_days: Days = 7
     """So long an event is kept whose node does not wait yet."""
     workflow_event_max_resumes: Count = 1000
+    workflow_event_import_dir: str = "artifacts/mfcloud-expense-receipt-reconcile/_workflow_events"
+    """Where an earlier workflow server left its files, imported at the first start; empty: nowhere."""
     workflow_event_retry_max_attempts: Count = 3
     workflow_event_retry_base_delay_seconds: Seconds = 30.0
     workflow_event_retry_terminal_ttl_days: Days = 30
@@ -248,7 +250,7 @@ def _env_file(environ: Mapping[str, str]) -> Path | None:
 
 
 _EVENTS_FIELDS = ("workflow_event_", "google_chat_", "audit_log_")
-_EMPTY_COUNTS = frozenset({"audit_log_path"})
+_EMPTY_COUNTS = frozenset({"audit_log_path", "workflow_event_import_dir"})
 """Settings that are switched off by an empty value."""
 
 

@@ -367,6 +367,10 @@ class StillStarting(WorkflowConflict):
     """The first event with this key has not started its run yet: come again in a second."""
 
 
+class OutcomeUnknown(WorkflowConflict):
+    """An interrupted try may have started the run, and the run would have expired by now."""
+
+
 class InvalidYearMonth(InvalidRequest):
     """The same id as an invalid request, answered with 400 as the contract words it."""
 

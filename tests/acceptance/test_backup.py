@@ -1,6 +1,8 @@
 """Backup and restore: after it everything is as it was, and runs that waited go on."""
 
 import json
+import re
+import shlex
 import shutil
 import signal
 from collections.abc import Iterator
@@ -116,6 +118,31 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(
     again = programs.run(*restore)
     assert again.returncode == 1
     assert "already: restore into a NATS that has none of these streams" in again.stderr
+
+
+def test_a_backup_of_a_running_server_is_restored_on_one_machine(programs: Programs, tmp_path: Path) -> None:
+    """D43: as docs/how-to/backup.md has it, word for word."""
+    page = (Path(__file__).parents[2] / "docs/how-to/backup.md").read_text()
+    backup, restore = (
+        re.findall(rf"^\$ (pyoco-server-admin {verb} .*)$", page, re.MULTILINE)
+        for verb in ("backup", "restore")
+    )
+    with up(programs) as server:
+        waiting = fill(server, programs, tmp_path)
+        before, keys = server.everything(), server.keys(programs)
+        saved = programs.run(*shlex.split(backup[0]), PYOCO_NATS_URL=server.nats_url)
+        assert saved.returncode == 0, saved.stderr
+        running = programs.run(*shlex.split(restore[-1]))
+        assert (running.returncode, "in use by another pyoco-server" in running.stderr) == (1, True)
+    shutil.rmtree(tmp_path / ".pyoco")
+    restored = programs.run(*shlex.split(restore[-1]))
+    assert restored.returncode == 0, restored.stderr
+    assert json.loads(restored.stdout) == json.loads(saved.stdout)
+    again = programs.run(*shlex.split(restore[-1]))
+    assert (again.returncode, "already" in again.stderr) == (1, True)
+    with up(programs) as server:
+        assert (server.everything(), server.keys(programs)) == (before, keys)
+        goes_on(server, programs, waiting)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,28 @@ def shell(programs: Programs, url: str, script: str) -> str:
     return done.stdout
 
 
+def as_cron(programs: Programs, url: str, crontab: str) -> str:
+    """D43: as cron does it: its variables, five fields of time, and a `%` that is not escaped ends a line."""
+    *settings, line = crontab.splitlines()
+    environ = dict(setting.split("=", 1) for setting in settings)
+    fields, command = line.split(" ", 5)[:5], line.split(" ", 5)[5]
+    assert all(re.fullmatch(r"[\d*,/-]+", field) for field in fields)
+    assert re.search(r"(?<!\\)%", command) is None, "cron would cut the command there"
+    assert TOKEN not in command, "every user sees the arguments of a process"
+    environ["PATH"] = environ["PATH"].replace("/srv/flows/.venv/bin", str(SCRIPTS))
+    done = subprocess.run(
+        ["/bin/sh", "-c", command.replace("\\%", "%")],
+        cwd=programs.directory,
+        env={"HOME": str(programs.directory), **environ, "PYOCO_SERVER_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SEC,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def ended(client: PyocoHttpClient, run_id: str) -> Any:
     for event in client.watch_run(run_id, timeout_sec=PATIENCE_SEC):
         if event.get("snapshot", {}).get("status") == "COMPLETED":
@@ -72,16 +94,15 @@ def result_of(client: PyocoHttpClient, execution_id: str) -> Any:
 
 
 def test_every_command_of_the_how_to_page_does_what_it_says(programs: Programs, url: str) -> None:
-    define, curl, client_send, cron, github, push, stripe, paid, wait, resume, early, look, drain = blocks(
-        "sh"
-    )
+    define, curl, client_send, github, push, stripe, paid, wait, resume, early, look, drain = blocks("sh")
     assert "close-month" in shell(programs, url, define)
     first = json.loads(shell(programs, url, curl))
     assert (first["triggered"], first["idempotency_key"]) == (True, "erp-2026-02")
     again = json.loads(shell(programs, url, curl))
     assert (again["duplicate"], again["run_id"]) == (True, first["run_id"])
     assert json.loads(shell(programs, url, client_send))["run_id"] == first["run_id"]
-    nightly = json.loads(shell(programs, url, cron))
+    (cron,) = blocks("crontab")
+    nightly = json.loads(as_cron(programs, url, cron))
     assert (nightly["triggered"], nightly["idempotency_key"][:8]) == (True, "nightly-")
     shell(programs, url, github)
     pushed = json.loads(shell(programs, url, push))
@@ -156,6 +177,27 @@ def test_receipts_jobs_and_settings_are_exported(programs: Programs, config: Nat
     assert json.loads(files["retry_jobs.json"]) == []
     assert "AAAA***" in files["notification_settings.json"]
     assert not any("TOKTOK" in text or "KEYKEY" in text for text in files.values())
+
+
+def test_files_of_an_earlier_server_are_imported_and_the_banner_has_it(
+    programs: Programs, config: NatsBackendConfig
+) -> None:
+    """D38"""
+    directory = programs.directory / "artifacts/mfcloud-expense-receipt-reconcile/_workflow_events"
+    directory.mkdir(parents=True)
+    at = time.strftime("%Y-%m-%dT%H:%M:%S")
+    entry = {"template_id": "close-month", "idempotency_key": "k", "run_id": "r-1", "created_at": at}
+    (directory / "receipts.json").write_text(json.dumps({"receipts": {"close-month:k": entry}}))
+    (directory / "retry_jobs.json").write_text("{")
+    port, settings = free_port(), environment(config)
+    with programs.started("pyoco-server", "up", "--port", str(port), **settings) as up:
+        up.says(r"Events +1 records imported from artifacts/.*receipts.json")
+        up.says("events.import_failed")
+        url = f"http://127.0.0.1:{port}"
+        shell(programs, url, blocks("sh")[0])
+        with PyocoHttpClient(url) as client:
+            again = client.events.send(event_name="month.closed", idempotency_key="k")
+            assert (again["duplicate"], again["run_id"]) == (True, "r-1")
 
 
 def test_a_gateway_killed_between_the_claim_and_the_start_starts_nothing_twice(

@@ -14,6 +14,7 @@ from pyoco_server.domain.events.receipts import ClaimState, Receipt
 from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
+from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.testing.events import MemoryEvents
 from pyoco_server.usecases.events.ports import EventsBackend
 from pyoco_server.usecases.ports import WrongRevision
@@ -51,8 +52,9 @@ def a_template(name: str = "close") -> Template:
     return Template(id=name, name=name, steps=(step,), updated_at="now")
 
 
-def a_receipt(key: str = "k") -> Receipt:
+def a_receipt(key: str = "k", tenant_id: str | None = None) -> Receipt:
     return Receipt(
+        tenant_id=tenant_id,
         template_id="close",
         idempotency_key=key,
         run_id=new_run_id(),
@@ -167,6 +169,52 @@ async def test_the_oldest_receipts_make_room(new_events: NewEvents) -> None:
     assert kept == {"2", "3", "4"}
 
 
+async def kept_keys(events: EventsBackend) -> set[str]:
+    return {receipt.idempotency_key for receipt in await events.receipts.list_values()}
+
+
+async def test_one_tenants_receipts_never_make_room_for_anothers(new_events: NewEvents) -> None:
+    """D53, D13: a tenant that sends many keys makes nobody forget but itself."""
+    events = await new_events(workflow_event_max_receipts=3)
+    for tenant in ("acme", None):
+        await events.receipts.create(f"of-{tenant}", a_receipt(f"of {tenant}", tenant))
+    for number in range(10):
+        await events.receipts.create(f"key{number}", a_receipt(str(number), "loud"))
+    assert await kept_keys(events) == {"of acme", "of None", "7", "8", "9"}
+
+
+async def test_receipts_without_a_mark_stay_and_take_no_room(new_events: NewEvents) -> None:
+    """D53: as older versions wrote them, or a gateway that died between the two writes."""
+    events = await new_events(workflow_event_max_receipts=2)
+    if isinstance(events, MemoryEvents):
+        pytest.skip("marks are JetStream's")
+    bucket = events.receipts
+    assert isinstance(bucket, KvStore)
+    await KvStore.create(bucket, "old", a_receipt("old"))
+    for number in range(5):
+        await bucket.create(f"key{number}", a_receipt(str(number)))
+    assert await kept_keys(events) == {"old", "3", "4"}
+    stored = await bucket.get("old")
+    assert stored is not None
+    await bucket.remove("old", stored.revision)
+    assert await kept_keys(events) == {"3", "4"}
+
+
+async def test_a_far_limit_of_receipts_is_counted_now_and_then(new_events: NewEvents) -> None:
+    """D53: a count is not paid for by every event, and is passed by a hundredth at most."""
+    events = await new_events(workflow_event_max_receipts=300)
+    for number in range(340):
+        await events.receipts.create(f"key{number}", a_receipt(str(number)))
+        if number > 300:
+            await events.receipts.create(f"given-back{number}", a_receipt("x"))
+            stored = await events.receipts.get(f"given-back{number}")
+            assert stored is not None
+            await events.receipts.remove(f"given-back{number}", stored.revision)
+    kept = sorted(map(int, await kept_keys(events)))
+    assert 297 <= len(kept) <= 303
+    assert kept == list(range(340 - len(kept), 340)), "the oldest went first"
+
+
 async def test_a_key_that_was_given_back_takes_no_room(new_events: NewEvents) -> None:
     events = await new_events(workflow_event_max_receipts=2)
     await events.receipts.create("kept", a_receipt("kept"))
@@ -181,6 +229,10 @@ async def test_retry_jobs_are_counted(events: EventsBackend) -> None:
     revision = await events.retry_jobs.create("=.a", a_job())
     await events.retry_jobs.create("=.b", a_job())
     await events.retry_jobs.update("=.a", changed(a_job(), status=JobStatus.RETRYING), revision)
+    await events.retry_jobs.create("acme.c", a_job())
+    assert (await events.retry_jobs.count("=."), await events.retry_jobs.count("acme.")) == (2, 1)
+    assert await events.retry_jobs.count("nobody.") == 0
+    await events.retry_jobs.remove("acme.c", None)
     assert await events.retry_jobs.count() == 2
     stored = await events.retry_jobs.get("=.b")
     assert stored is not None

@@ -1,5 +1,6 @@
 """Templates, actions, sources, summaries, retry jobs and replays over HTTP; and whose they are."""
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import AsyncIterator
@@ -7,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.domain.events.signatures import Source
+from pyoco_server.usecases.events.receive_event import IN_FLIGHT
 from pyoco_server.usecases.events.start_template import StartTemplate
 from support.events import ACTION, URL, a_template, define, events_gateway, put, records, run_ids, run_params
 from support.gateway import RunningGateway, memory_app, new_key
+from support.waiting import until
 
 TEMPLATES, ACTIONS, SOURCES = "/api/workflow-templates", "/api/workflow-actions", "/api/workflow-sources"
 SECRET = "a-secret-that-is-long-enough"  # noqa: S105
@@ -139,7 +143,7 @@ async def test_a_signed_event_needs_no_token_and_no_key() -> None:
         assert (shown, (await gateway.client.get(f"{SOURCES}/gh")).json()) == ([made], made)
         del gateway.client.headers["X-API-Key"]
         event = signed(b'{"ref": "main"}', **{"x-github-event": "push", "x-github-delivery": "d1"})
-        answers = [await gateway.client.post(f"{URL}?source=gh", **event) for _ in range(2)]
+        answers = [await gateway.client.post(made["events_path"], **event) for _ in range(2)]
         assert [answer.json()["duplicate"] for answer in answers] == [False, True]
         run = await gateway.backend.runs.get(answers[0].json()["run_id"])
         assert run is not None
@@ -152,14 +156,117 @@ async def test_a_forged_event_is_refused_even_with_a_token() -> None:
         token = {"x-workflow-event-token": "the-token"}
         forged = [
             {"params": {"source": "gh"}, "headers": token},
-            {"params": {"source": "nobody"}, "headers": token},
-            {"params": {"source": "a.b"}, "headers": token},
+            {"params": {"signature_source": "gh"}, "headers": token},
+            {"params": {"signature_source": "nobody"}, "headers": token},
+            {"params": {"signature_source": "a.b"}, "headers": token},
+            {"params": {"signature_source": "gh", "tenant": "acme"}, "headers": token},
         ]
         for options in forged:
             answer = await gateway.client.post(URL, json={}, **options)  # type: ignore[arg-type]
             assert (answer.status_code, answer.json()["detail"]) == (401, "Invalid workflow event signature.")
-        assert [record.details.reason_class for record in records(gateway)] == ["auth"] * 3
+        assert [record.details.reason_class for record in records(gateway)] == ["auth"] * 5
         assert run_ids(gateway) == set()
+
+
+async def test_a_source_that_is_not_registered_is_a_plain_field_of_the_query() -> None:
+    """D37: `source` is a field of the contract; the token is asked for as ever."""
+    async with events_gateway(workflow_event_token="the-token") as gateway:  # noqa: S106
+        token = {"x-workflow-event-token": "the-token"}
+        for query, body, expected in (("erp", {}, "erp"), ("erp", {"source": "cron"}, "cron")):
+            answer = await gateway.client.post(URL, params={"source": query}, json=body, headers=token)
+            assert answer.status_code == 200, answer.text
+            params = await run_params(gateway, answer.json()["run_id"])
+            assert params["trigger"]["source"] == expected
+        stranger = await gateway.client.post(URL, params={"source": "erp"}, json={})
+        assert (stranger.status_code, stranger.json()["detail"]) == (401, "Invalid workflow event token.")
+        long = await gateway.client.post(URL, params={"source": "x" * 201}, json={}, headers=token)
+        assert long.status_code == 422
+
+
+async def test_githubs_ping_is_answered_and_recorded_and_starts_nothing(gateway: RunningGateway) -> None:
+    """D43"""
+    http = gateway.client
+    await put(http, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
+    await put(http, f"{SOURCES}/bound", {"kind": "github", "secrets": [SECRET], "template_id": "close"})
+    ping = signed(b'{"zen": "Keep it logically awesome."}', **{"x-github-event": "ping"})
+    for source in ("gh", "bound"):
+        answer = await http.post(f"{URL}?source={source}", **ping)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert (found["status"], found["ping"], found["triggered"]) == ("ok", True, False)
+        record = records(gateway)[-1]
+        assert (record.event_id, record.status, record.details.event_name) == (
+            found["event_id"],
+            "skipped",
+            "ping",
+        )
+        assert record.details.reason == "a ping of the webhook; it starts nothing"
+    assert run_ids(gateway) == set()
+    forged = await http.post(f"{URL}?source=gh", content=b"{}", headers={"x-github-event": "ping"})
+    assert forged.status_code == 401
+    await define(http, "pings", action="ping")
+    assert (await http.post(f"{URL}?source=gh", **ping)).json()["template_id"] == "pings"
+
+
+async def test_a_captured_github_event_starts_nothing_under_another_delivery_id(
+    gateway: RunningGateway,
+) -> None:
+    """D57: what identifies an event is signed; the id of its delivery is not."""
+    http = gateway.client
+    await define(http, "on-push", action="push")
+    await put(http, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
+
+    async def deliver(body: bytes, delivery: str, **headers: str) -> dict[str, Any]:
+        event = signed(body, **{"x-github-event": "push", "x-github-delivery": delivery, **headers})
+        found: dict[str, Any] = (await http.post(f"{URL}?source=gh", **event)).json()
+        return found
+
+    first = await deliver(b'{"after": "1"}', "d-1")
+    redelivered = await deliver(b'{"after": "1"}', "d-1")
+    captured = await deliver(b'{"after": "1"}', "d-2", **{"x-idempotency-key": "other", "webhook-id": "w"})
+    assert [one["duplicate"] for one in (first, redelivered, captured)] == [False, True, True]
+    assert (await deliver(b'{"after": "2"}', "d-1"))["duplicate"] is False, "another event"
+    settings = {"kind": "github", "secrets": [SECRET], "key_of": "delivery"}
+    assert (await put(http, f"{SOURCES}/gh", settings))["key_of"] == "delivery"
+    assert (await deliver(b'{"after": "1"}', "d-3"))["idempotency_key"] == "d-3", "as the operator wants it"
+
+
+async def test_sources_are_their_tenants_and_older_ones_stay_where_they_are() -> None:
+    """D57: an id is no name among all tenants, and says nothing about another's."""
+    async with memory_app(http_auth_mode="api_key", workflow_event_tenant="acme") as gateway:
+        http, secrets = gateway.client, {"acme": SECRET, "other": SECRET[::-1]}
+        old = Source(id="old", kind="github", secrets=(SECRET,), updated_at="", tenant_id="other")
+        await gateway.backend.events.sources.create("old", old)
+        for tenant, secret in secrets.items():
+            http.headers.update(await new_key(gateway.backend.api_keys, tenant, f"key-{tenant}"))
+            await define(http, action="push")
+            made = await put(http, f"{SOURCES}/gh", {"kind": "github", "secrets": [secret]})
+            assert made["events_path"] == f"{URL}?signature_source=gh&tenant={tenant}"
+        assert [one["id"] for one in (await http.get(SOURCES)).json()["items"]] == ["gh", "old"]
+        rotated = {"kind": "github", "secrets": [SECRET[::-1], SECRET]}
+        await put(http, f"{SOURCES}/old", rotated)
+        assert await gateway.backend.events.sources.get("other.old") is None
+        del http.headers["X-API-Key"]
+
+        async def tenant_of(query: str, secret: str, body: bytes) -> str | None:
+            digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+            headers = {"x-hub-signature-256": f"sha256={digest}", "x-github-event": "push"}
+            answer = await http.post(f"{URL}?{query}", content=body, headers=headers)
+            if answer.status_code != 200:
+                assert answer.status_code == 401, answer.text
+                return None
+            run = await gateway.backend.runs.get(answer.json()["run_id"])
+            assert run is not None
+            return run.value.tenant_id
+
+        assert await tenant_of("source=gh&tenant=acme", SECRET, b'{"n": 1}') == "acme"
+        assert await tenant_of("source=gh", SECRET, b'{"n": 2}') == "acme", "the tenant of events"
+        assert await tenant_of("signature_source=gh&tenant=other", SECRET[::-1], b'{"n": 3}') == "other"
+        assert await tenant_of("signature_source=gh&tenant=other", SECRET, b'{"n": 4}') is None
+        assert await tenant_of("source=old", SECRET, b'{"n": 5}') == "other", "as its sender knows it"
+        assert await tenant_of("source=old&tenant=other", SECRET, b'{"n": 6}') == "other"
+        assert await tenant_of("signature_source=old&tenant=acme", SECRET, b'{"n": 7}') is None
+        assert await tenant_of("signature_source=gh&tenant=a.b", SECRET, b'{"n": 8}') is None
 
 
 async def test_a_source_can_be_removed_and_must_be_well_formed(gateway: RunningGateway) -> None:
@@ -365,8 +472,9 @@ async def test_everything_of_events_is_its_tenants(monkeypatch: pytest.MonkeyPat
         assert (await http.post(f"{TEMPLATES}/close/start")).status_code == 404
         assert (await http.post(f"{URL}/{started['event_id']}/replay")).status_code == 404
         assert (await http.post(f"{URL}/retry-jobs/{job_id}/discard")).status_code == 404
-        taken = await http.put(f"{SOURCES}/gh", json={"kind": "github", "secrets": [SECRET]})
-        assert taken.status_code == 409
+        theirs_too = await http.put(f"{SOURCES}/gh", json={"kind": "github", "secrets": [SECRET]})
+        assert theirs_too.status_code == 200
+        await http.delete(f"{SOURCES}/gh")
         assert (await http.get(f"{URL}/summary?ym=2026-02")).json()["total"] == 0
         assert (await http.get(f"{URL}/retry-jobs")).json()["total"] == 0
         assert (await http.get(f"{URL}/notification-settings")).json()["configured"] is False
@@ -375,3 +483,59 @@ async def test_everything_of_events_is_its_tenants(monkeypatch: pytest.MonkeyPat
         await define(http)
         other = (await http.post(URL, json={"idempotency_key": "k"})).json()
         assert (other["duplicate"], other["run_id"] != started["run_id"]) == (False, True)
+
+
+async def test_one_tenants_full_queues_and_receipts_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D53, A16: receipts, retry jobs and kept resumes are counted for each tenant by itself."""
+    limits = {
+        "workflow_event_max_receipts": 3,
+        "workflow_event_retry_max_jobs": 2,
+        "workflow_event_max_resumes": 2,
+    }
+    async with memory_app(http_auth_mode="api_key", **limits) as gateway:
+        http = gateway.client
+        quiet = await new_key(gateway.backend.api_keys, "quiet", "key-q")
+        loud = await new_key(gateway.backend.api_keys, "loud", "key-l")
+        for key in (quiet, loud):
+            http.headers.update(key)
+            await define(http)
+        http.headers.update(quiet)
+        first = (await http.post(URL, json={"idempotency_key": "k"})).json()
+        http.headers.update(loud)
+        for number in range(10):
+            assert (await http.post(URL, json={"idempotency_key": f"k{number}"})).status_code == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(StartTemplate, "_place_run", failing)
+            queued = [(await http.post(URL, json={"event_id": f"q{number}"})).json() for number in range(4)]
+            assert [answer["queued"] for answer in queued] == [True, True, False, False]
+            kept = [await http.post(URL, json={"wait_key": f"w{number}"}) for number in range(3)]
+            assert [answer.status_code for answer in kept] == [200, 200, 503]
+            http.headers.update(quiet)
+            assert (await http.post(URL, json={"event_id": "q"})).json()["queued"] is True
+            assert (await http.post(URL, json={"wait_key": "w"})).json()["kept"] is True
+        again = (await http.post(URL, json={"idempotency_key": "k"})).json()
+        assert (again["duplicate"], again["run_id"]) == (True, first["run_id"])
+
+
+async def test_slow_senders_keep_nobody_waiting(gateway: RunningGateway) -> None:
+    """A16: a stranger who names a source and sends nothing has no turn among the events."""
+    await put(gateway.client, f"{SOURCES}/gh", {"kind": "github", "secrets": [SECRET]})
+    is_over, begun = asyncio.Event(), []
+
+    async def nothing() -> AsyncIterator[bytes]:
+        yield b"{"
+        begun.append(1)
+        await is_over.wait()
+
+    async def have_begun() -> int:
+        return len(begun)
+
+    slow = [
+        asyncio.ensure_future(gateway.client.post(f"{URL}?source=gh", content=nothing()))
+        for _ in range(2 * IN_FLIGHT)
+    ]
+    await until(have_begun, lambda number: number >= IN_FLIGHT)
+    async with asyncio.timeout(20):
+        assert (await gateway.client.post(URL, json={})).json()["triggered"] is True
+    is_over.set()
+    assert {(await one).status_code for one in slow} == {401}

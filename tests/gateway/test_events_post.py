@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pyoco_server.domain.events.audit import Summary
+from pyoco_server.domain.events.refusals import MAX_OF_ADDRESS
 from pyoco_server.domain.execution.records import LoggedCommit
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.usecases.events.start_template import StartTemplate
 from pyoco_server.usecases.ports import Revision, WrongRevision
+from support.captured_logs import capture_logs
 from support.events import (
     ACTION,
     URL,
@@ -404,16 +408,16 @@ async def test_an_action_of_a_registered_graph_starts_it(gateway: RunningGateway
         ((2026, 2), {"year": 2027, "month": 3}, (2027, 3)),
         ((2026, 2), {"year": "2027", "month": "03"}, (2027, 3)),
         ((2026, 2), {}, (2026, 2)),
-        ((2026, 2), {"year": 2027}, (2026, 2)),
-        ((2026, 2), {"year": 1999, "month": 3}, (2026, 2)),
-        ((2026, 2), {"year": 2027, "month": 13}, (2026, 2)),
-        ((2026, 2), {"year": 2027, "month": True}, (2026, 2)),
+        ((2026, 2), {"year": 2027}, (2027, 2)),
+        ((2026, 2), {"month": 3.0}, (2026, 3)),
+        ((2026, 2), {"year": "", "month": None}, (2026, 2)),
         ((0, 0), {"year": 2000, "month": 12}, (2000, 12)),
     ],
 )
-async def test_year_and_month_are_a_pair_of_the_request_or_of_the_template(
+async def test_year_and_month_are_the_requests_or_the_templates_each_by_itself(
     gateway: RunningGateway, template: tuple[int, int], request_: dict[str, Any], expected: tuple[int, int]
 ) -> None:
+    """D26"""
     year, month = template
     await put(gateway.client, "/api/workflow-templates/close", a_template(year=year, month=month))
     params = await run_params(gateway, (await started(gateway, request_))["run_id"])
@@ -428,7 +432,8 @@ async def test_year_and_month_are_a_pair_of_the_request_or_of_the_template(
 async def test_without_a_valid_year_and_month_nothing_is_started(
     gateway: RunningGateway, body: dict[str, Any]
 ) -> None:
-    await put(gateway.client, "/api/workflow-templates/close", a_template(year=0, month=0))
+    template = a_template(year=0, month=0, needs_month=True)
+    await put(gateway.client, "/api/workflow-templates/close", template)
     answer = await refused(gateway, {"idempotency_key": "k", **body})
     assert told(answer) == (400, "Workflow event requires valid year/month.")
     assert (answer["reason_class"], answer["reason_code"], answer["retry_advice"]) == (
@@ -438,6 +443,64 @@ async def test_without_a_valid_year_and_month_nothing_is_started(
     )
     again = await started(gateway, {"idempotency_key": "k", "year": 2026, "month": 2})
     assert again["duplicate"] is False, "a refusal gives the key back"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [13, 0, -1, 2.5, True, "March", "2026-03", {"month": 3}, [3], 10**15, 1e300, " 3"],
+    ids=repr,
+)
+@pytest.mark.parametrize("field", ["year", "month"])
+async def test_a_year_or_month_that_cannot_be_used_is_never_replaced_by_the_templates(
+    gateway: RunningGateway, field: str, given: Any
+) -> None:
+    """D26: silently running the template's month is running the wrong month."""
+    answer = await refused(gateway, {field: given})
+    assert told(answer) == (400, "Workflow event requires valid year/month.")
+    assert answer["reason_code"] == "invalid_year_month"
+    assert run_ids(gateway) == set()
+
+
+async def test_a_template_without_year_and_month_asks_for_none(gateway: RunningGateway) -> None:
+    """D26"""
+    made = a_template()
+    del made["year"], made["month"]
+    template = await put(gateway.client, "/api/workflow-templates/close", made)
+    assert template["needs_month"] is False
+    params = await run_params(gateway, (await started(gateway))["run_id"])
+    assert not {"year", "month", "ym"} & set(params)
+    both = await run_params(gateway, (await started(gateway, {"year": 2027, "month": 3}))["run_id"])
+    assert both["ym"] == "2027-03"
+    for half in ({"month": 3}, {"year": 2027}, {"year": 2027, "month": 13}):
+        assert told(await refused(gateway, half))[0] == 400
+
+
+async def test_whether_a_month_is_needed_is_shown_and_can_be_said(gateway: RunningGateway) -> None:
+    """D26"""
+    path = "/api/workflow-templates/close"
+    assert (await gateway.client.get(path)).json()["needs_month"] is True
+    assert (await put(gateway.client, path, a_template(needs_month=False)))["needs_month"] is False
+    assert (await run_params(gateway, (await started(gateway))["run_id"]))["ym"] == "2026-02"
+
+
+async def test_the_params_of_an_action_reach_its_graph(gateway: RunningGateway) -> None:
+    """D26"""
+    graph = {"nodes": {"ask": {"type": "wait", "prompt": "${input.depth}"}}, "edges": []}
+    assert (await gateway.client.put("/graphs/approve", json=graph)).status_code == 201
+    action = {"graph_id": "approve", "params": {"depth": 3, "year": "overwritten"}}
+    await put(gateway.client, f"/api/workflow-actions/{ACTION}", action)
+    answer = await started(gateway, {"data": {"x": 1}})
+    state = (await gateway.client.get(f"/executions/{answer['execution_id']}")).json()
+    found = state["input"]
+    assert (found["depth"], found["year"], found["event"], found["notes"]) == (3, 2026, {"x": 1}, None)
+
+
+async def test_a_tag_that_a_graph_would_ignore_is_refused(gateway: RunningGateway) -> None:
+    """D26"""
+    path = "/api/workflow-actions/graph"
+    answer = await gateway.client.put(path, json={"graph_id": "approve", "tag": "cpu"})
+    assert answer.status_code == 422
+    assert "tag: cannot be given with graph_id" in answer.json()["detail"]
 
 
 async def test_the_run_gets_what_the_event_the_action_and_the_template_say(gateway: RunningGateway) -> None:
@@ -626,3 +689,43 @@ async def test_a_file_that_cannot_be_written_costs_the_file_and_not_the_request(
     async with events_gateway(audit_log_path=path) as gateway:
         assert (await started(gateway))["triggered"] is True
         assert len(records(gateway)) == 1
+
+
+async def test_a_file_that_cannot_be_written_is_reported_once() -> None:
+    """D44: on a read-only root, a warning for every event would bury the log."""
+    path = Path("reports/audit_log.jsonl")
+    with capture_logs() as lines:
+        async with events_gateway() as gateway:
+            await asyncio.to_thread(path.mkdir, parents=True)
+            for _ in range(5):
+                await started(gateway)
+            await asyncio.to_thread(path.rmdir)
+            for _ in range(2):
+                await started(gateway)
+            assert len(records(gateway)) == 7
+    told = [(line["log_level"], line["action"]) for line in lines if "audit.file" in line.get("action", "")]
+    assert told == [("warning", "audit.file"), ("info", "audit.file_again")]
+    warning = next(line for line in lines if line.get("action") == "audit.file")
+    assert str(path) in str(warning["exc_info"])
+    assert len(lines_of(str(path))) == 2
+
+
+async def test_refusals_without_credentials_fill_no_audit() -> None:
+    """D57: the first of a minute are records of their own; one record counts the rest."""
+    with capture_logs() as lines:
+        async with events_gateway(workflow_event_token=TOKEN) as gateway:
+            for _ in range(100):
+                assert (await gateway.client.post(URL, json={})).status_code == 401
+            for _ in range(30):
+                assert (await started(gateway, headers={"x-workflow-event-token": TOKEN}))["triggered"]
+            backend = gateway.backend
+            found = records(gateway)
+            assert sum(record.status == "rejected" for record in found) == MAX_OF_ADDRESS
+            assert sum(record.status == "success" for record in found) == 30, "nobody else's record is lost"
+        rest = backend.events.audit.events[-1].record  # written at the latest when the gateway stops
+    assert (rest.status, rest.details.count, rest.details.reason_class) == ("rejected", 80, "auth")
+    assert sum(line.get("action") == "event.refused" for line in lines) == MAX_OF_ADDRESS
+    summary = Summary()
+    for event in backend.events.audit.events:
+        summary.add(event.record)
+    assert summary.shown(rest.ym, 20)["by_status"]["rejected"] == 100

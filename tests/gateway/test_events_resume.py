@@ -262,6 +262,35 @@ async def test_an_event_that_names_a_template_starts_it_as_ever(
     assert (await executions.get("e1"))["nodes"]["approve"]["status"] == "WAITING"
 
 
+async def test_a_wait_key_beside_an_event_name_keeps_no_template_from_starting(
+    gateway: RunningGateway, executions: Executions
+) -> None:
+    """D37: fields beyond the contract never change what an event of the contract does."""
+    await define(gateway.client)
+    await waiting(executions)
+    named: list[dict[str, Any]] = [{"wait_key": "2026-11"}, {"execution_id": "e1", "node_id": "approve"}]
+    for extra in named:
+        started = await send(executions, event_name="close.month", **extra)
+        assert (started["triggered"], started["resume_ignored"]) == (True, True)
+        assert started["run_id"]
+        record = records(gateway)[-1]
+        assert (record.action, record.details.wait_key, record.execution_id) == ("close.month", None, None)
+    assert (await executions.get("e1"))["nodes"]["approve"]["status"] == "WAITING"
+    resumed = await send(executions, event_name="nobody.waits", wait_key="2026-11")
+    assert (resumed["execution_id"], resumed["triggered"]) == ("e1", True), "a name that starts nothing"
+    assert records(gateway)[-1].action == "resume"
+
+
+async def test_a_wait_key_beside_a_name_that_two_templates_wait_for_is_a_conflict(
+    gateway: RunningGateway, executions: Executions
+) -> None:
+    """D37"""
+    await define(gateway.client)
+    await define(gateway.client, "second")
+    refused = await send(executions, 409, event_name="close.month", wait_key="x")
+    assert refused["detail"] == "Multiple templates matched event_name. Specify template_id."
+
+
 async def test_another_tenants_nodes_are_not_there() -> None:
     async with memory_app(http_auth_mode="api_key") as gateway:
         stored = gateway.backend.api_keys

@@ -1,18 +1,21 @@
 """Workflow events on a real NATS, with several gateways."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.jetstream.requests import Requests
-from pyoco_server.wiring import EmbeddedNats
+from pyoco_server.wiring import EmbeddedNats, open_events
 from support.events import ACTION, URL, a_template, define, lines_of, put
 from support.gateway import gateway
 from support.nats_server import jobs_waiting, messages_in, raw_nats, unique_config
@@ -230,6 +233,41 @@ async def test_before_nats_is_there_an_event_is_503_and_in_the_file(own_nats: Em
         answer = await client.post(URL, json={"idempotency_key": "k"})
         assert (answer.status_code, answer.json()["reason_class"]) == (503, "infra")
         assert [line["status"] for line in lines_of("reports/audit_log.jsonl")] == ["failed"]
+
+
+async def test_gateways_that_start_at_once_import_a_file_together(config: NatsBackendConfig) -> None:
+    """D38: whichever is asked first, every key of the file is known."""
+    now = time.time()
+    entries = {
+        f"close:k{number}": {
+            "template_id": "close",
+            "idempotency_key": f"k{number}",
+            "run_id": f"run-{number}",
+            "created_at": now - 1000 + number,
+        }
+        for number in range(120)
+    }
+    directory = Path("files")
+    await asyncio.to_thread(directory.mkdir)
+    await asyncio.to_thread(
+        (directory / "receipts.json").write_bytes, msgspec.json.encode({"receipts": entries})
+    )
+    settings = replace(config, workflow_event_import_dir="files", audit_log_path="")
+
+    async def all_keys_of_a_new_gateway() -> set[str]:
+        async with gateway(settings) as client:
+            template = await client.get("/api/workflow-templates/close")
+            if template.status_code == 404:
+                await define(client)
+            answers = [await post(client, f"k{number}") for number in (0, 60, 119)]
+            assert all(answer["duplicate"] for answer in answers), answers
+            return {answer["run_id"] for answer in answers}
+
+    found = await asyncio.gather(*(all_keys_of_a_new_gateway() for _ in range(3)))
+    assert found == [{"run-0", "run-60", "run-119"}] * 3
+    assert await runs_of(config) == 0
+    async with open_events(settings, "test") as events:
+        assert len(await events.receipts.list_values()) == 120
 
 
 async def test_receipts_expire_by_the_store_itself(config: NatsBackendConfig) -> None:

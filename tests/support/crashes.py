@@ -80,6 +80,7 @@ class FusedEvents:
             "notification_settings",
             "slots",
             "leases",
+            "imports",
             "receipts",
             "retry_jobs",
             "resumes",

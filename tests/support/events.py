@@ -183,7 +183,9 @@ def arrival(body: dict[str, Any]) -> Arrival:
 
     return Arrival(
         token="",
-        source_id="",
+        signature_source="",
+        source="",
+        tenant="",
         headers={},
         read_body=read_body,
         ask_caller=ask_caller,

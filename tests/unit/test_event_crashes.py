@@ -1,5 +1,7 @@
 """A gateway that dies between any two steps of a POST: the repeat never starts a second run."""
 
+from contextlib import suppress
+
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
@@ -84,6 +86,55 @@ async def test_a_receipt_that_has_expired_starts_a_new_run() -> None:
         new = await post(lab)
         assert new.started is not None
         assert (new.started.is_duplicate, new.started.run_id != first.started.run_id) == (False, True)
+
+
+async def test_a_key_whose_run_has_expired_does_not_start_it_again() -> None:
+    """D13: a gateway dies between start and receipt; the run ends and expires; then the event is repeated."""
+    config = NatsBackendConfig(audit_log_path="", runs_retention_sec=60)
+    steps = await calls_of_a_post()
+    met = 0
+    for step in range(steps):
+        async with open_memory_gateway_backend(config) as backend:
+            clock = FakeClock()
+            await prepare(on_memory(backend, config, clock), concurrency="allow")
+            with suppress(Killed):
+                await post(on_memory(FusedBackend(backend, Fuse(step, is_done=True)), config, clock))
+            receipts = await backend.events.receipts.list_values()
+            if not backend.runs._values or receipts[0].state is ClaimState.ACCEPTED:
+                continue
+            met += 1
+            clock.advance(61)
+            backend.runs._values.clear()  # it has ended, and the store has forgotten it
+            for _ in range(2):
+                answer = await post(on_memory(backend, config, clock))
+                assert answer.error is not None
+                assert answer.error.status == 409
+                assert receipts[0].run_id in answer.error.detail
+                assert answer.reason is not None
+                assert (answer.reason.reason_code, answer.reason.retry_advice) == (
+                    "outcome_unknown",
+                    "do_not_retry",
+                )
+            assert not backend.runs._values
+    assert met
+
+
+async def test_a_try_that_surely_started_nothing_may_be_repeated_at_any_time() -> None:
+    """D13: its run cannot have expired, because there was none."""
+    config = NatsBackendConfig(audit_log_path="", runs_retention_sec=60)
+    async with open_memory_gateway_backend(config) as backend:
+        clock = FakeClock()
+        lab = on_memory(backend, config, clock)
+        await prepare(lab, concurrency="one")
+        await post(lab, "first")
+        for _ in range(2):
+            refused = await post(lab, "second")
+            assert refused.error is not None
+            assert refused.error.status == 409
+            clock.advance(61)
+        backend.runs._values.clear()
+        answer = await post(lab, "second")
+        assert answer.started is not None
 
 
 async def test_no_more_receipts_are_kept_than_were_asked_for() -> None:

@@ -17,6 +17,7 @@ from pyoco_server.domain.events.reasons import (
     reason_of,
     status_of,
 )
+from pyoco_server.domain.events.refusals import MAX_OF_ADDRESS, MAX_RECORDED, RefusalWindow
 from pyoco_server.domain.events.requests import (
     EventRequest,
     choose_key,
@@ -51,6 +52,7 @@ from pyoco_server.errors import (
     WorkflowConflict,
     WorkflowNotFound,
 )
+from support.things import NOW
 
 E, A, M = TriggerKind.EXTERNAL_EVENT, TriggerKind.AFTER_PREVIOUS, TriggerKind.MANUAL_START
 
@@ -364,3 +366,38 @@ def test_a_summary_does_not_grow_with_the_records() -> None:
     assert summary.total == 1000
     assert len(summary.shown("2026-02", 200)["recent"]) == 200
     assert len(summary._recent) == 200
+
+
+# Refusals without credentials
+
+
+def test_refusals_are_recorded_up_to_a_ceiling_and_then_counted() -> None:
+    """D57"""
+    window = RefusalWindow()
+    admitted = [window.admits(f"10.0.0.{number % 10}", None, NOW + number / 10) for number in range(500)]
+    assert sum(admitted) == MAX_RECORDED
+    assert window.rest(NOW + 59) is None, "the window is not over"
+    rest = window.rest(NOW + 60)
+    assert rest is not None
+    assert (rest.count, rest.since) == (500 - MAX_RECORDED, NOW)
+    assert window.rest(NOW + 60) is None, "once"
+    assert window.admits("10.0.0.1", None, NOW + 60)
+
+
+def test_one_address_leaves_room_for_others() -> None:
+    """D57"""
+    window = RefusalWindow()
+    assert sum(window.admits("10.0.0.1", None, NOW) for _ in range(1000)) == MAX_OF_ADDRESS
+    assert window.admits("10.0.0.2", "acme", NOW)
+    rest = window.rest(NOW, is_stopping=True)
+    assert rest is not None
+    assert rest.count == 1000 - MAX_OF_ADDRESS
+
+
+def test_a_clock_that_is_set_back_ends_a_window() -> None:
+    """D57"""
+    window = RefusalWindow()
+    for _ in range(100):
+        window.admits("10.0.0.1", None, NOW)
+    assert window.rest(NOW - 3600) is not None
+    assert window.admits("10.0.0.1", None, NOW - 3600)

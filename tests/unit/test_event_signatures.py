@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 from standardwebhooks import Webhook
 
+from pyoco_server.domain.events.requests import choose_key
 from pyoco_server.domain.events.signatures import Source, check_source, read_signed, verify
 from pyoco_server.errors import InvalidEventToken, InvalidRequest
 from support.things import NOW
@@ -118,10 +119,17 @@ def test_a_body_that_is_no_text_is_refused() -> None:
     assert not is_accepted(source(kind="standard"), standard(), b"\xff")
 
 
-def test_githubs_event_and_delivery_are_name_and_key() -> None:
+def test_githubs_event_is_the_name_and_what_it_signs_is_the_key() -> None:
+    """D57"""
     found = read_signed(source(kind="github"), BODY, github())
-    assert (found.event_name, found.key, found.source) == ("push", "d-1", "s")
+    assert (found.event_name, found.source) == ("push", "s")
     assert found.data["id"] == "evt_1", "the whole payload"
+    again = read_signed(source(kind="github"), BODY, {**github(), "x-github-delivery": "a b"})
+    assert (again.key, again.is_key_ignored) == (found.key, False)
+    assert choose_key([found.key]).key == found.key
+    assert read_signed(source(kind="github"), BODY + b" ", github()).key != found.key
+    by_delivery = read_signed(source(kind="github", key_of="delivery"), BODY, github())
+    assert by_delivery.key == "d-1"
 
 
 def test_stripes_type_and_id_are_name_and_key() -> None:

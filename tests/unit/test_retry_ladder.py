@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.domain.events.receipts import receipt_key
-from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob, delay, job_id
+from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob, delay, due_first, in_turn, job_id
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.domain.runs import RunStatus
@@ -156,6 +156,29 @@ async def test_a_drain_takes_those_that_are_due_longest_and_no_more_than_it_may(
     lab.clock.advance(100)
     assert (await drain(lab, limit=2))["processed"] == 2
     assert [(await the_job(lab, f"k{number}")).attempts for number in range(3)] == [1, 1, 0]
+
+
+def test_a_drain_takes_jobs_of_each_tenant_in_turn() -> None:
+    """D53, A16: a tenant with many jobs delays no other's."""
+
+    def due(name: str, tenant_id: str | None, at: float) -> RetryJob:
+        return RetryJob(
+            id=name,
+            template_id="close",
+            template_name="Close",
+            action="a",
+            idempotency_key=name,
+            max_attempts=3,
+            next_retry_at=at,
+            created_at=at,
+            updated_at=at,
+            tenant_id=tenant_id,
+        )
+
+    loud = [due(f"l{number}", "loud", number) for number in range(100)]
+    jobs = due_first([*loud, due("q0", "quiet", 500), due("q1", "quiet", 501)], 1000, force=False)
+    assert [job.id for job in in_turn(jobs)[:6]] == ["l0", "q0", "l1", "q1", "l2", "l3"]
+    assert in_turn(loud) == loud
 
 
 async def test_the_event_sent_again_while_its_job_waits_is_tried_at_once(lab: EventsLab) -> None:

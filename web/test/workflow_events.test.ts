@@ -72,4 +72,10 @@ describe("the steps of a template", () => {
     expect(bodyOf(draftOf({ ...body, id: "t", updated_at: "u" }))).toEqual(body);
     expect(draftOf({ ...body, id: "t", updated_at: "u" }).updated_at).toBe("u");
   });
+
+  it("keep whether they need a month, unless year and month say the same", () => {
+    const read = (year: number, needs_month: boolean) => draftOf({ ...bodyOf(newDraft()), id: "t", updated_at: "u", year, month: year && 2, needs_month });
+    expect([read(2026, true), read(0, false)].map((draft) => bodyOf(draft).needs_month)).toEqual([null, null]);
+    expect([read(2026, false), read(0, true)].map((draft) => bodyOf(draft).needs_month)).toEqual([false, true]);
+  });
 });

@@ -36,6 +36,10 @@ NO_WORKER_HERE = Text(
     ja="Worker   なし。起動するには:\n         {command}",
 )
 WORKER_HERE = Text(en="Worker   on this machine, tag {tag}", ja="Worker   このマシンで起動、tag {tag}")
+EVENTS_IMPORTED = Text(
+    en="Events   {count} records imported from {path} ({left_out} left out: see the log)",
+    ja="Events   {path} から {count} 件を取り込みました（除外 {left_out} 件。詳細はログを参照）",
+)
 CTRL_C_STOPS_IT = Text(en="Ctrl-C stops it.", ja="Ctrl-C で停止します。")
 
 # up --with-nats-bootstrap

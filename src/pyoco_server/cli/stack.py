@@ -150,6 +150,8 @@ async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncItera
 async def _say_ready(served: Gateway) -> None:
     """Only now: whoever reads it connects at once."""
     await served.opened()
+    for one in served.imported:
+        say(texts.EVENTS_IMPORTED(path=one.path, count=one.count, left_out=one.left_out))
     log.info("gateway ready", action="gateway.ready")
 
 

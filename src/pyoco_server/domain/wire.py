@@ -11,6 +11,7 @@ import msgspec
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.resumes import KeptResume
@@ -69,6 +70,7 @@ decode_notification_settings = decoding(NotificationSettings, "notification sett
 decode_source = decoding(Source, "workflow source")
 decode_slot = decoding(Slot, "action slot")
 decode_lease = decoding(LeaseRecord, "lease")
+decode_import_mark = decoding(ImportMark, "import mark")
 decode_stored_event = decoding(StoredEvent, "audit record")
 
 

@@ -9,6 +9,7 @@ from pyoco_server.domain.events.retry_jobs import RetryPolicy
 from pyoco_server.errors import ConfigError
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.drain_retry_jobs import DrainRetryJobs
+from pyoco_server.usecases.events.import_files import ImportFiles
 from pyoco_server.usecases.events.manage_actions import ManageActions
 from pyoco_server.usecases.events.manage_notification_settings import ManageNotificationSettings
 from pyoco_server.usecases.events.manage_sources import ManageSources
@@ -23,7 +24,7 @@ from pyoco_server.usecases.events.summarise import Summarise
 from pyoco_server.usecases.ports import Clock, RunStore
 from pyoco_server.usecases.server_backend import ServerBackend
 from pyoco_server.usecases.submit_run import SubmitRun
-from pyoco_server.wiring import new_audit_log, new_notifier, new_run_id
+from pyoco_server.wiring import new_audit_log, new_event_files, new_notifier, new_run_id
 
 
 class EventsFront:
@@ -36,14 +37,15 @@ class EventsFront:
         clock: Clock = time.time,
     ) -> None:
         self.clock = clock
-        self.audit = Audit(new_audit_log(config))
+        self.token_tenant = None if config.http_auth_mode == "none" else config.workflow_event_tenant
+        self.audit = Audit(new_audit_log(config), clock, new_run_id)
         self.receive_event = ReceiveEvent(
             parts=use_cases,
             audit=self.audit,
             clock=clock,
             new_id=new_run_id,
             token=config.workflow_event_token,
-            token_tenant=None if config.http_auth_mode == "none" else config.workflow_event_tenant,
+            token_tenant=self.token_tenant,
         )
 
 
@@ -83,6 +85,7 @@ class EventUseCases:
         self.notify_escalations = self._notify_escalations(notifier)
         self.drain_retry_jobs = self._drain_retry_jobs()
         self.summarise = self._summarise()
+        self.import_files = self._import_files(front.token_tenant)
 
     def _start_template(self, runs: RunStore, submit_run: SubmitRun, executions: Executions) -> StartTemplate:
         return StartTemplate(
@@ -95,6 +98,7 @@ class EventUseCases:
             clock=self._clock,
             new_run_id=new_run_id,
             receipt_ttl_days=self._config.workflow_event_receipt_ttl_days,
+            runs_retention_sec=self._config.runs_retention_sec,
             strict_keys=self._config.workflow_event_strict_keys,
             default_tag=self._config.default_tag,
         )
@@ -156,9 +160,21 @@ class EventUseCases:
         }
         return Summarise(self._events.audit_feed, self.audit, self.retry_queue, limits)
 
+    def _import_files(self, tenant_id: str | None) -> ImportFiles:
+        return ImportFiles(
+            files=new_event_files(self._config),
+            events=self._events,
+            policy=self.retry_queue.policy,
+            clock=self._clock,
+            tenant_id=tenant_id,
+            receipt_ttl_days=self._config.workflow_event_receipt_ttl_days,
+            max_receipts=self._config.workflow_event_max_receipts,
+        )
+
     def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         work: dict[str, Callable[[], Awaitable[None]]] = {
             "write-audit": self.audit.run,
+            "count-refusals": self.audit.run_counts,
             "follow-audit": self.summarise.run,
             "resume-waits": self.resume_waits.run,
             "notify-escalations": self.notify_escalations.run,

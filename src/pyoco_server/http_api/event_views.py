@@ -1,6 +1,7 @@
 """How workflow events are answered."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Request, Response
@@ -46,6 +47,8 @@ def _refusal(request: Request, answer: Answer) -> dict[str, Any]:
 
 
 def _accepted(answer: Answer) -> dict[str, Any]:
+    if answer.is_ping:
+        return _pong(answer)
     done = answer.started or answer.resumed
     body = _start(answer) if answer.resumed is None else _resume(answer, answer.resumed)
     if answer.request is not None and answer.request.key is not None:
@@ -53,6 +56,17 @@ def _accepted(answer: Answer) -> dict[str, Any]:
     if done is not None and done.is_mismatch:
         body["payload_mismatch"] = True
     return body
+
+
+def _pong(answer: Answer) -> dict[str, Any]:
+    return {
+        "status": "ok",
+        "duplicate": False,
+        "triggered": False,
+        "ping": True,
+        "event_id": answer.event_id,
+        "message": "The signature is valid. A ping starts nothing.",
+    }
 
 
 def _resume(answer: Answer, resumed: Resumed) -> dict[str, Any]:
@@ -84,6 +98,8 @@ def _start(answer: Answer) -> dict[str, Any]:
     }
     if started.execution_id is not None:
         body["execution_id"] = started.execution_id
+    if answer.is_resume_ignored:
+        body["resume_ignored"] = True
     return body
 
 
@@ -100,4 +116,8 @@ def source_view(source: Source) -> dict[str, Any]:
     """How many secrets there are, never which."""
     fields = msgspec.structs.asdict(source)
     del fields["secrets"], fields["tenant_id"]
-    return {**fields, "secrets": len(source.secrets)}
+    query = {"signature_source": source.id}
+    if source.tenant_id is not None:
+        query["tenant"] = source.tenant_id
+    path = f"/api/workflow-events?{urlencode(query)}"
+    return {**fields, "secrets": len(source.secrets), "events_path": path}

@@ -18,6 +18,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
+from pyoco_server.usecases.events.import_files import Imported
 from pyoco_server.usecases.events.start_executions import StartExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
@@ -140,6 +141,8 @@ class Gateway:
         self._use_cases: UseCases | None = None
         self._event_level: EventUseCases | None = None
         self._ask_who: AskWho | None = None
+        self.imported: list[Imported] = []
+        """Files of an earlier workflow server, imported at this start."""
         self._opened = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -237,7 +240,7 @@ class Gateway:
         self._backend = backend
         use_cases = UseCases(backend, self.config, self.hub, self.execution_hub, self.metrics)
         self._use_cases = use_cases
-        self._event_level = EventUseCases(
+        event_level = EventUseCases(
             backend=backend,
             config=self.config,
             front=self.events,
@@ -248,7 +251,9 @@ class Gateway:
             waits=use_cases.executions.waits,
             clock=backend.shared_clock,
         )
-        background = {**use_cases.background(), **self._event_level.background()}
+        self.imported = await event_level.import_files() or self.imported
+        self._event_level = event_level  # no event is received before: its key may be among what is imported
+        background = {**use_cases.background(), **event_level.background()}
         work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]
         self._opened.set()
         try:

@@ -8,7 +8,7 @@ from msgspec.structs import fields
 
 from pyoco_server.domain.events.audit import AuditDetails
 from pyoco_server.domain.events.retry_jobs import JobStatus, QueueCounts, RetryJob, RetryPolicy
-from pyoco_server.domain.events.signatures import SourceKind
+from pyoco_server.domain.events.signatures import KeyOf, SourceKind
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.execution.branches import EdgeState
 from pyoco_server.domain.execution.events import Actor
@@ -157,6 +157,9 @@ class WorkflowSource(Struct):
     template_id: str | None
     signature_header: str
     timestamp_header: str | None
+    key_of: KeyOf
+    events_path: str
+    """Where its events are sent to."""
 
 
 class WorkflowTemplates(Struct):
@@ -197,6 +200,18 @@ class EventStarted(Struct):
     execution_id: str | msgspec.UnsetType = msgspec.UNSET
     payload_mismatch: bool | msgspec.UnsetType = msgspec.UNSET
     idempotency_key_ignored: bool | msgspec.UnsetType = msgspec.UNSET
+    resume_ignored: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class EventPinged(Struct):
+    """GitHub's ping of a new webhook: signed correctly, and it starts nothing."""
+
+    status: str
+    duplicate: bool
+    triggered: bool
+    ping: bool
+    event_id: str
+    message: str
 
 
 class EventResumed(Struct):
@@ -301,7 +316,7 @@ _TYPES = (
     *(GraphRecord, GraphSummary, GraphPage),
     *(ExecutionState, ExecutionPage, WaitPage, EventPage),
     *(WorkflowTemplates, WorkflowActions, WorkflowSources, DeletedId, DeletedKey),
-    *(EventStarted, EventResumed),
+    *(EventStarted, EventResumed, EventPinged),
     *(JobStatus, RetryJobs, RetryJobChanged, RetryJobsDrained),
     *(EventSummary, NotificationSettingsState, NotificationTested),
     *(Run, RunSummary, Submitted, BatchResult, RunTasks, RunLogs),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -14,11 +15,12 @@ from nats.aio.msg import Msg
 from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.bucket_feed import StreamFeed
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.kv_store import KvStore, is_removal
 from pyoco_server.jetstream.scan import scan
-from pyoco_server.logs import get_logger
+from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.events.keys import of_tenant
 from pyoco_server.usecases.ports import Revision, WrongRevision
 
@@ -114,15 +116,116 @@ class MarklessKvStore(ListedKvStore[T]):
             raise WrongRevision(key) from error
 
 
-class ReceiptBucket(MarklessKvStore[Receipt]):
-    """Its stream holds no more than its limit, and drops the oldest."""
-
-
 class CountedBucket(MarklessKvStore[T]):
-    async def count(self) -> int:
-        info = await self._connection.api(f"STREAM.INFO.{self._stream}")
-        count: int = info["state"]["messages"]
-        return count
+    async def count(self, prefix: str = "") -> int:
+        first = scan(self._connection, self._stream, f"{self._prefix}{prefix}>", batch=1)
+        async with aclosing(first):
+            async for message in first:
+                return _left_with(message)
+        return 0
+
+
+class ReceiptBucket(MarklessKvStore[Receipt]):
+    """At most `max_receipts` of each tenant; the oldest go first.
+
+    A receipt's key is a hash and names no tenant. So each receipt has an empty mark beside it,
+    `tenant.<tenant>.<key>`: the marks of a tenant are counted, and are in the order of their receipts. A
+    receipt whose mark was lost is kept for its TTL.
+    """
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        bucket: str,
+        stream_config: dict[str, Any],
+        *,
+        max_receipts: int,
+        keep_sec: float,
+    ) -> None:
+        super().__init__(connection, bucket, stream_config, wire.decode_receipt, ttl_of=lambda _: keep_sec)
+        self._max_receipts = max_receipts
+        self._keep_sec = keep_sec
+        self._count_every = max(1, max_receipts // 100)
+        self._uncounted: dict[str | None, int] = {}
+        """Receipts created since the last count, by tenant."""
+        self._reported: set[str | None] = set()
+
+    async def create(self, key: str, value: Receipt) -> Revision:
+        tenant_id = value.tenant_id
+        if tenant_id not in self._uncounted:  # the limit may have been lowered since the last start
+            await self._make_room(tenant_id)
+        revision = await super().create(key, value)
+        with best_effort(log, "receipts.make_room", NatsUnavailable):
+            await self._mark(key, tenant_id)
+            self._uncounted[tenant_id] = self._uncounted.get(tenant_id, 0) + 1
+            if self._uncounted[tenant_id] >= self._count_every:
+                await self._make_room(tenant_id)
+        return revision
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        stored = await self.get(key)
+        await super().remove(key, expected)
+        if stored is not None:
+            await super().remove(_mark_of(stored.value.tenant_id, key), None)
+
+    async def _read(self, prefix: str) -> list[Receipt]:
+        """Without the marks, whose keys have dots."""
+        messages = scan(self._connection, self._stream, f"{self._prefix}{prefix}*")
+        found = [self._value(message) async for message in messages]
+        return [value for value in found if value is not None]
+
+    async def _mark(self, key: str, tenant_id: str | None) -> None:
+        headers = {"Nats-TTL": str(max(1, int(self._keep_sec)))} if self._message_ttl else {}
+        await self._connection.publish_acked(self._prefix + _mark_of(tenant_id, key), b"", headers)
+
+    async def _make_room(self, tenant_id: str | None) -> None:
+        self._uncounted[tenant_id] = 0
+        oldest = await self._surplus(tenant_id)
+        if oldest and tenant_id not in self._reported:
+            self._reported.add(tenant_id)
+            log.warning(
+                "more receipts than AX_WORKFLOW_EVENT_MAX_RECEIPTS; the tenant's oldest keys are forgotten",
+                action="receipts.full",
+                tenant_id=tenant_id,
+                max_receipts=self._max_receipts,
+            )
+        await asyncio.gather(*(self._forget(subject) for subject in oldest))
+
+    async def _surplus(self, tenant_id: str | None) -> list[str]:
+        """The subjects of the marks that are too many."""
+        found: list[str] = []
+        marks = scan(
+            self._connection,
+            self._stream,
+            f"{self._prefix}{_mark_of(tenant_id, '*')}",
+            batch=2 * self._count_every,
+        )
+        async with aclosing(marks):
+            async for message in marks:
+                if _left_with(message) <= self._max_receipts:
+                    break
+                found.append(_subject_of(message))
+        return found
+
+    async def _forget(self, mark: str) -> None:
+        key = mark.rpartition(".")[2]
+        with suppress(WrongRevision):  # another gateway makes room, too
+            await super().remove(key, None)
+        with suppress(WrongRevision):
+            await super().remove(mark.removeprefix(self._prefix), None)
+
+
+def _mark_of(tenant_id: str | None, key: str) -> str:
+    return f"tenant.{of_tenant(tenant_id)}{key}"
+
+
+def _left_with(message: Msg) -> int:
+    """How many messages of a scan there are from this one on."""
+    return 1 + int((message.headers or {})["Nats-Num-Pending"])
+
+
+def _subject_of(message: Msg) -> str:
+    return (message.headers or {})["Nats-Subject"]
 
 
 class AuditRecords:

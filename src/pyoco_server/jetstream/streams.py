@@ -99,11 +99,13 @@ def kv_bucket(bucket: str, purpose: str, *, ttl_sec: float = 0) -> StreamSpec:
     )
 
 
-def receipts_bucket(bucket: str, purpose: str, *, max_receipts: int) -> StreamSpec:
-    """A bucket that forgets its oldest values when it is full."""
-    spec = kv_bucket(bucket, purpose)
-    limit = {"max_msgs": max_receipts, "discard": "old"}
-    return replace(spec, config={**spec.config, **limit, "deny_delete": False}, follows=limit)
+def receipts_bucket(bucket: str, purpose: str) -> StreamSpec:
+    """A bucket without a limit of its own: one for all tenants would let one tenant push out another's.
+
+    Older versions made it with such a limit, which is taken off.
+    """
+    spec = deletable_bucket(bucket, purpose)
+    return replace(spec, follows={"max_msgs": -1})
 
 
 def deletable_bucket(bucket: str, purpose: str) -> StreamSpec:

@@ -74,11 +74,7 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
 def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
     return [
         kv_bucket(config.workflows_kv_bucket, "workflow"),
-        receipts_bucket(
-            config.workflow_receipts_kv_bucket,
-            "workflow event receipt",
-            max_receipts=config.workflow_event_max_receipts,
-        ),
+        receipts_bucket(config.workflow_receipts_kv_bucket, "workflow event receipt"),
         deletable_bucket(config.workflow_retry_kv_bucket, "retry job"),
         deletable_bucket(config.workflow_resumes_kv_bucket, "kept resume"),
         limits_stream(

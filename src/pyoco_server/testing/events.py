@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.resumes import KeptResume
@@ -23,23 +24,35 @@ T = TypeVar("T")
 
 
 class MemoryListedStore(MemoryStore[T]):
-    def __init__(self, decode: Callable[[bytes], T], max_values: int | None = None) -> None:
+    def __init__(self, decode: Callable[[bytes], T]) -> None:
         super().__init__(wire.encode, decode)  # type: ignore[arg-type]
-        self._max_values = max_values
 
     async def list_values(self, prefix: str = "") -> list[T]:
         found = [(at, data) for key, (data, at) in self._values.items() if key.startswith(prefix)]
         return [self._decode(data) for _, data in sorted(found)]
 
-    async def count(self) -> int:
-        return len(self._values)
+    async def count(self, prefix: str = "") -> int:
+        return sum(key.startswith(prefix) for key in self._values)
 
-    def _put(self, key: str, value: T) -> Revision:
+
+class MemoryReceipts(MemoryListedStore[Receipt]):
+    """At most so many of each tenant."""
+
+    def __init__(self, max_receipts: int) -> None:
+        super().__init__(wire.decode_receipt)
+        self._max_receipts = max_receipts
+
+    def _put(self, key: str, value: Receipt) -> Revision:
         revision = super()._put(key, value)
-        if self._max_values is not None and len(self._values) > self._max_values:
-            oldest = min(self._values, key=lambda one: self._values[one][1])
-            del self._values[oldest]
+        if len(self._values) > self._max_receipts:
+            self._make_room(value.tenant_id)
         return revision
+
+    def _make_room(self, tenant_id: str | None) -> None:
+        by_age = sorted(self._values.items(), key=lambda item: item[1][1])
+        keys = [key for key, (data, _) in by_age if self._decode(data).tenant_id == tenant_id]
+        for key in keys[: -self._max_receipts]:
+            del self._values[key]
 
 
 class MemoryAudit:
@@ -79,7 +92,7 @@ class MemoryAudit:
 
 @dataclass(frozen=True)
 class MemoryEvents:
-    receipts: MemoryListedStore[Receipt]
+    receipts: MemoryReceipts
     templates: MemoryListedStore[Template] = field(
         default_factory=lambda: MemoryListedStore(wire.decode_template)
     )
@@ -92,6 +105,9 @@ class MemoryEvents:
     leases: MemoryListedStore[LeaseRecord] = field(
         default_factory=lambda: MemoryListedStore(wire.decode_lease)
     )
+    imports: MemoryListedStore[ImportMark] = field(
+        default_factory=lambda: MemoryListedStore(wire.decode_import_mark)
+    )
     retry_jobs: MemoryListedStore[RetryJob] = field(
         default_factory=lambda: MemoryListedStore(wire.decode_retry_job)
     )
@@ -102,7 +118,7 @@ class MemoryEvents:
 
     @classmethod
     def new(cls, config: NatsBackendConfig) -> Self:
-        return cls(receipts=MemoryListedStore(wire.decode_receipt, config.workflow_event_max_receipts))
+        return cls(receipts=MemoryReceipts(config.workflow_event_max_receipts))
 
     @property
     def audit_feed(self) -> MemoryAudit:

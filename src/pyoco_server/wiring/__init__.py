@@ -10,7 +10,7 @@ connecting.py     connections to it, and buckets on them
 ids.py            ids, keys, salts
 """
 
-from pyoco_server.wiring.events import new_audit_log, new_notifier, open_events
+from pyoco_server.wiring.events import new_audit_log, new_event_files, new_notifier, open_events
 from pyoco_server.wiring.executors import ExecutorSpec, Limits, new_thread_executors, open_process_executors
 from pyoco_server.wiring.gateway import open_gateway_backend
 from pyoco_server.wiring.ids import new_api_key, new_run_id, new_salt
@@ -43,6 +43,7 @@ __all__ = [
     "inspect_nats",
     "new_api_key",
     "new_audit_log",
+    "new_event_files",
     "new_notifier",
     "new_run_id",
     "new_salt",

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pyoco_server.audit_file import AuditFile
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
+from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import DAY_SEC
 from pyoco_server.domain.events.resumes import KeptResume
@@ -16,6 +17,7 @@ from pyoco_server.domain.events.signatures import Source
 from pyoco_server.domain.events.slots import Slot
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.leases import LeaseRecord
+from pyoco_server.event_files import EventFiles
 from pyoco_server.google_chat import GoogleChat
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.connection import NatsConnection
@@ -33,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class JetStreamDefinitions:
-    """Six kinds of things in one bucket."""
+    """Seven kinds of things in one bucket."""
 
     templates: ListedKvStore[Template]
     actions: ListedKvStore[Action]
@@ -41,6 +43,7 @@ class JetStreamDefinitions:
     notification_settings: ListedKvStore[NotificationSettings]
     slots: ListedKvStore[Slot]
     leases: ListedKvStore[LeaseRecord]
+    imports: ListedKvStore[ImportMark]
 
 
 @dataclass(frozen=True)
@@ -89,14 +92,20 @@ async def _definitions(connection: NatsConnection, config: NatsBackendConfig) ->
         notification_settings=part("notification.", wire.decode_notification_settings),
         slots=part("slot.", wire.decode_slot),
         leases=part("lease.", wire.decode_lease),
+        imports=part("import.", wire.decode_import_mark),
     )
 
 
 async def _receipts(connection: NatsConnection, config: NatsBackendConfig) -> ReceiptBucket:
     bucket = config.workflow_receipts_kv_bucket
     stream = await bucket_config(connection, bucket)
-    keep_sec = config.workflow_event_receipt_ttl_days * DAY_SEC
-    return ReceiptBucket(connection, bucket, stream, wire.decode_receipt, ttl_of=lambda _: keep_sec)
+    return ReceiptBucket(
+        connection,
+        bucket,
+        stream,
+        max_receipts=config.workflow_event_max_receipts,
+        keep_sec=config.workflow_event_receipt_ttl_days * DAY_SEC,
+    )
 
 
 async def _retry_jobs(connection: NatsConnection, config: NatsBackendConfig) -> CountedBucket[RetryJob]:
@@ -125,3 +134,7 @@ def new_notifier(config: NatsBackendConfig) -> GoogleChat:
 
 def new_audit_log(config: NatsBackendConfig) -> AuditFile:
     return AuditFile(config.audit_log_path)
+
+
+def new_event_files(config: NatsBackendConfig) -> EventFiles:
+    return EventFiles(config.workflow_event_import_dir)

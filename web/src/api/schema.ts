@@ -1338,6 +1338,8 @@ export interface components {
             mfcloud_url: string | null;
             /** @default null */
             notes: string | null;
+            /** @default null */
+            needs_month: boolean | null;
         };
         /** Step */
         Step: {
@@ -1393,6 +1395,9 @@ export interface components {
             template_id: string | null;
             signature_header: string;
             timestamp_header: string | null;
+            /** @enum {unknown} */
+            key_of: "body" | "delivery";
+            events_path: string;
         };
         /** DeletedId */
         DeletedId: {
@@ -1418,6 +1423,7 @@ export interface components {
             execution_id?: string;
             payload_mismatch?: boolean;
             idempotency_key_ignored?: boolean;
+            resume_ignored?: boolean;
         };
         /**
          * EventResumed
@@ -1434,6 +1440,18 @@ export interface components {
             wait_key?: string;
             idempotency_key?: string;
             payload_mismatch?: boolean;
+        };
+        /**
+         * EventPinged
+         * @description GitHub's ping of a new webhook: signed correctly, and it starts nothing.
+         */
+        EventPinged: {
+            status: string;
+            duplicate: boolean;
+            triggered: boolean;
+            ping: boolean;
+            event_id: string;
+            message: string;
         };
         /**
          * JobStatus
@@ -1582,6 +1600,8 @@ export interface components {
             kept: boolean | null;
             /** @default null */
             kept_event_id: string | null;
+            /** @default null */
+            count: number | null;
             at: string;
             event_id: string;
             status: string;
@@ -5873,7 +5893,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"];
+                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"] | components["schemas"]["EventPinged"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -5976,7 +5996,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"];
+                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"] | components["schemas"]["EventPinged"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -6230,6 +6250,11 @@ export interface operations {
                     mfcloud_url?: string | null;
                     /** Notes */
                     notes?: string | null;
+                    /**
+                     * Needs Month
+                     * @description false: events need no year and month; by default true if the template has them
+                     */
+                    needs_month?: boolean | null;
                 };
             };
         };
@@ -6929,6 +6954,13 @@ export interface operations {
                     signature_header?: string;
                     /** Timestamp Header */
                     timestamp_header?: string | null;
+                    /**
+                     * Key Of
+                     * @description of kind github: equal bodies are one event; or by the id of the delivery, not signed
+                     * @default body
+                     * @enum {string}
+                     */
+                    key_of?: "body" | "delivery";
                 };
             };
         };

@@ -24,7 +24,7 @@ export function SourcesPart() {
         { title: t("sources.column.kind"), isLabelled: true, cell: (source) => t(`sources.kind.${source.kind}`) },
         { title: t("sources.column.secrets"), isLabelled: true, cell: (source) => <span class="tag">{t("sources.secrets", { n: source.secrets })}</span> },
         { title: t("events.column.template"), isLabelled: true, cell: (source) => visible(source.template_id ?? "–") },
-        { title: t("sources.column.address"), class: "dim", cell: (source) => <span class="mono">/api/workflow-events?source={visible(source.id)}</span> },
+        { title: t("sources.column.address"), class: "dim", cell: (source) => <span class="mono">{visible(source.events_path)}</span> },
       ]}
       idOf={(source) => source.id}
       nameOf={(source) => source.id}
@@ -48,6 +48,7 @@ function SourceDialog({ source, onClose, onSaved }: { source: Source | null; onC
       kind,
       secrets: secrets.filter(Boolean),
       ...(template.trim() ? { template_id: template.trim() } : {}),
+      ...(source && kind === "github" ? { key_of: source.key_of } : {}),
       ...(kind === "hmac" ? { signature_header: header.trim(), timestamp_header: timeHeader.trim() || null } : {}),
     };
     await put("/api/workflow-sources/{source_id}", { path: { source_id: id.trim() }, body });

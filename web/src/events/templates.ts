@@ -14,12 +14,14 @@ export interface Draft {
   mfcloud_url: string;
   notes: string;
   steps: Step[];
+  /** null: as year and month have it. */
+  needs_month: boolean | null;
   /** Of the template that was read; null: it is new. */
   updated_at: string | null;
 }
 
 export function newDraft(): Draft {
-  return { id: "", name: "", year: "", month: "", mfcloud_url: "", notes: "", steps: withStep([]), updated_at: null };
+  return { id: "", name: "", year: "", month: "", mfcloud_url: "", notes: "", steps: withStep([]), needs_month: null, updated_at: null };
 }
 
 export function draftOf(template: Template): Draft {
@@ -31,6 +33,7 @@ export function draftOf(template: Template): Draft {
     mfcloud_url: template.mfcloud_url ?? "",
     notes: template.notes ?? "",
     steps: template.steps as Step[],
+    needs_month: template.needs_month === (template.year !== 0) ? null : template.needs_month,
     updated_at: template.updated_at,
   };
 }
@@ -43,6 +46,7 @@ export function bodyOf(draft: Draft): Omit<Template, "id" | "updated_at"> {
     month: Number(draft.month || 0),
     mfcloud_url: draft.mfcloud_url.trim() || null,
     notes: draft.notes.trim() || null,
+    needs_month: draft.needs_month,
     steps: draft.steps.map((step) => ({ ...step, id: step.id.trim(), action: step.action.trim(), title: step.title?.trim() || null })),
   };
 }

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from pyoco_server.domain.events.reasons import EventStatus, Reason
+from pyoco_server.domain.events.reasons import EventStatus, Reason, ReasonClass, RetryAdvice
+from pyoco_server.domain.events.refusals import CountedRefusals
 from pyoco_server.domain.events.requests import EventRequest
 
 WORKFLOW_EVENT = "workflow_event"
@@ -47,6 +48,8 @@ class AuditDetails(Struct, frozen=True, kw_only=True):
     wait_key: str | None = None
     kept: bool | None = None
     kept_event_id: str | None = None
+    count: int | None = None
+    """How many requests this record stands for, where that is not one."""
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
@@ -89,6 +92,26 @@ def reason_fields(text: str | None, reason: Reason | None) -> dict[str, Any]:
     }
 
 
+def is_stranger(record: AuditRecord) -> bool:
+    """Whether the event was refused because nobody knows who sent it."""
+    return record.event_type == WORKFLOW_EVENT and record.details.reason_class == ReasonClass.AUTH
+
+
+def record_of_rest(rest: CountedRefusals, event_id: str, now: float) -> AuditRecord:
+    reason = Reason(ReasonClass.AUTH, "http_401", RetryAdvice.RETRY_AFTER_FIX)
+    text = f"{rest.count} more events were refused without valid credentials since {iso(rest.since)}"
+    return AuditRecord(
+        at=iso(now),
+        event_id=event_id,
+        ym=clock_ym(now),
+        event_type=WORKFLOW_EVENT,
+        action=None,
+        status=EventStatus.REJECTED,
+        actor=AuditActor(tenant_id=rest.tenant_id),
+        details=AuditDetails(duplicate=False, count=rest.count, **reason_fields(text, reason)),
+    )
+
+
 class Summary:
     """A month's events: how many of what, and the latest. It does not grow with their number."""
 
@@ -102,13 +125,14 @@ class Summary:
         self._recent: list[tuple[str, int, dict[str, Any]]] = []
 
     def add(self, record: AuditRecord) -> None:
-        self.total += 1
         details = record.details
-        self._by_status[record.status if record.status in _STATUSES else "unknown"] += 1
-        _count(self._by_reason_class, details.reason_class)
-        _count(self._by_reason_code, details.reason_code)
-        _count(self._by_retry_advice, details.retry_advice)
-        self._duplicate["unknown" if details.duplicate is None else str(details.duplicate).lower()] += 1
+        number = details.count or 1
+        self.total += number
+        self._by_status[record.status if record.status in _STATUSES else "unknown"] += number
+        _count(self._by_reason_class, details.reason_class, number)
+        _count(self._by_reason_code, details.reason_code, number)
+        _count(self._by_retry_advice, details.retry_advice, number)
+        self._duplicate["unknown" if details.duplicate is None else str(details.duplicate).lower()] += number
         insort(self._recent, (record.at, self.total, _shown(record)))
         del self._recent[:-MAX_RECENT]
 
@@ -132,9 +156,9 @@ _NOT_IN_SUMMARIES = frozenset({"replay_of", "node_id", "wait_key", "kept", "kept
 _RECENT_DETAILS = tuple(name for name in AuditDetails.__struct_fields__ if name not in _NOT_IN_SUMMARIES)
 
 
-def _count(counter: Counter[str], name: str | None) -> None:
+def _count(counter: Counter[str], name: str | None, number: int) -> None:
     if name is not None:
-        counter[name] += 1
+        counter[name] += number
 
 
 def _shown(record: AuditRecord) -> dict[str, Any]:

@@ -55,6 +55,11 @@ def execution_input(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: params.get(name) for name in INPUT}
 
 
+def graph_input(params: Mapping[str, Any]) -> dict[str, Any]:
+    """For a registered graph: what a run would get as its params, the action's own among them."""
+    return {**dict.fromkeys(INPUT), **params}
+
+
 def _wait_id(step: Step, taken: set[str]) -> str:
     found = step.id + WAIT_SUFFIX
     while found in taken:

@@ -12,6 +12,7 @@ from pyoco_server.errors import (
     InvalidEventToken,
     InvalidYearMonth,
     NatsUnavailable,
+    OutcomeUnknown,
     PyocoServerError,
     RetryQueueFull,
     RunConflict,
@@ -62,6 +63,7 @@ _CLASSES: list[tuple[type[PyocoServerError], ReasonClass, RetryAdvice]] = [
     (UnsupportedAction, ReasonClass.UNSUPPORTED_ACTION, RetryAdvice.RETRY_AFTER_FIX),
     (RunConflict, ReasonClass.RUN_CONFLICT, RetryAdvice.RETRY_WITH_BACKOFF),
     (StillStarting, ReasonClass.DUPLICATE, RetryAdvice.RETRY_WITH_BACKOFF),
+    (OutcomeUnknown, ReasonClass.DUPLICATE, RetryAdvice.DO_NOT_RETRY),
     (WorkflowConflict, ReasonClass.TEMPLATE_CONFLICT, RetryAdvice.RETRY_AFTER_FIX),
 ]
 """The first that fits."""
@@ -81,6 +83,8 @@ def _code(error: PyocoServerError) -> str:
         return "invalid_year_month"
     if isinstance(error, UnsupportedAction):
         return "unsupported_action"
+    if isinstance(error, OutcomeUnknown):
+        return "outcome_unknown"
     if isinstance(error, EventFailed):
         return "exception"
     return f"http_{int(error.status)}"

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 TAKE_OVER_SEC = 5.0
 """A claim that has been starting for longer was left by a gateway that died."""
 DAY_SEC = 86_400.0
+EXPIRY_MARGIN_SEC = 2.0
+"""The store counts the age of a run in whole seconds."""
 
 
 class ClaimState(StrEnum):
@@ -33,6 +35,8 @@ class Receipt(Struct, frozen=True, kw_only=True):
     execution_id: str | None = None
     node_id: str | None = None
     """That the event has resumed."""
+    placed_since: float | None = None
+    """When the first try began that may have placed the run; None: none has."""
 
 
 class AlreadyStarted(Struct, frozen=True):
@@ -70,12 +74,36 @@ def look_at(found: Receipt, content: str, now: float, ttl_days: float) -> Findin
     is_left_alone = found.state is ClaimState.OPEN or now - found.starting_since > TAKE_OVER_SEC
     if not is_left_alone:
         return BeingStarted()
-    return CarryOn(replace(found, state=ClaimState.STARTING, starting_since=now, content=content))
+    since = _maybe_placed_since(found)
+    return CarryOn(
+        replace(
+            found,
+            state=ClaimState.STARTING,
+            starting_since=now,
+            content=content,
+            placed_since=now if since is None else since,
+        )
+    )
+
+
+def _maybe_placed_since(receipt: Receipt) -> float | None:
+    """Claims of older versions do not record it."""
+    is_old = receipt.placed_since is None and receipt.state is ClaimState.STARTING
+    return receipt.claimed_at if is_old else receipt.placed_since
+
+
+def may_have_expired(receipt: Receipt, now: float, retention_sec: float) -> bool:
+    """Whether a run of an earlier try, had it been placed, could have ended and expired by now."""
+    since = _maybe_placed_since(receipt)
+    return retention_sec > 0 and since is not None and now - since > retention_sec - EXPIRY_MARGIN_SEC
 
 
 def accepted(receipt: Receipt, run_id: str) -> Receipt:
     return replace(receipt, state=ClaimState.ACCEPTED, run_id=run_id)
 
 
-def left_open(receipt: Receipt) -> Receipt:
-    return replace(receipt, state=ClaimState.OPEN)
+def left_open(receipt: Receipt, *, is_maybe_placed: bool) -> Receipt:
+    """After a try that failed. One that surely placed nothing leaves only the doubts of earlier ones."""
+    is_first_doubt = receipt.placed_since == receipt.starting_since
+    since = None if is_first_doubt and not is_maybe_placed else receipt.placed_since
+    return replace(receipt, state=ClaimState.OPEN, placed_since=since)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from pyoco_server.domain.events.templates import MAX_TEXT, Period, Template, period
+from pyoco_server.domain.events.templates import MAX_TEXT, MAX_YEAR, Period, Template, period
 from pyoco_server.errors import InvalidRequest, InvalidYearMonth
 
 _KEY = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
@@ -17,6 +17,9 @@ MAX_LABEL = 200
 
 MAX_ID = 256
 """Characters of an id or a wait_key, as in the commands of executions."""
+
+UNUSABLE = -1
+"""A year or month that was given and is none: it must not look like one that was not given."""
 
 KEY_FIELDS = ("idempotency_key", "idempotencyKey", "event_id", "eventId")
 KEY_HEADERS = ("x-idempotency-key", "idempotency-key", "webhook-id")
@@ -86,8 +89,13 @@ def from_fields(fields: Mapping[str, Any], headers: Mapping[str, str]) -> EventR
     )
 
 
+def with_source(request: EventRequest, source: str) -> EventRequest:
+    """`source` is of the query; what the body says comes first."""
+    return msgspec.structs.replace(request, source=request.source or _label({"source": source}, "source"))
+
+
 def _resume_target(fields: Mapping[str, Any]) -> ResumeTarget | UnsetType:
-    """An event that names a template starts it; one that names a waiting node resumes that."""
+    """The waiting node that the event names; whether it is resumed, the templates decide first."""
     execution_id, node_id, wait_key = (
         first_given(fields, *names)
         for names in (("execution_id", "executionId"), ("node_id", "nodeId"), ("wait_key", "waitKey"))
@@ -177,13 +185,14 @@ def _checked_text(value: Any, name: str, limit: int) -> str | None:
 
 
 def _number(value: Any) -> int | None:
-    """`2026` and `"2026"`; anything else is no number, and so no month."""
-    if isinstance(value, bool):
+    """`2026`, `2026.0` and `"2026"`. None: not given; anything else is given and cannot be used."""
+    if value is None or value == "":
         return None
-    if isinstance(value, int):
-        return value
     is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 4  # noqa: PLR2004
-    return int(value) if is_digits else None
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not (is_digits or is_whole):
+        return UNUSABLE
+    return int(value) if 0 <= int(value) <= MAX_YEAR else UNUSABLE
 
 
 # CloudEvents 1.0
@@ -236,29 +245,30 @@ def cloud_key(source: str, event_id: str) -> str:
 # What it means together with its template
 
 
-def decide_period(request: EventRequest, template: Template) -> Period:
-    """A pair: the request's if it is a month, else the template's."""
+def decide_period(request: EventRequest, template: Template) -> Period | None:
+    """None: the run is about no month. Raises InvalidYearMonth."""
     found = event_period(request, template)
-    if found is None:
+    is_given = request.year is not None or request.month is not None
+    if found is None and (is_given or template.is_month_needed):
         raise InvalidYearMonth
     return found
 
 
 def event_period(request: EventRequest, template: Template | None) -> Period | None:
-    said = period(request.year, request.month)
-    if said is not None or template is None:
-        return said
-    return period(template.year, template.month)
+    """Year and month each by itself: the request's if it is given, else the template's."""
+    year, month = (None, None) if template is None else (template.year, template.month)
+    return period(
+        year if request.year is None else request.year, month if request.month is None else request.month
+    )
 
 
 def run_params(
-    action_params: Mapping[str, Any], request: EventRequest, template: Template, about: Period
+    action_params: Mapping[str, Any], request: EventRequest, template: Template, about: Period | None
 ) -> dict[str, Any]:
+    month = {} if about is None else {"year": about.year, "month": about.month, "ym": about.ym}
     params = {
         **action_params,
-        "year": about.year,
-        "month": about.month,
-        "ym": about.ym,
+        **month,
         "mfcloud_url": request.mfcloud_url or template.mfcloud_url,
         "notes": request.notes or template.notes,
         "trigger": {
@@ -269,6 +279,14 @@ def run_params(
         },
     }
     return params if request.data is None else {**params, "event": request.data}
+
+
+UNKNOWN_CONTENT = ""
+"""Of an imported receipt: what its event said is not known, and so nothing contradicts it."""
+
+
+def is_other_content(stored: str, content: str) -> bool:
+    return stored not in (UNKNOWN_CONTENT, content)
 
 
 def content_digest(request: EventRequest) -> str:

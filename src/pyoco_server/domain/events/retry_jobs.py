@@ -1,5 +1,6 @@
 """Events that failed and are tried again, later and later, until a person is told."""
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
@@ -148,6 +149,16 @@ def due_first(jobs: Iterable[RetryJob], now: float, *, force: bool) -> list[Retr
     """Which a drain takes, in its order."""
     wanted = [job for job in jobs if job.status.is_active and (force or is_due(job, now))]
     return sorted(wanted, key=lambda job: (job.next_retry_at, job.created_at, job.id))
+
+
+def in_turn(jobs: Iterable[RetryJob]) -> list[RetryJob]:
+    """One job of each tenant, then the second of each: many jobs of one delay no other tenant's first."""
+    turns: Counter[str | None] = Counter()
+    ranked = []
+    for place, job in enumerate(jobs):
+        ranked.append((turns[job.tenant_id], place, job))
+        turns[job.tenant_id] += 1
+    return [job for _, _, job in sorted(ranked, key=lambda one: one[:2])]
 
 
 def succeeded(job: RetryJob, run_id: str, now: float) -> RetryJob:

@@ -26,7 +26,11 @@ MIN_SECRET = 16
 MAX_SECRET = 500
 SIGNATURE_TEXT = "Invalid workflow event signature."
 
+PING = "ping"
+"""GitHub's event for a webhook that was just made."""
+
 SourceKind = Literal["standard", "github", "stripe", "hmac"]
+KeyOf = Literal["body", "delivery"]
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -42,6 +46,8 @@ class Source(Struct, frozen=True, kw_only=True):
     timestamp_header: str | None = None
     """Of kind hmac: where the time stands that is signed in front of the body, as `<time>.<body>`."""
     tenant_id: str | None = None
+    key_of: KeyOf = "body"
+    """Of kind github: what an event is known by. GitHub signs the body; the id of a delivery it does not."""
 
     def __repr__(self) -> str:
         return f"Source({self.id})"
@@ -86,10 +92,22 @@ def verify(source: Source, body: bytes, headers: Mapping[str, str], now: float) 
 def read_signed(source: Source, body: bytes, headers: Mapping[str, str]) -> EventRequest:
     """The event in a body that this kind of source sends."""
     request = _READERS[source.kind](body, headers)
+    if source.kind == "github" and source.key_of == "body":
+        request = _with(request, key=_body_key(source, body), is_key_ignored=False)
     changes: dict[str, Any] = {"source": request.source or source.id}
     if source.template_id is not None:
         changes["template_id"] = source.template_id
     return _with(request, **changes)
+
+
+def is_ping(source: Source, request: EventRequest) -> bool:
+    return source.kind == "github" and request.event_name == PING
+
+
+def _body_key(source: Source, body: bytes) -> str:
+    """Whoever has captured a signed body cannot make another event of it. A redelivery has the same body."""
+    digest = hashlib.sha256(source.id.encode() + b"\0" + body).hexdigest()
+    return f"github-{digest[:40]}"
 
 
 def _with(request: EventRequest, **changes: Any) -> EventRequest:
@@ -143,7 +161,7 @@ def _is_standard(source: Source, body: bytes, headers: Mapping[str, str], now: f
 
 
 def _is_github(source: Source, body: bytes, headers: Mapping[str, str], _now: float) -> bool:
-    """GitHub signs no time: a repeat is found out by its delivery id, which is the key."""
+    """GitHub signs no time: a repeat is found out by the key."""
     expected = [f"sha256={_hex(secret, body)}" for secret in source.secrets]
     return _matches(expected, [headers.get("x-hub-signature-256", "")])
 

@@ -49,6 +49,12 @@ class Template(Struct, frozen=True, kw_only=True):
     mfcloud_url: str | None = None
     notes: str | None = None
     tenant_id: str | None = None
+    needs_month: bool | None = None
+    """Whether an event without a month is refused; None: if the template has one."""
+
+    @property
+    def is_month_needed(self) -> bool:
+        return self.year != 0 if self.needs_month is None else self.needs_month
 
     @property
     def first(self) -> Step:
@@ -151,6 +157,10 @@ def check_action(action: Action) -> Action:
         )
     _require(action.graph_id is None or is_id(action.graph_id), "graph_id: must match [A-Za-z0-9_-]{1,64}")
     _require(action.tag is None or is_tag(action.tag), "tag: must match [A-Za-z0-9_-]{1,64}")
+    _require(
+        action.tag is None or action.graph_id is None,
+        "tag: cannot be given with graph_id; the nodes of the graph have tags of their own",
+    )
     return action
 
 

@@ -50,6 +50,10 @@ class TemplateRequest(_Strict):
     month: int = 0
     mfcloud_url: str | None = None
     notes: str | None = None
+    needs_month: bool | None = Field(
+        None,
+        description="false: events need no year and month; by default true if the template has them",
+    )
 
 
 class ActionRequest(_Strict):
@@ -68,6 +72,10 @@ class SourceRequest(_Strict):
     template_id: str | None = None
     signature_header: str = Field("x-signature", pattern=r"^[A-Za-z0-9-]{1,64}$")
     timestamp_header: str | None = Field(None, pattern=r"^[A-Za-z0-9-]{1,64}$")
+    key_of: Literal["body", "delivery"] = Field(
+        "body",
+        description="of kind github: equal bodies are one event; or by the id of the delivery, not signed",
+    )
 
 
 class StartRequest(_Strict):
@@ -272,6 +280,8 @@ def _items(values: list[Template] | list[Action]) -> Response:
 def _shown(value: Template | Action) -> dict[str, Any]:
     fields = msgspec.structs.asdict(value)
     del fields["tenant_id"]
+    if isinstance(value, Template):
+        fields["needs_month"] = value.is_month_needed
     return fields
 
 

@@ -39,7 +39,7 @@ receiving = APIRouter(
     tags=["workflow events"],
     responses={
         **EVERYWHERE,
-        **answers_like(shapes.any_of(shapes.EventStarted, shapes.EventResumed)),
+        **answers_like(shapes.any_of(shapes.EventStarted, shapes.EventResumed, shapes.EventPinged)),
         **answers_with(
             InvalidYearMonth,
             InvalidEventToken,
@@ -232,7 +232,9 @@ def _arrival(request: Request) -> Arrival:
     ip, user_agent = whence(request)
     return Arrival(
         token=_token(request),
-        source_id=request.query_params.get("source", ""),
+        signature_source=request.query_params.get("signature_source", ""),
+        source=request.query_params.get("source", ""),
+        tenant=request.query_params.get("tenant", ""),
         headers=request.headers,
         read_body=partial(_whole_body, request),
         ask_caller=getattr(request.state, "ask_caller", _anybody),

@@ -2,23 +2,30 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
-from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.audit import AuditRecord, StoredEvent, is_stranger, record_of_rest
+from pyoco_server.domain.events.refusals import RefusalWindow
 from pyoco_server.errors import AuditNotWritten, NatsUnavailable
-from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.logs import get_logger
 from pyoco_server.usecases.events.ports import AuditLog, AuditStream
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.ports import Clock, Revision
 
 log = get_logger(__name__)
 
 MAX_WAITING = 10_000
 """Records that wait for NATS; the file has them already."""
 RETRY_SEC = 1.0
+COUNT_SEC = 5.0
 
 
 class Audit:
-    def __init__(self, file: AuditLog) -> None:
+    def __init__(self, file: AuditLog, clock: Clock, new_id: Callable[[], str]) -> None:
         self._file = file
+        self._clock = clock
+        self._new_id = new_id
+        self._is_file_failing = False
+        self._refusals = RefusalWindow()
         self._stream: AuditStream | None = None
         self._waiting: deque[StoredEvent] = deque()
         self._wake = asyncio.Event()
@@ -29,14 +36,59 @@ class Audit:
         """NATS is there."""
         self._stream = stream
 
-    async def record(self, event: StoredEvent) -> None:
-        """Costs its caller nothing when it fails."""
-        with best_effort(log, "audit.file", AuditNotWritten, event_id=event.record.event_id):
-            await self._file.write(event.record)
+    async def record(self, event: StoredEvent) -> bool:
+        """Costs its caller nothing when it fails. False: there are too many like it, it is only counted."""
+        await self._write_rest()
+        record = event.record
+        if is_stranger(record) and not self._refusals.admits(
+            record.actor.ip, record.actor.tenant_id, self._clock()
+        ):
+            return False
+        await self._write(event)
+        return True
+
+    async def run_counts(self) -> None:
+        """Write how many were only counted, also when no other event comes."""
+        try:
+            while True:
+                await asyncio.sleep(COUNT_SEC)
+                await self._write_rest()
+        finally:
+            await self._write_rest(is_stopping=True)
+
+    async def _write_rest(self, *, is_stopping: bool = False) -> None:
+        now = self._clock()
+        rest = self._refusals.rest(now, is_stopping=is_stopping)
+        if rest is not None:
+            record = record_of_rest(rest, self._new_id(), now)
+            log.warning("many events were refused", action="audit.counted", count=rest.count)
+            await self._write(StoredEvent(record=record))
+
+    async def _write(self, event: StoredEvent) -> None:
+        await self._write_line(event.record)
         try:
             await self._append(event)
         except NatsUnavailable as error:
             self._keep(event, error)
+
+    async def _write_line(self, record: AuditRecord) -> None:
+        """A file that cannot be written is reported once, and tried again with every record."""
+        try:
+            await self._file.write(record)
+        except OSError as error:
+            if not self._is_file_failing:
+                log.warning(
+                    "the audit file cannot be written; records go to the stream alone "
+                    "(an empty AX_AUDIT_LOG_PATH switches the file off)",
+                    action="audit.file",
+                    exc_info=error,
+                    **AuditNotWritten().ids,
+                )
+            self._is_file_failing = True
+            return
+        if self._is_file_failing:
+            log.info("the audit file is written again", action="audit.file_again")
+        self._is_file_failing = False
 
     async def run(self) -> None:
         """Write what waits, as soon as that is possible."""

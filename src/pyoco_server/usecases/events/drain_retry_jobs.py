@@ -15,6 +15,7 @@ from pyoco_server.domain.events.retry_jobs import (
     discarded,
     due_first,
     failed_again,
+    in_turn,
     is_due,
     succeeded,
 )
@@ -103,7 +104,7 @@ class DrainRetryJobs:
             raise WorkflowConflict("another drain is at work; try again in a moment")
         tally = dict.fromkeys(("processed", "succeeded", "retrying", "escalated", "discarded"), 0)
         try:
-            for job in due_first(known, self._clock(), force=force)[:limit]:
+            for job in in_turn(due_first(known, self._clock(), force=force))[:limit]:
                 if not await lease.take():
                     break  # it took too long, and somebody else goes on
                 ended_as = await self._try(job)

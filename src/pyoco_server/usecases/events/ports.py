@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
+from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.notifications import Delivered, NotificationSettings
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.domain.events.requests import ResumeTarget
@@ -26,8 +27,8 @@ class ListedStore(Store[T], Protocol[T]):
 
 
 class CountedStore(ListedStore[T], Protocol[T]):
-    async def count(self) -> int:
-        """How many there are, cheaply."""
+    async def count(self, prefix: str = "") -> int:
+        """How many there are under `prefix`, cheaply."""
         ...
 
 
@@ -55,8 +56,10 @@ class EventsBackend(Protocol):
     @property
     def leases(self) -> Store[LeaseRecord]: ...
     @property
+    def imports(self) -> Store[ImportMark]: ...
+    @property
     def receipts(self) -> ListedStore[Receipt]:
-        """Holds no more than it was told to; the oldest go first. `remove` needs a revision."""
+        """Holds about as many of each tenant as the settings allow; the oldest go first."""
         ...
 
     @property

@@ -62,7 +62,7 @@ class RetryQueue:
         assert request.key is not None  # noqa: S101 - events without a key are not queued
         where = receipt_key(template.tenant_id, template.id, request.key)
         key = place(template.tenant_id, job_id(where))
-        await self._make_room(key)
+        await self._make_room(template.tenant_id, key)
         fresh = new_job(
             where,
             template=template,
@@ -80,10 +80,13 @@ class RetryQueue:
         job = await change_value(self._jobs, key, decide)
         return job or fresh
 
-    async def _make_room(self, key: str) -> None:
-        if await self._jobs.count() < self.policy.max_jobs or await self._jobs.get(key) is not None:
+    async def _make_room(self, tenant_id: str | None, key: str) -> None:
+        """Among the tenant's own jobs: no tenant may fill the queue of another."""
+        prefix = of_tenant(tenant_id)
+        is_room = await self._jobs.count(prefix) < self.policy.max_jobs
+        if is_room or await self._jobs.get(key) is not None:
             return
-        evicted = to_evict(await self._jobs.list_values(), self.policy.max_jobs)
+        evicted = to_evict(await self._jobs.list_values(prefix), self.policy.max_jobs)
         if evicted is None:
             raise RetryQueueFull("the queue of retry jobs is full")
         for job in evicted:

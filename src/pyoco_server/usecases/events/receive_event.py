@@ -18,9 +18,15 @@ from pyoco_server.domain.events.reasons import (
     reason_of,
     status_of,
 )
-from pyoco_server.domain.events.requests import EventRequest, ResumeTarget, event_period, read_request
+from pyoco_server.domain.events.requests import (
+    EventRequest,
+    ResumeTarget,
+    event_period,
+    read_request,
+    with_source,
+)
 from pyoco_server.domain.events.retry_jobs import Failure, RetryJob
-from pyoco_server.domain.events.signatures import SIGNATURE_TEXT, read_signed, verify
+from pyoco_server.domain.events.signatures import SIGNATURE_TEXT, Source, is_ping, read_signed, verify
 from pyoco_server.domain.events.templates import Template
 from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import (
@@ -45,6 +51,7 @@ from pyoco_server.usecases.ports import Clock
 
 log = get_logger(__name__)
 
+PONG = "a ping of the webhook; it starts nothing"
 IN_FLIGHT = 50
 """At once: a burst waits here, where it costs nothing, and not for answers of a store that it overloads."""
 
@@ -54,8 +61,12 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
     token: str
     """The first non-empty of query, header and bearer."""
-    source_id: str
+    signature_source: str
     """Who signed it, if it says so."""
+    source: str
+    """Of the query: who signed it, if a source of this id is registered; else a field like any other."""
+    tenant: str
+    """Whose source it is; empty: the tenant's of events."""
     headers: Mapping[str, str]
     read_body: Callable[[], Awaitable[bytes]]
     ask_caller: Callable[[], Awaitable[Caller]]
@@ -63,14 +74,26 @@ class Arrival(Struct, frozen=True, kw_only=True):
     user_agent: str | None
 
 
+class Pinged(Struct, frozen=True):
+    """GitHub tries a webhook that was just made."""
+
+    is_duplicate: bool = False
+
+
+Done = Started | Resumed | Pinged
+
+
 class Answer(Struct, frozen=True, kw_only=True):
-    """What the sender is told. One of `started`, `resumed` and `error` is there."""
+    """What the sender is told. One of `started`, `resumed`, `is_ping` and `error` is there."""
 
     event_id: str
     template: Template | None = None
     request: EventRequest | None = None
     started: Started | None = None
     resumed: Resumed | None = None
+    is_ping: bool = False
+    is_resume_ignored: bool = False
+    """The event names a waiting node, too; it has started a template."""
     error: PyocoServerError | None = None
     reason: Reason | None = None
     job: RetryJob | None = None
@@ -110,6 +133,8 @@ class _Course:
     user_agent: str | None
     request: EventRequest | None = None
     template: Template | None = None
+    target: ResumeTarget | None = None
+    """What it resumes."""
     replay_of: str | None = None
     queue: bool = field(default=True)
 
@@ -151,8 +176,9 @@ class ReceiveEvent:
         course.request, course.queue = request, False
 
         async def start() -> Started:
-            course.template = await self._parts().templates.find(caller.tenant_id, template_id)
-            return await self._start(course)
+            async with self._turns:
+                course.template = await self._parts().templates.find(caller.tenant_id, template_id)
+                return await self._start(course)
 
         return await self._carried_out(course, start)
 
@@ -175,11 +201,10 @@ class ReceiveEvent:
             self._new_id(), event_type, caller, ip, user_agent and user_agent[: records.MAX_USER_AGENT]
         )
 
-    async def _carried_out(self, course: _Course, work: Callable[[], Awaitable[Started | Resumed]]) -> Answer:
+    async def _carried_out(self, course: _Course, work: Callable[[], Awaitable[Done]]) -> Answer:
         """Every request ends here: with an answer, and one record."""
         try:
-            async with self._turns:
-                answer = _answer(course, done=await work())
+            answer = _answer(course, done=await work())
         except PyocoServerError as error:
             answer = await self._refused(course, error)
         except Unreadable as error:
@@ -187,18 +212,42 @@ class ReceiveEvent:
         except Exception:
             log.exception("an event could not be handled", action="event.failed", event_id=course.event_id)
             answer = await self._refused(course, EventFailed())
-        await self._audit.record(self._stored(course, answer))
+        is_recorded = await self._audit.record(self._stored(course, answer))
+        if answer.error is not None and is_recorded:
+            _log_refusal(course, answer.error, is_queued=answer.job is not None)
         return answer
 
     # In
 
-    async def _receive(self, arrival: Arrival, course: _Course) -> Started | Resumed:
-        if arrival.source_id:
-            await self._read_signed(arrival, course)
-        else:
+    async def _receive(self, arrival: Arrival, course: _Course) -> Done:
+        source = await self._source_of(arrival)
+        if source is None:
             course.caller = await self._let_in(arrival)
-            course.request = read_request(await arrival.read_body(), arrival.headers)
-        return await self._resolve_and_start(course)
+            request = read_request(await arrival.read_body(), arrival.headers)
+            course.request = with_source(request, arrival.source)
+            return await self._resolve_and_start(course)
+        course.request = request = await self._read_signed(source, arrival, course)
+        if not is_ping(source, request):
+            return await self._resolve_and_start(course)
+        # A template for pings is somebody's wish; one for all events of a source is not for its ping.
+        if source.template_id is not None:
+            return Pinged()
+        try:
+            return await self._resolve_and_start(course)
+        except WorkflowNotFound:
+            return Pinged()
+
+    async def _source_of(self, arrival: Arrival) -> Source | None:
+        """Who signed the event; None: nobody has to."""
+        named = arrival.signature_source or arrival.source
+        if not named:
+            return None
+        default_tenant = self._token_caller.tenant_id
+        async with self._turns:
+            source = await self._parts().sources.known(named, arrival.tenant, default_tenant)
+        if source is None and arrival.signature_source:
+            raise InvalidEventToken(SIGNATURE_TEXT)
+        return source
 
     async def _let_in(self, arrival: Arrival) -> Caller:
         """With a token set it is needed, or an API key instead of it."""
@@ -218,26 +267,36 @@ class ReceiveEvent:
         except PyocoServerError:
             raise InvalidEventToken from None
 
-    async def _read_signed(self, arrival: Arrival, course: _Course) -> None:
-        source = await self._parts().sources.known(arrival.source_id)
-        if source is None:
-            raise InvalidEventToken(SIGNATURE_TEXT)
+    async def _read_signed(self, source: Source, arrival: Arrival, course: _Course) -> EventRequest:
         body = await arrival.read_body()
         verify(source, body, arrival.headers, self._clock())
         course.caller = Caller(tenant_id=source.tenant_id)
-        course.request = read_signed(source, body, arrival.headers)
+        return read_signed(source, body, arrival.headers)
 
     # Through
 
     async def _resolve_and_start(self, course: _Course) -> Started | Resumed:
-        request = course.request or EventRequest()
-        target = _target_of(request)
-        if target is not None:
-            return await self._parts().resume_waits(course.event_id, request, target, course.caller)
-        course.template = await self._parts().templates.resolve(
+        """In its turn: a sender whose body is slow to arrive has none yet, and keeps nobody waiting."""
+        async with self._turns:
+            return await self._resolved(course, course.request or EventRequest())
+
+    async def _resolved(self, course: _Course, request: EventRequest) -> Started | Resumed:
+        try:
+            course.template = await self._template_for(course, request)
+        except WorkflowNotFound:
+            course.target = _target_of(request)
+            if course.target is None:
+                raise
+            return await self._parts().resume_waits(course.event_id, request, course.target, course.caller)
+        return await self._start(course)
+
+    async def _template_for(self, course: _Course, request: EventRequest) -> Template:
+        """Raises WorkflowNotFound. A node that the event names, too, never keeps a template from starting."""
+        if _target_of(request) is not None and request.event_name is None:
+            raise WorkflowNotFound  # not even the only template there is: it was not meant
+        return await self._parts().templates.resolve(
             course.caller.tenant_id, request.template_id, request.event_name
         )
-        return await self._start(course)
 
     async def _start(self, course: _Course) -> Started:
         order = course.order
@@ -258,15 +317,6 @@ class ReceiveEvent:
                 )
             except NatsUnavailable as full:
                 error = full
-        log.info(
-            "an event started nothing",
-            action="event.refused",
-            event_id=course.event_id,
-            status=int(error.status),
-            reason_code=reason_of(error).reason_code,
-            is_queued=job is not None,
-            **error.ids,
-        )
         return _answer(course, error=error, job=job)
 
     # Out
@@ -300,16 +350,28 @@ class ReceiveEvent:
                 duplicate=answer.is_duplicate,
                 replay_of=course.replay_of,
                 **_resume_details(course, answer),
-                **records.reason_fields(answer.error.detail if answer.error else None, answer.reason),
+                **_reason_details(answer),
             ),
         )
         return StoredEvent(record=record, request=course.request)
 
 
+def _log_refusal(course: _Course, error: PyocoServerError, *, is_queued: bool) -> None:
+    log.info(
+        "an event started nothing",
+        action="event.refused",
+        event_id=course.event_id,
+        status=int(error.status),
+        reason_code=reason_of(error).reason_code,
+        is_queued=is_queued,
+        **error.ids,
+    )
+
+
 def _answer(
     course: _Course,
     *,
-    done: Started | Resumed | None = None,
+    done: Done | None = None,
     error: PyocoServerError | None = None,
     job: RetryJob | None = None,
 ) -> Answer:
@@ -322,6 +384,8 @@ def _answer(
         request=course.request,
         started=done if isinstance(done, Started) else None,
         resumed=done if isinstance(done, Resumed) else None,
+        is_ping=isinstance(done, Pinged),
+        is_resume_ignored=isinstance(done, Started) and _target_of(course.request) is not None,
         error=error,
         reason=reason,
         job=job,
@@ -331,11 +395,11 @@ def _answer(
 def _status(answer: Answer) -> EventStatus:
     if answer.error is not None:
         return status_of(answer.error)
-    return EventStatus.SKIPPED if answer.is_duplicate else EventStatus.SUCCESS
+    return EventStatus.SKIPPED if answer.is_duplicate or answer.is_ping else EventStatus.SUCCESS
 
 
 def _target_of(request: EventRequest | None) -> ResumeTarget | None:
-    """What the event resumes, unless it, or the source that signed it, names a template."""
+    """The waiting node that the event names, unless it, or the source that signed it, names a template."""
     if request is None or request.template_id is not None or request.resume is UNSET:
         return None
     return request.resume
@@ -344,7 +408,7 @@ def _target_of(request: EventRequest | None) -> ResumeTarget | None:
 def _action(course: _Course) -> str | None:
     if course.template is not None:
         return course.template.first.action
-    return None if _target_of(course.request) is None else RESUME_ACTION
+    return None if course.target is None else RESUME_ACTION
 
 
 def _execution_id(course: _Course, answer: Answer) -> str | None:
@@ -352,12 +416,17 @@ def _execution_id(course: _Course, answer: Answer) -> str | None:
         return answer.started.execution_id
     if answer.resumed is not None and answer.resumed.place is not None:
         return answer.resumed.place.execution_id
-    target = _target_of(course.request)
-    return None if target is None else target.execution_id
+    return None if course.target is None else course.target.execution_id
+
+
+def _reason_details(answer: Answer) -> dict[str, Any]:
+    if answer.is_ping:
+        return {"reason": PONG}
+    return records.reason_fields(answer.error.detail if answer.error else None, answer.reason)
 
 
 def _resume_details(course: _Course, answer: Answer) -> dict[str, Any]:
-    target = _target_of(course.request)
+    target = course.target
     if target is None:
         return {}
     resumed = answer.resumed

@@ -43,6 +43,7 @@ from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.change_run import MAX_TRIES
 from pyoco_server.usecases.change_value import change_value
 from pyoco_server.usecases.events.audit import Audit
+from pyoco_server.usecases.events.keys import of_tenant
 from pyoco_server.usecases.events.keys import place as place_of
 from pyoco_server.usecases.events.ports import CountedStore, ListedStore, NotWaitingYet, Waits
 from pyoco_server.usecases.events.start_template import MAX_PARAMS_BYTES
@@ -163,7 +164,7 @@ class ResumeWaits:
             found = await self._resumes.get(where)
             if found is not None:
                 return _Stored(where, found), False
-            if await self._resumes.count() >= self._max_kept:
+            if await self._resumes.count(of_tenant(ours.tenant_id)) >= self._max_kept:
                 raise RetryQueueFull(f"{self._max_kept} events wait for their nodes, and no more are kept")
             try:
                 return _Stored(where, Versioned(ours, await self._resumes.create(where, ours))), True

@@ -19,15 +19,23 @@ from pyoco_server.domain.events.receipts import (
     accepted,
     left_open,
     look_at,
+    may_have_expired,
     receipt_key,
 )
-from pyoco_server.domain.events.requests import EventRequest, content_digest, decide_period, run_params
+from pyoco_server.domain.events.requests import (
+    EventRequest,
+    content_digest,
+    decide_period,
+    is_other_content,
+    run_params,
+)
 from pyoco_server.domain.events.slots import Slot, is_settled
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.jobs import Submission, accept
 from pyoco_server.errors import (
     InvalidRequest,
     NatsUnavailable,
+    OutcomeUnknown,
     PyocoServerError,
     RequestTooLarge,
     RunConflict,
@@ -97,6 +105,7 @@ class StartTemplate:
         clock: Clock,
         new_run_id: Callable[[], str],
         receipt_ttl_days: float,
+        runs_retention_sec: float,
         strict_keys: bool,
         default_tag: str,
     ) -> None:
@@ -109,6 +118,7 @@ class StartTemplate:
         self._clock = clock
         self._new_run_id = new_run_id
         self._ttl_days = receipt_ttl_days
+        self._runs_retention_sec = runs_retention_sec
         self._strict_keys = strict_keys
         self._default_tag = default_tag
         self._being_started: dict[str, asyncio.Event] = {}
@@ -119,7 +129,7 @@ class StartTemplate:
         where = order.place
         if where is None:
             return await self._start(order, action, self._new_run_id(), self._clock())
-        claimed = await self._claim(where, order)
+        claimed = await self._claim(where, order, action)
         if isinstance(claimed, Started):
             return claimed
         async with self._starting(claimed):
@@ -130,8 +140,9 @@ class StartTemplate:
 
     # The claim
 
-    async def _claim(self, where: str, order: StartOrder) -> "_Claimed | Started":
+    async def _claim(self, where: str, order: StartOrder, action: Action) -> "_Claimed | Started":
         """The right to start, or what was started under this key before."""
+        is_run = not graphs.needs_execution(order.template, action)
         deadline = time.monotonic() + PATIENCE_SEC
         content = content_digest(order.request)
         is_known = await self._is_ours_over(where)
@@ -154,6 +165,8 @@ class StartTemplate:
                     await self._wait_for(where, deadline)
                     continue
                 case CarryOn(receipt):
+                    if is_run:  # executions do not expire
+                        await self._check_not_expired(found.value)
                     wanted, is_repeat = receipt, True
                 case _:
                     wanted, is_repeat = fresh, False
@@ -172,11 +185,23 @@ class StartTemplate:
             content=content,
             claimed_at=now,
             starting_since=now,
+            placed_since=now,
             tenant_id=order.tenant_id,
         )
 
+    async def _check_not_expired(self, receipt: Receipt) -> None:
+        """Without this, a run that was started, ended and forgotten would be started again."""
+        if not may_have_expired(receipt, self._clock(), self._runs_retention_sec):
+            return
+        if await self._runs.get(receipt.run_id) is None:
+            raise OutcomeUnknown(
+                f"an earlier event with this idempotency_key was interrupted; its run {receipt.run_id}, "
+                f"if it was started, has expired (PYOCO_RUNS_RETENTION_SEC={self._runs_retention_sec:g}); "
+                "to start another run, use another key"
+            )
+
     def _check_content(self, found: Receipt, content: str) -> None:
-        if self._strict_keys and found.content != content:
+        if self._strict_keys and is_other_content(found.content, content):
             raise InvalidRequest("this idempotency_key was used with another content")
 
     async def _is_ours_over(self, where: str) -> bool:
@@ -217,7 +242,9 @@ class StartTemplate:
             if _is_for_good(error):
                 await self._receipts.remove(claimed.where, revision)
             else:
-                await self._receipts.update(claimed.where, left_open(receipt), revision)
+                # An action that runs one at a time refuses before anything is placed.
+                opened = left_open(receipt, is_maybe_placed=not isinstance(error, RunConflict))
+                await self._receipts.update(claimed.where, opened, revision)
         except WrongRevision:
             log.debug("a repeat has taken the claim over", action="event.taken_over")
 
@@ -276,7 +303,7 @@ class StartTemplate:
                 execution_id=execution_id,
                 graph_id=action.graph_id or graphs.graph_id_of(template),
                 definition=definition,
-                input=graphs.execution_input(params),
+                input=graphs.graph_input(params) if definition is None else graphs.execution_input(params),
                 tenant_id=order.tenant_id,
                 actor=f"event:{order.request.source or template.id}",
             )
@@ -310,7 +337,7 @@ def _duplicate(receipt: Receipt, content: str) -> Started:
         run_id=receipt.run_id,
         execution_id=receipt.execution_id,
         is_duplicate=True,
-        is_mismatch=receipt.content != content,
+        is_mismatch=is_other_content(receipt.content, content),
     )
 
 
