@@ -35,7 +35,9 @@ from pyoco_server.engine.flow_of_job import flow_of
 from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
-from pyoco_server.engine.printing import PrintCatcher
+from pyoco_server.engine.output_pipes import OutputPipes
+from pyoco_server.engine.print_reports import PrintReports
+from pyoco_server.engine.printing import HostOutput, PrintCatcher
 from pyoco_server.engine.tickets import ExecutorTickets
 from pyoco_server.engine.values import described
 
@@ -43,7 +45,15 @@ _WORKER_GONE = 3
 
 
 class Executor:
-    def __init__(self, work: socket.socket, control: socket.socket, tickets: ExecutorTickets) -> None:
+    def __init__(
+        self,
+        work: socket.socket,
+        control: socket.socket,
+        tickets: ExecutorTickets,
+        pipes: OutputPipes | None = None,
+    ) -> None:
+        self._pipes = pipes
+        self._own_threads: list[threading.Thread] = []
         self._work = work
         self._control = control
         self._tickets = tickets
@@ -60,6 +70,7 @@ class Executor:
             return
         gc.freeze()  # the flows stay, too
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
+        self._own_threads = threading.enumerate()
         self._send(Ready())
         while (message := jobs.run()) is not None:
             if self._tickets.take(message.nth):
@@ -76,7 +87,7 @@ class Executor:
         outcome = self._run(place, resolver, message.job, spec.allowed_modules)
         return Ended(
             outcome,
-            place.teller.take_printed(),
+            place.teller.prints.finish(),
             _rss_bytes() if spec.tells_memory else 0,
             time.monotonic() - began,
         )
@@ -94,17 +105,19 @@ class Executor:
             for over in [known for known in self._places if known < nth]:
                 del self._places[over]
             self._nth = nth
-            return self._places.setdefault(nth, _Place(self._send))
+            return self._places.setdefault(nth, _Place(self._send, self._pipes))
 
     def _place_of(self, nth: int) -> "_Place | None":
         """Of the run at hand, or of one whose job has not been read yet; None if that run is over."""
         with self._placing:
-            return None if nth < self._nth else self._places.setdefault(nth, _Place(self._send))
+            return None if nth < self._nth else self._places.setdefault(nth, _Place(self._send, self._pipes))
 
     def _run(
         self, place: "_Place", resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]
     ) -> FlowOutcome:
-        catcher = PrintCatcher(place.teller.printed)
+        prints = place.teller.prints
+        catcher = PrintCatcher(self._pipes or HostOutput(), prints.on_news, self._own_threads)
+        prints.begin(catcher)
         with catcher.catching():
             found = flow_of(job, resolver, allowed_modules)
             if isinstance(found, FlowOutcome):
@@ -143,25 +156,24 @@ class Executor:
 class _Place:
     """What belongs to one run: nothing that is asked of it may reach another."""
 
-    def __init__(self, send: Any) -> None:
-        self.teller = _Teller(send)
+    def __init__(self, send: Any, pipes: OutputPipes | None) -> None:
+        self.teller = _Teller(send, pipes)
         self.seat = FlowSeat()
 
     def go_live(self) -> None:
-        self.teller.go_live()
+        self.teller.prints.go_live()
         self.seat.go_live()
 
 
 class _Teller:
-    """What one run tells: one step in flight, the newest waiting; printed lines at once, when it is live."""
+    """What one run tells: one step in flight, the newest waiting; printed lines by their own rule."""
 
-    def __init__(self, send: Any) -> None:
+    def __init__(self, send: Any, pipes: OutputPipes | None) -> None:
         self._send = send
         self._lock = threading.Lock()
-        self._is_live = False
         self._may_tell = True
         self._waiting: FlowProgress | None = None
-        self._printed: list[LogEntry] = []
+        self.prints = PrintReports(self._printed, pipes.call_later if pipes else None)
 
     def progressed(self, progress: FlowProgress) -> None:
         with self._lock:
@@ -178,25 +190,8 @@ class _Teller:
         if progress is not None:
             self._send(Progressed(progress))
 
-    def go_live(self) -> None:
-        self._is_live = True
-        self._send_printed()
-
-    def printed(self, entry: LogEntry) -> None:
-        with self._lock:
-            self._printed.append(entry)
-        if self._is_live:
-            self._send_printed()
-
-    def take_printed(self) -> list[LogEntry]:
-        with self._lock:
-            printed, self._printed = self._printed, []
-        return printed
-
-    def _send_printed(self) -> None:
-        printed = self.take_printed()
-        if printed:
-            self._send(Printed(printed))
+    def _printed(self, entries: list[LogEntry]) -> None:
+        self._send(Printed(entries))
 
 
 def _rss_bytes() -> int:

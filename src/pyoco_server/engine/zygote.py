@@ -16,12 +16,15 @@ from contextlib import suppress
 from typing import NoReturn
 
 from pyoco_server.engine.executor import Executor
+from pyoco_server.engine.output_pipes import Ends, OutputPipes
 from pyoco_server.engine.tickets import ExecutorTickets
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 FORK = b"f"
 """A request, with the descriptors of the new executor."""
+DESCRIPTORS = 7
+"""Work, control, tickets, and the ends of the pipes of its output."""
 STARTED, ENDED = 0, 1
 REPORT = struct.Struct("!Bii")
 """(STARTED, pid, 0) in answer to a request; (ENDED, pid, exit code or negative signal) whenever one ends."""
@@ -58,7 +61,7 @@ def _report_ended(worker: socket.socket) -> None:
 
 def _serve_request(worker: socket.socket) -> bool:
     """One executor, with the channels and tickets that came along. False: the worker is gone."""
-    asked, fds, _, _ = socket.recv_fds(worker, len(FORK), 3)
+    asked, fds, _, _ = socket.recv_fds(worker, len(FORK), DESCRIPTORS)
     if not asked:
         return False
     pid = os.fork()
@@ -78,9 +81,11 @@ def _become_executor(worker: socket.socket, fds: list[int]) -> NoReturn:
         if _libc is not None:  # a task that never lets go of the interpreter hears nothing else
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         worker.close()
-        work, control, tickets = fds
+        work, control, tickets, *ends = fds
+        pipes = OutputPipes(Ends((ends[0], ends[1]), (ends[2], ends[3])))
+        pipes.start()
         executor = Executor(
-            socket.socket(fileno=work), socket.socket(fileno=control), ExecutorTickets(tickets)
+            socket.socket(fileno=work), socket.socket(fileno=control), ExecutorTickets(tickets), pipes
         )
         executor.serve()
         code = 0
