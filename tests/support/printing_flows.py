@@ -164,7 +164,20 @@ def watched(marks: str) -> None:
     _wait_for(marks, "go")
 
 
+def slow_and_much(marks: str) -> None:
+    number = 0
+    while not (Path(marks) / "go").exists():
+        for _ in range(100):
+            print(f"line {number} " + "x" * 80)
+            number += 1
+        time.sleep(0.01)
+    for number in range(1000):
+        print(f"late {number} " + "x" * 80)
+    print("the last")
+
+
 _TASKS = (
+    slow_and_much,
     undecodable,
     as_a_stream,
     with_children,
