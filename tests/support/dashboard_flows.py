@@ -101,7 +101,20 @@ def many() -> Flow:
     return flow >> made("collect")
 
 
-_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many)} | {f"hostile {HOSTILE}": hostile}
+def chatty() -> Flow:
+    """Prints more than is kept."""
+
+    @task
+    def talk(lines: int) -> None:
+        for number in range(lines):
+            print(f"line {number:05d} of many")  # noqa: T201
+
+    return Flow(name="chatty") >> talk
+
+
+_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many, chatty)} | {
+    f"hostile {HOSTILE}": hostile
+}
 
 
 def resolve(name: str) -> Flow:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 MAX_TASK_BYTES = 64 * 1024
@@ -35,7 +35,7 @@ class LogEntry(Struct, frozen=True, gc=False):
     """For those who watch now; it is stored later, or never."""
 
 
-class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LogLine(Struct, frozen=True, kw_only=True):
     """An entry as it is stored: `attempt` and `n` are its place, whatever order it arrives in."""
 
     attempt: int
@@ -44,9 +44,9 @@ class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stream: str
     text: str
     ts: float
-    cut_lines: int = 0
-    cut_bytes: int = 0
-    is_excerpt: bool = False
+    cut_lines: int | UnsetType = UNSET
+    cut_bytes: int | UnsetType = UNSET
+    is_excerpt: bool | UnsetType = UNSET
 
 
 class LogRecord(Struct, frozen=True):
@@ -64,9 +64,9 @@ def line_of(entry: LogEntry, attempt: int, n: int) -> LogLine:
         stream=entry.stream,
         text=entry.text,
         ts=entry.ts,
-        cut_lines=entry.cut_lines,
-        cut_bytes=entry.cut_bytes,
-        is_excerpt=entry.is_excerpt,
+        cut_lines=entry.cut_lines if entry.cut_bytes else UNSET,
+        cut_bytes=entry.cut_bytes or UNSET,
+        is_excerpt=entry.is_excerpt or UNSET,
     )
 
 

@@ -220,7 +220,7 @@ class PyocoHttpClient:
         wanted = {"since": since, "include": "records" if records else None}
         last_event_id, has_begun = "", False
         while deadline is None or time.monotonic() < deadline:
-            with _tolerated(at_first=not has_begun):
+            try:
                 for event in self._watch_once(run_id, wanted, last_event_id, deadline):
                     has_begun = True
                     last_event_id = event["id"] or last_event_id
@@ -229,8 +229,12 @@ class PyocoHttpClient:
                         return
                 if self._has_ended(run_id):
                     return
-                continue
-            _pause()
+            except (httpx2.TransportError, GatewayUnreachable):
+                _pause()
+            except httpx2.HTTPStatusError as error:
+                if not has_begun or not error.response.is_server_error:  # else it is away for a moment
+                    raise
+                _pause()
 
     def cancel_run(
         self,
@@ -403,14 +407,14 @@ class PyocoHttpClient:
 
 
 @contextmanager
-def _tolerated(*, at_first: bool = False) -> Iterator[None]:
-    """A server that is away for a moment. What it refuses at first, it refuses."""
+def _tolerated() -> Iterator[None]:
+    """A server that is away for a moment."""
     try:
         yield
     except (httpx2.TransportError, GatewayUnreachable):
         pass
     except httpx2.HTTPStatusError as error:
-        if at_first or not error.response.is_server_error:
+        if not error.response.is_server_error:
             raise
 
 
