@@ -14,6 +14,7 @@ from support.wheels import a_wheel_file, wheel_name
 
 FLOWS = """
 import time
+from pathlib import Path
 from pyoco import Flow, task
 
 @task
@@ -26,11 +27,23 @@ def fail() -> None:
     raise ValueError("on purpose")
 
 @task
+def talk(lines: int = 3) -> None:
+    for number in range(lines):
+        print(f"line {number:05d}")
+
+@task
+def gate(marks: str) -> None:
+    print("begun")
+    while not (Path(marks) / "go").exists():
+        time.sleep(0.01)
+    print("done")
+
+@task
 def wait(ctx) -> None:
     while not ctx.is_cancelled:
         time.sleep(0.01)
 
-FLOWS = {"double": double, "fail": fail, "wait": wait}
+FLOWS = {"double": double, "fail": fail, "wait": wait, "talk": talk, "gate": gate}
 
 def resolve(name):
     return Flow(name=name) >> FLOWS[name]
@@ -88,6 +101,30 @@ def test_a_run_can_be_submitted_followed_and_looked_at(shell: Shell, tmp_path: P
     assert "status" in table
     assert "COMPLETED" in table
     assert run_id in table
+
+
+def test_the_whole_log_is_printed_unless_less_is_asked_for(shell: Shell) -> None:
+    """D28"""
+    out, _ = shell("submit", "--flow-name", "talk", "--param", "lines=2500", "--wait")
+    run_id = json.loads(out)["run_id"]
+    lines = [f"line {number:05d}" for number in range(2500)]
+    assert shell("logs", run_id)[0].splitlines() == lines
+    assert len(shell.json("logs", run_id, "--output", "json")) == 2500
+    assert shell("logs", run_id, "--tail", "2", "--task", "talk")[0].splitlines() == lines[-2:]
+    assert shell("logs", run_id, "--tail", "0")[0] == ""
+    assert shell("logs", run_id, "--follow", "--tail", "3")[0].splitlines() == lines[-3:]
+    out, _ = shell("logs", run_id, "-f", "--output", "json")
+    assert [json.loads(line)["n"] for line in out.splitlines()] == list(range(2500))
+
+
+def test_a_log_that_cannot_be_shown_says_why(shell: Shell) -> None:
+    """D28"""
+    run_id = json.loads(shell("submit", "--flow-name", "talk", "--wait")[0])["run_id"]
+    assert "no such task; it has: talk" in shell("logs", run_id, "--task", "walk", code=1)[1]
+    assert "--tail -1: not a number of lines" in shell("logs", run_id, "--tail", "-1", code=1)[1]
+    for follow in ([], ["--follow"]):
+        _, err = shell("logs", run_id[:-4] + "0000", *follow, code=1)
+        assert "HTTP 404 ERR-PYOCO-0005" in err
 
 
 def test_the_exit_code_of_a_wait_is_the_outcome(shell: Shell) -> None:

@@ -141,6 +141,7 @@ def _fds(pid: int) -> int:
 
 
 async def test_output_is_caught_by_task_as_it_is_printed_and_capped(labs: Labs) -> None:
+    """D28"""
     lab = await labs()
     async with lab.worker():
         run_id = await lab.submit("talking")
@@ -155,10 +156,14 @@ async def test_output_is_caught_by_task_as_it_is_printed_and_capped(labs: Labs) 
         assert "hello from first" in live[0]["text"]
         lab.let("go")
         assert (await lab.ended(run_id))["status"] == "COMPLETED"
-        everything = "".join(line["text"] for line in await lines() if line["task"] == "second")
+        answer = await lab.http.get(f"/runs/{run_id}/logs", params={"cursor": "0"})
+        found = sorted(answer.json()["lines"], key=lambda line: line["n"])
+    everything = "".join(line["text"] for line in found if line["task"] == "second")
     assert everything.startswith("line 0 ")
+    assert everything.rstrip("x\n").endswith("line 19999 ")
     assert 60_000 < len(everything) < 70_000  # kept up to its limit, with a word about the rest
-    assert "more was printed" in everything
+    (mark,) = [line for line in found if "cut_lines" in line]
+    assert f"… {mark['cut_lines']:,} lines" in everything
 
 
 async def test_a_worker_whose_executors_cannot_be_started_takes_no_jobs(labs: Labs, tmp_path: Path) -> None:

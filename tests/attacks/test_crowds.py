@@ -146,7 +146,7 @@ async def test_a10_a_watcher_that_never_reads_holds_no_queue(
                 run_id, running(run_id, params={"n": n, "x": filler}), revision
             )
             await backend.task_logs.append(
-                run_id, [LogLine(attempt=1, n=n, task="t", stream="stdout", text=filler, ts=0.0)]
+                run_id, [LogLine(attempt=1, n=n, task="t", stream="stdout", text=filler, ts=0.0)], str(n)
             )
         ended = a_snapshot(RunStatus.COMPLETED, OWNER, run_id=run_id)
         await backend.runs.update(run_id, ended, revision)

@@ -3,22 +3,27 @@
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import pytest
 from nats.js.errors import NotFoundError
+from pyoco import Flow, task
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
-from support import flows
+from support import flows, printing_flows
 from support.captured_logs import capture_logs
 from support.gateway import gateway
+from support.lab import new_lab
 from support.nats_server import free_port, jobs_waiting, messages_in, raw_nats, unique_config
+from support.programs import Programs
 from support.silent_proxy import silent_proxy
 from support.waiting import until
 from support.workers import PATIENCE_SEC, entered, worker
@@ -171,6 +176,72 @@ async def _end_while_nats_is_away(
         assert await handling == run_id
         await ready(client)
         assert (await client.get(f"/runs/{run_id}")).json()["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize("how", ["stopped", "frozen"])
+async def test_what_is_printed_while_nats_is_away_is_kept(
+    own_nats: EmbeddedNats, programs: Programs, how: str
+) -> None:
+    """D28: also of a run that ends meanwhile, and it is there when the run has ended."""
+    async with new_lab(own_nats.url, programs) as lab:
+        async with lab.worker(flows=f"{printing_flows.__file__}:resolve"):
+            run_id = await lab.submit("prints_until")
+            await lab.reached("printing")
+            await until(lambda: _lines_of(lab.http, run_id))
+            with _away(own_nats, how):
+                await asyncio.sleep(AWAY_SEC)
+                lab.let("go")  # the run ends without NATS
+                await asyncio.sleep(1.0)
+            await ready(lab.http)
+            assert (await lab.ended(run_id))["status"] == "COMPLETED"
+            *lines, last = await _lines_of(lab.http, run_id)
+        assert lines == [f"line {number}" for number in range(len(lines))]
+        assert last == f"{len(lines)} lines"
+
+
+AWAY_SEC = 3.0
+
+
+@contextmanager
+def _away(own_nats: EmbeddedNats, how: str) -> Iterator[None]:
+    if how == "stopped":
+        own_nats.stop()
+        yield
+        own_nats.start()
+    else:
+        os.kill(own_nats.pid, signal.SIGSTOP)
+        yield
+        os.kill(own_nats.pid, signal.SIGCONT)
+
+
+async def _lines_of(http: httpx2.AsyncClient, run_id: str) -> list[str]:
+    answer = await http.get(f"/runs/{run_id}/logs", params={"cursor": "0"})
+    assert answer.status_code == 200, answer.text
+    return [line["text"].strip() for line in answer.json()["lines"]]
+
+
+def _talking() -> Flow:
+    @task
+    def talk() -> None:
+        print("hello")  # noqa: T201
+
+    return Flow(name="talking") >> talk
+
+
+async def test_a_run_ends_also_when_its_log_cannot_be_written(
+    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D28"""
+    monkeypatch.setattr("pyoco_server.worker.run_log.REFUSED_PATIENCE_SEC", 1.0)
+    async with gateway(config) as client, worker(config, {"talking": _talking}) as instance:
+        async with raw_nats(config.nats_url) as raw:
+            await raw.jetstream().delete_stream(config.logs_stream)
+        run_id = (await post(client, flow_name="talking")).json()["run_id"]
+        with capture_logs() as logs:
+            assert await instance.run_once(PATIENCE_SEC) == run_id
+        assert (await client.get(f"/runs/{run_id}")).json()["status"] == "COMPLETED"
+        (lost,) = [line for line in logs if line["action"] == "run.log_lost"]
+        assert (lost["run_id"], lost["lines"]) == (run_id, 1)
 
 
 async def test_a_waiting_worker_gets_jobs_after_a_restart_of_nats(own_nats: EmbeddedNats) -> None:

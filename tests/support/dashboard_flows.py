@@ -85,19 +85,6 @@ def hostile() -> Flow:
     return Flow(name="hostile") >> _task(f"task {HOSTILE}", work)
 
 
-def chatty() -> Flow:
-    """Prints more than fits on a screen, and once more when the test lets it."""
-
-    @task
-    def talk(marks: str, gate: str) -> None:
-        for number in range(200):
-            print(f"line {number}")  # noqa: T201
-        wait_for(marks, gate)
-        print("the last line")  # noqa: T201
-
-    return Flow(name="chatty") >> talk
-
-
 def many() -> Flow:
     """200 tasks in layers."""
 
@@ -114,7 +101,21 @@ def many() -> Flow:
     return flow >> made("collect")
 
 
-_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, chatty, many)} | {
+def chatty() -> Flow:
+    """Prints a lot; with a gate, one line more when the test lets it."""
+
+    @task
+    def talk(lines: int, marks: str = "", gate: str = "") -> None:
+        for number in range(lines):
+            print(f"line {number:05d} of many")  # noqa: T201
+        if gate:
+            wait_for(marks, gate)
+            print("the last line")  # noqa: T201
+
+    return Flow(name="chatty") >> talk
+
+
+_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many, chatty)} | {
     f"hostile {HOSTILE}": hostile
 }
 

@@ -120,6 +120,25 @@ def test_a_run_shows_its_tasks_values_and_log(browser: Browser, site: Site) -> N
         expect(page.get_by_role("log").get_by_text("Nothing has been printed")).to_be_visible()
 
 
+def test_a_long_log_is_shown_and_downloaded_to_its_end(browser: Browser, site: Site) -> None:
+    """W03"""
+    run_id = site.finished("chatty", lines=10_200)
+    (mark,) = (line for line in site.api.get_logs(run_id) if "cut_lines" in line)
+    with page_of(browser, site, f"#/runs/{run_id}") as page:
+        log = page.get_by_role("log")
+        expect(log.get_by_text("line 00000 of many")).to_have_count(1)
+        expect(log.get_by_text("line 10199 of many")).to_be_visible()
+        expect(log.get_by_text(f"… {mark['cut_lines']} lines", exact=False)).to_have_count(1)
+        keep(page, "long-log")
+        with page.expect_download() as downloading:
+            page.get_by_role("button", name="Download the log").click()
+        text = downloading.value.path().read_text()
+    assert text.startswith("line 00000 of many\n")
+    assert text.endswith("line 10199 of many\n")
+    assert mark["text"] in text
+    assert mark["cut_lines"] + text.count("of many") == 10_200
+
+
 def test_a_failed_run_shows_where_and_why(browser: Browser, site: Site) -> None:
     run_id = site.finished("failing")
     with page_of(browser, site, f"#/runs/{run_id}") as page:

@@ -183,10 +183,10 @@ def test_nodes_of_a_graph_are_reached_by_keyboard(browser: Browser, site: Site) 
 def test_a_live_log_can_be_scrolled_by_keyboard(browser: Browser, site: Site) -> None:
     """W07"""
     (site.marks / "more").unlink(missing_ok=True)
-    run_id = site.submit("chatty", {"marks": str(site.marks), "gate": "more"})
+    run_id = site.submit("chatty", {"lines": 200, "marks": str(site.marks), "gate": "more"})
     with page_of(browser, site, f"#/runs/{run_id}") as page:
         log = page.get_by_role("log")
-        expect(log.get_by_text("line 199", exact=True)).to_be_visible()
+        expect(log.get_by_text("line 00199 of many", exact=True)).to_be_visible()
         log.focus()
         page.keyboard.press("Home")
         until_true(page, "document.querySelector('[role=log]').scrollTop === 0")

@@ -1,6 +1,7 @@
 """The commands about runs."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,16 +10,17 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_output import Client, note, print_json
+from pyoco_server.cli.client_output import Client, note, print_json, print_json_line
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
-from pyoco_server.cli.following import follow, style_for
+from pyoco_server.cli.following import follow as follow_run
+from pyoco_server.cli.following import style_for
 from pyoco_server.cli.options import Flag, Many, Output
-from pyoco_server.cli.run_view import RunView, duration
+from pyoco_server.cli.run_view import LOG_LINES, RunView, duration
 from pyoco_server.cli.tables import plain_lines, print_table
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.answers import Run, SubmittedRun, Tasks, is_terminal
+from pyoco_server.http_client.answers import LogLine, Run, SubmittedRun, Tasks, is_terminal
 
 _COLUMNS = ("status", "flow_name", "run_id", "tasks", "updated_at", "tag", "worker_id", "error")
 _EXPENDABLE = ("tag", "worker_id", "error", "updated_at", "tasks", "flow_name")
@@ -144,7 +146,7 @@ def get(run_id: RunId, *, records: Flag = False, output: Output = "json", client
         print_json(client.get_run(run_id, include=["records"] if records else []))
         return
     view = RunView(client.get_run_with_records(run_id), fits_height=False)
-    view.add_lines(client.get_logs(run_id))
+    view.add_lines(client.get_logs(run_id, limit=LOG_LINES))
     Console(highlight=False).print(view)
 
 
@@ -158,24 +160,62 @@ def tasks(run_id: RunId, *, output: Output = "json", client: Client) -> None:
 
 
 def logs(
-    run_id: RunId, *, task: str | None = None, output: Literal["text", "json"] = "text", client: Client
+    run_id: RunId,
+    *,
+    task: str | None = None,
+    tail: int | None = None,
+    follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative="")] = False,
+    output: Literal["text", "json"] = "text",
+    client: Client,
 ) -> None:
     """Print what a run's flow printed.
 
     Parameters
     ----------
     task
-        Of this task only.
+        Lines of this task only.
+    tail
+        Only the last so many lines; default: all that are kept.
+    follow
+        Go on with new lines until the run has ended.
     output
-        text: as it was printed (to a terminal: without control codes); json: with task, stream and time.
+        text: as it was printed (to a terminal: without control codes); json: with task, stream and time,
+        with --follow one object a line.
     """
-    lines = client.get_logs(run_id, task)
-    if output == "json":
-        print_json(lines)
-        return
+    if tail is not None and tail < 0:
+        raise InvalidCliInput(texts.NEGATIVE_TAIL(tail=tail))
+    if follow:
+        lines: Iterable[LogLine] = client.follow_logs(run_id, task, tail=tail)
+    else:
+        lines = client.get_logs(run_id, task, tail) if tail != 0 else []
+    count = _print_lines(lines, output, is_growing=follow)
+    if not count and task is not None:
+        _check_task(client.get_run(run_id), task)
+
+
+def _print_lines(lines: Iterable[LogLine], output: Literal["text", "json"], *, is_growing: bool) -> int:
+    """How many."""
+    if output == "json" and not is_growing:
+        whole = list(lines)
+        print_json(whole)
+        return len(whole)
     shown = plain_lines if sys.stdout.isatty() else str
-    for line in lines:
-        print(shown(line["text"]), end="")
+    is_excerpt, count = False, 0
+    for count, line in enumerate(lines, 1):  # noqa: B007 - it is the answer
+        if output == "json":
+            print_json_line(line)
+            continue
+        if line.get("is_excerpt", False) is not is_excerpt:
+            is_excerpt = not is_excerpt
+            note(texts.EXCERPTS_FOLLOW() if is_excerpt else texts.STORED_LINES_FOLLOW())
+        print(shown(line["text"]), end="", flush=is_growing)
+    return count
+
+
+def _check_task(run: Run, task: str) -> None:
+    """A name that is not there is a mistake; a task that printed nothing is not."""
+    if run["tasks"] and task not in run["tasks"]:
+        raise InvalidCliInput(texts.NO_SUCH_TASK(task=task, tasks=", ".join(sorted(run["tasks"]))))
 
 
 def list_(*, filters: RunFilters = ALL_RUNS, output: Output = "json", client: Client) -> None:
@@ -260,7 +300,7 @@ def watch(  # noqa: PLR0913 - the options of the contract
     events = client.watch_run(
         run_id, records=records or style == "live", since=since, timeout_sec=timeout_sec
     )
-    last = follow(client, run_id, events, style, sys.stdout, max_events)
+    last = follow_run(client, run_id, events, style, sys.stdout, max_events)
     return FAILED if until_terminal and not is_terminal({"snapshot": last}) else 0
 
 
@@ -298,7 +338,7 @@ def _follow(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> 
     note(f"run {run_id}")
     style = style_for(sys.stderr, "status")
     events = client.watch_run(run_id, records=True, timeout_sec=timeout_sec)
-    last = follow(client, run_id, events, style, sys.stderr)
+    last = follow_run(client, run_id, events, style, sys.stderr)
     print_json(_without_records(last))
     if not is_terminal({"snapshot": last}):
         note(texts.NOT_ENDED_IN_TIME(seconds=f"{timeout_sec or 0:g}", run_id=run_id))

@@ -177,6 +177,22 @@ NOTHING_WAITS = Text(en="nothing waits for you", ja="あなたを待っている
 NOTHING_HAPPENED = Text(en="nothing was registered or removed yet", ja="登録・削除の履歴はまだありません")
 MORE = Text(en="more: --cursor {cursor}", ja="続き: --cursor {cursor}")
 
+# The log of a run
+
+NEGATIVE_TAIL = Text(
+    en="--tail {tail}: not a number of lines; e.g. --tail 100",
+    ja="--tail {tail}: 行数ではありません。例: --tail 100",
+)
+NO_SUCH_TASK = Text(
+    en="--task {task}: the run has no such task; it has: {tasks}",
+    ja="--task {task}: このrunにそのタスクはありません。あるのは: {tasks}",
+)
+EXCERPTS_FOLLOW = Text(
+    en="… excerpts: a task prints more than is stored at once; its last lines follow when it has ended …",
+    ja="… 抜粋: 一度に保存できる量を超えて出力しています。末尾の行はタスクの終了時に表示します …",
+)
+STORED_LINES_FOLLOW = Text(en="… end of the excerpts …", ja="… 抜粋はここまで …")
+
 # A run that is followed
 
 WAITING_FOR_A_WORKER = Text(en="waiting for a worker", ja="worker待ち")

@@ -11,7 +11,7 @@ from rich.live import Live
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_output import note, print_json_line
 from pyoco_server.cli.interrupts import Interrupts
-from pyoco_server.cli.run_view import RunView
+from pyoco_server.cli.run_view import LOG_LINES, RunView
 from pyoco_server.cli.tables import plain, printable
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run, RunEvent
@@ -32,7 +32,7 @@ def follow(
     # Asked for first: a run or a server that is not there is told at once, and not waited for.
     view = RunView(client.get_run_with_records(run_id), fits_height=True)
     if style == "live":
-        view.add_lines(client.get_logs(run_id))
+        view.add_lines(client.get_logs(run_id, limit=LOG_LINES))
     teller = _TELLERS[style]
     told = 0
     try:

@@ -43,7 +43,9 @@ from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
 from pyoco_server.engine.forked_tasks import end_fork
-from pyoco_server.engine.printing import PrintCatcher
+from pyoco_server.engine.output_pipes import OutputPipes
+from pyoco_server.engine.print_reports import PrintReports
+from pyoco_server.engine.printing import HostOutput, PrintCatcher
 from pyoco_server.engine.process_state import ProcessState
 from pyoco_server.engine.task_deadlines import reporting_deadlines
 from pyoco_server.engine.tickets import ExecutorTickets
@@ -56,7 +58,15 @@ _exit = os._exit
 
 
 class Executor:
-    def __init__(self, work: socket.socket, control: socket.socket, tickets: ExecutorTickets) -> None:
+    def __init__(
+        self,
+        work: socket.socket,
+        control: socket.socket,
+        tickets: ExecutorTickets,
+        pipes: OutputPipes | None = None,
+    ) -> None:
+        self._pipes = pipes
+        self._own_threads: list[threading.Thread] = []
         self._work = work
         self._control = control
         self._tickets = tickets
@@ -84,6 +94,7 @@ class Executor:
             return
         gc.freeze()  # the flows stay, too
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
+        self._own_threads = threading.enumerate()
         state = ProcessState()
         self._send(Ready())
         while (message := jobs.run()) is not None:
@@ -113,7 +124,7 @@ class Executor:
         return Ended(
             message.nth,
             outcome,
-            place.teller.take_printed(),
+            place.teller.prints.finish(),
             _rss_bytes() if spec.tells_memory else 0,
             time.monotonic() - began,
             leftovers,
@@ -140,17 +151,22 @@ class Executor:
             for over in [known for known in self._places if known < nth]:
                 del self._places[over]
             self._nth = nth
-            return self._places.setdefault(nth, _Place(nth, self._send))
+            return self._places.setdefault(nth, self._new_place(nth))
+
+    def _new_place(self, nth: int) -> "_Place":
+        return _Place(nth, self._send, self._pipes)
 
     def _place_of(self, nth: int) -> "_Place | None":
         """Of the run at hand, or of one whose job has not been read yet; None if that run is over."""
         with self._placing:
-            return None if nth < self._nth else self._places.setdefault(nth, _Place(nth, self._send))
+            return None if nth < self._nth else self._places.setdefault(nth, self._new_place(nth))
 
     def _run(
         self, place: "_Place", resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]
     ) -> FlowOutcome:
-        catcher = PrintCatcher(place.teller.printed)
+        prints = place.teller.prints
+        catcher = PrintCatcher(self._pipes or HostOutput(), prints.on_news, self._own_threads)
+        prints.begin(catcher)
         with catcher.catching():
             found = flow_of(job, resolver, allowed_modules)
             self._end_if_forked()
@@ -204,27 +220,26 @@ class Executor:
 class _Place:
     """What belongs to one run: no request may reach another."""
 
-    def __init__(self, nth: int, send: Callable[[Any], None]) -> None:
+    def __init__(self, nth: int, send: Callable[[Any], None], pipes: OutputPipes | None) -> None:
         self.nth = nth
-        self.teller = _Teller(nth, send)
+        self.teller = _Teller(nth, send, pipes)
         self.seat = FlowSeat()
 
     def go_live(self) -> None:
-        self.teller.go_live()
+        self.teller.prints.go_live()
         self.seat.go_live()
 
 
 class _Teller:
-    """What one run reports: one step in flight, the newest waiting; printed lines at once if it is live."""
+    """What one run reports: one step in flight, the newest waiting; printed lines by their own rule."""
 
-    def __init__(self, nth: int, send: Callable[[Any], None]) -> None:
+    def __init__(self, nth: int, send: Callable[[Any], None], pipes: OutputPipes | None) -> None:
         self._nth = nth
         self._send = send
         self._lock = threading.Lock()
-        self._is_live = False
         self._may_tell = True
         self._waiting: FlowProgress | None = None
-        self._printed: list[LogEntry] = []
+        self.prints = PrintReports(self._printed, pipes.call_later if pipes else None)
 
     def progressed(self, progress: FlowProgress) -> None:
         with self._lock:
@@ -241,29 +256,12 @@ class _Teller:
         if progress is not None:
             self._send_progress(progress)
 
-    def go_live(self) -> None:
-        self._is_live = True
-        self._send_printed()
-
-    def printed(self, entry: LogEntry) -> None:
-        with self._lock:
-            self._printed.append(entry)
-        if self._is_live:
-            self._send_printed()
-
-    def take_printed(self) -> list[LogEntry]:
-        with self._lock:
-            printed, self._printed = self._printed, []
-        return printed
-
     def _send_progress(self, progress: FlowProgress) -> None:
         with suppress(Unframable):  # the run's end will say so
             self._send(Progressed(self._nth, progress))
 
-    def _send_printed(self) -> None:
-        printed = self.take_printed()
-        if printed:
-            self._send(Printed(self._nth, printed))
+    def _printed(self, entries: list[LogEntry]) -> None:
+        self._send(Printed(self._nth, entries))
 
 
 def _rss_bytes() -> int:

@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowListener, FlowOutcome
 from pyoco_server.domain.runs import CodeWheel
+from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.executor_messages import (
     HEADER,
     MAX_FRAME_BYTES,
@@ -40,6 +42,7 @@ from pyoco_server.engine.executor_messages import (
     end_of_frame,
     frame,
 )
+from pyoco_server.engine.output_pipes import Ends, close_all, what_is_left
 from pyoco_server.engine.tickets import Tickets
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import end_group
@@ -214,6 +217,8 @@ class ExecutorProcess(asyncio.Protocol):
         """Those that have not reported their end: the first has begun, or its end is on the way."""
         self._to_send: list[RunFlow] = []
         self._tickets = Tickets()
+        self._output: Sequence[int] = ()
+        self._last_output: list[tuple[str, str]] = []
         self._look: asyncio.TimerHandle | None = None
         self._is_slow = False
         self._is_retired = False
@@ -236,12 +241,17 @@ class ExecutorProcess(asyncio.Protocol):
             control, their_control = map(undone.enter_context, socket.socketpair())
             tickets = self._tickets.for_executor()
             undone.callback(os.close, tickets)
+            output = Ends.new()
+            undone.callback(output.close)
+            their_output = [os.dup(end) for end in output.read]
+            undone.callback(close_all, their_output)
             self._control, _ = await loop.create_unix_connection(lambda: _Control(self), sock=control)
             undone.callback(self._control.close)
             self._work, _ = await loop.create_unix_connection(lambda: self, sock=work)
             undone.pop_all()
+        self._output = output.read
         self._work.write(frame(self.spec))
-        return [their_work.detach(), their_control.detach(), tickets]
+        return [their_work.detach(), their_control.detach(), tickets, *their_output, *output.write]
 
     @property
     def in_line(self) -> int:
@@ -479,6 +489,8 @@ class ExecutorProcess(asyncio.Protocol):
         self._control.close()
         not_begun = self._take_back()
         self._tickets.close()
+        self._last_output = what_is_left(self._output)
+        close_all(self._output)
         if not self.ready.done():
             self.ready.set_result(f"the process {_how_it_ended(code)} while it loaded the flows")
             return
@@ -489,6 +501,7 @@ class ExecutorProcess(asyncio.Protocol):
         self._pool.take_back(not_begun)
 
     def _explain(self, flow: ProcessFlow, how: str) -> None:
+        self._report_last_output(flow, how)
         fault = "" if self._fault is None else f": {self._fault}"
         log.error(
             "an executor has ended in the middle of a run",
@@ -499,6 +512,13 @@ class ExecutorProcess(asyncio.Protocol):
         )
         ending = Ending.CANCELLED if flow.was_killed else Ending.EXECUTION_ERROR
         flow.end(FlowOutcome(ending=ending, error=f"the executor process {how}{fault}"))
+
+    def _report_last_output(self, flow: ProcessFlow, how: str) -> None:
+        """What the executor could not report itself any more, such as where its code has crashed."""
+        if self._last_output or not flow.was_killed:
+            mark = f"… the executor process {how}; the last lines before that may be missing …\n"
+            output = [*self._last_output, ("stderr", mark)]
+            flow.listener.printed([LogEntry(None, stream, text, time.time()) for stream, text in output])
 
 
 class _Control(asyncio.Protocol):

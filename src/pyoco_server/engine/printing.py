@@ -1,93 +1,198 @@
-"""What a flow prints, caught as it is printed and told apart by task."""
+"""What a flow prints, caught as it is printed and attributed to its tasks."""
 
-import io
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TextIO
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
-from pyoco_server.domain.task_logs import LogBudget, LogEntry
+from pyoco_server.domain.task_logs import MAX_LINE_CHARS, LogEntry, RunOutput
+from pyoco_server.engine.output_streams import OutputStreams
 
-OnPrinted = Callable[[LogEntry], None]
+_OF_CHILDREN = 0
+"""In place of a thread: no thread has this number."""
+LOOK_SEC = 0.0002
+"""No child process starts, prints and ends in less: only a thread that was away for longer has to look."""
 
-MAX_LINE = 8 * 1024
-"""A longer line is told in pieces: something may print for ever without ending its line."""
+
+class OutputSource(Protocol):
+    """Where the output of a run comes from."""
+
+    def look(self) -> None:
+        """Take what child processes have printed up to now."""
+        ...
+
+    def given_to(self, catcher: "PrintCatcher") -> AbstractContextManager[None]:
+        """While a run goes on, the catcher gets all output."""
+        ...
+
+
+class HostOutput:
+    """A thread of somebody's program: only what Python prints, which also goes where it would have gone."""
+
+    def __init__(self) -> None:
+        self._streams = OutputStreams({"stdout": sys.stdout, "stderr": sys.stderr}, passes_through=True)
+
+    def look(self) -> None:
+        """Its descriptors are its own."""
+
+    def given_to(self, catcher: "PrintCatcher") -> AbstractContextManager[None]:
+        return self._streams.catching(catcher)
 
 
 class PrintCatcher:
-    """Stands in for stdout and stderr of the process while one flow runs.
+    """Takes what one run prints, from any thread.
 
-    pyoco writes what its tasks print through to whatever stdout was before; each thread is in one task.
+    Each thread is in one task. What other threads and child processes print belongs to the task that runs; if
+    there are several, to none.
     """
 
-    def __init__(self, on_printed: OnPrinted, *, passes_through: bool = False) -> None:
-        """`passes_through`: what is caught also goes where it would have gone."""
-        self._on_printed = on_printed
-        self._passes_through = passes_through
-        self._budget = LogBudget()
-        self._lock = threading.Lock()
-        self._tasks: dict[int, str | None] = {}
-        self._unended: dict[tuple[int, str], str] = {}
+    def __init__(
+        self, source: OutputSource, on_news: Callable[[], None], own_threads: Iterable[threading.Thread] = ()
+    ) -> None:
+        """`on_news` is called when there is something to take. `own_threads` belong to no run."""
+        self._source = source
+        self._on_news = on_news
+        self._looked_at = 0.0
+        self._output = RunOutput()
+        self._lock = threading.RLock()  # a signal's handler may print in the middle of a print
+        self._tasks: dict[int, str] = {}
+        self._unended: dict[tuple[int, str], _Unended] = {}
+        # A thread of a run that has ended has no business in this one.
+        self._strangers = {*threading.enumerate()} - {*own_threads, threading.current_thread()}
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether the calling thread was there before the run."""
+        return bool(self._strangers) and threading.current_thread() in self._strangers
 
     def entered(self, task: str | None) -> None:
         """The calling thread is in this task from now on."""
+        _undo_engine_capture()
         thread = threading.get_ident()
-        self._end_lines(thread)
-        self._tasks[thread] = task
+        self._look(time.time())
+        with self._lock:
+            self._end_lines(thread, _OF_CHILDREN)
+            before = self._tasks.pop(thread, None)
+            if task is not None:
+                self._tasks[thread] = task
+            if before is not None:
+                self._output.ended(before)
+        self._report()
+
+    def printed(self, stream: str, text: str) -> None:
+        thread = threading.get_ident()
+        if "\n" not in text:
+            held = self._unended.get((thread, stream))
+            if held is not None and held.length < MAX_LINE_CHARS:  # the next piece: nothing else to do
+                held.pieces.append(text)
+                held.length += len(text)
+                return
+        now = time.time()
+        if now - self._looked_at > LOOK_SEC:
+            self._look(now)
+        self._add(thread, stream, text, now)
+
+    def child_printed(self, stream: str, text: str) -> None:
+        self._add(_OF_CHILDREN, stream, text, time.time())
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        before = sys.stdout, sys.stderr
-        sys.stdout = _Stream(self, "stdout", before[0] if self._passes_through else None)
-        sys.stderr = _Stream(self, "stderr", before[1] if self._passes_through else None)
+        """While the run goes on. Lines that never ended are lines, too."""
         try:
-            yield
+            with self._source.given_to(self):
+                yield
         finally:
-            sys.stdout, sys.stderr = before
-            for thread, _ in list(self._unended):
-                self._end_lines(thread)
+            self._close()
 
-    def printed(self, stream: str, text: str) -> None:
-        """Whole lines are told, the rest waits for its end: `print` writes a line in several pieces."""
-        thread = threading.get_ident()
+    def _close(self) -> None:
         with self._lock:
-            held = self._unended.get((thread, stream), "") + text
-            end = len(held) if len(held) > MAX_LINE else held.rfind("\n") + 1
-            self._unended[thread, stream] = held[end:]
-        if end:
-            self._tell(thread, stream, held[:end])
+            self._end_lines(*{thread for thread, _ in self._unended})
+            self._output.close()
 
-    def _end_lines(self, thread: int) -> None:
-        for stream in ("stdout", "stderr"):
-            with self._lock:
-                held = self._unended.pop((thread, stream), "")
-            if held:
-                self._tell(thread, stream, held)
+    def take(self) -> list[LogEntry]:
+        """What is to be stored, since the last time."""
+        with self._lock:
+            return self._output.take()
 
-    def _tell(self, thread: int, stream: str, text: str) -> None:
+    @property
+    def has_excerpt(self) -> bool:
+        return self._output.has_excerpt
+
+    def excerpt(self) -> list[LogEntry]:
+        """What is not to be stored yet, but may be shown."""
+        with self._lock:
+            return self._output.excerpt()
+
+    def _look(self, now: float) -> None:
+        """What children have printed meanwhile came before what is printed now."""
+        if now - self._looked_at > LOOK_SEC:
+            self._looked_at = now
+            self._source.look()
+
+    def _add(self, thread: int, stream: str, text: str, now: float) -> None:
+        """Whole lines are taken, the rest waits for its end: `print` writes a line in several pieces."""
+        with self._lock:
+            if "\n" in text:
+                *lines, text = self._with_held(thread, stream, text).split("\n")
+                task = self._task_of(thread)
+                for line in lines:
+                    self._add_line(task, stream, line + "\n", now)
+            if text:
+                self._hold(thread, stream, text)
+        self._report()
+
+    def _with_held(self, thread: int, stream: str, text: str) -> str:
+        held = self._unended.pop((thread, stream), None)
+        return text if held is None else "".join((*held.pieces, text))
+
+    def _hold(self, thread: int, stream: str, text: str) -> None:
+        held = self._unended.get((thread, stream))
+        if held is None:
+            held = self._unended[thread, stream] = _Unended()
+        held.pieces.append(text)
+        held.length += len(text)
+        if held.length > MAX_LINE_CHARS:
+            self._end_line(thread, stream)
+
+    def _end_lines(self, *threads: int) -> None:
+        for thread, stream in [key for key in self._unended if key[0] in threads]:
+            self._end_line(thread, stream)
+
+    def _end_line(self, thread: int, stream: str) -> None:
+        self._add_line(self._task_of(thread), stream, self._with_held(thread, stream, ""), time.time())
+
+    def _add_line(self, task: str | None, stream: str, line: str, now: float) -> None:
+        if len(line) <= MAX_LINE_CHARS:
+            self._output.add(task, stream, line, now)
+            return
+        for start in range(0, len(line), MAX_LINE_CHARS):
+            self._output.add(task, stream, line[start : start + MAX_LINE_CHARS], now)
+
+    def _task_of(self, thread: int) -> str | None:
         task = self._tasks.get(thread)
-        with self._lock:
-            kept = self._budget.take(task, text)
-        if kept:
-            self._on_printed(LogEntry(task, stream, kept, time.time()))
+        if task is not None:
+            return task
+        running = {*self._tasks.values()}
+        return running.pop() if len(running) == 1 else None
+
+    def _report(self) -> None:
+        if self._output.has_ready or self._output.has_excerpt:
+            self._on_news()
 
 
-class _Stream(io.TextIOBase):
-    encoding = "utf-8"
-    errors = "replace"
+class _Unended:
+    __slots__ = ("length", "pieces")
 
-    def __init__(self, catcher: PrintCatcher, name: str, original: TextIO | None) -> None:
-        self._catcher = catcher
-        self._name = name
-        self._original = original
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.length = 0
 
-    def writable(self) -> bool:
-        return True
 
-    def write(self, text: str) -> int:
-        self._catcher.printed(self._name, text)
-        if self._original is not None:
-            self._original.write(text)
-        return len(text)
+def _undo_engine_capture() -> None:
+    """The engine keeps all that a task prints in memory, behind a stream that lacks most of a stream."""
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if type(stream).__module__.startswith("pyoco.") and hasattr(stream, "original"):
+            setattr(sys, name, stream.original)

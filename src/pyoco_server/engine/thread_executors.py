@@ -13,7 +13,8 @@ from pyoco_server.engine.flow_of_job import flow_of
 from pyoco_server.engine.flow_resolving import FlowResolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
-from pyoco_server.engine.printing import PrintCatcher
+from pyoco_server.engine.print_reports import PrintReports
+from pyoco_server.engine.printing import HostOutput, PrintCatcher
 
 
 class ThreadExecutors:
@@ -49,6 +50,7 @@ class ThreadFlow:
         self._seat = FlowSeat()
         self.busy_sec = 0.0
         self._loop = asyncio.get_running_loop()
+        self._prints = PrintReports(self._printed, self._call_later)
 
     def run(self, resolver: FlowResolver, allowed_modules: tuple[str, ...]) -> FlowOutcome:
         """In the flow's thread."""
@@ -59,7 +61,16 @@ class ThreadFlow:
             self.busy_sec = time.monotonic() - began
 
     def _run(self, resolver: FlowResolver, allowed_modules: tuple[str, ...]) -> FlowOutcome:
-        catcher = PrintCatcher(self._printed, passes_through=True)
+        catcher = PrintCatcher(HostOutput(), self._prints.on_news)
+        self._prints.begin(catcher)
+        try:
+            return self._caught(catcher, resolver, allowed_modules)
+        finally:
+            self._printed(self._prints.finish())
+
+    def _caught(
+        self, catcher: PrintCatcher, resolver: FlowResolver, allowed_modules: tuple[str, ...]
+    ) -> FlowOutcome:
         with catcher.catching():
             found = flow_of(self._job, resolver, allowed_modules)
             if isinstance(found, FlowOutcome):
@@ -78,6 +89,7 @@ class ThreadFlow:
         self._seat.cancel()
 
     def go_live(self) -> None:
+        self._prints.go_live()
         self._seat.go_live()
 
     def written(self) -> None:
@@ -90,5 +102,9 @@ class ThreadFlow:
     def _progressed(self, progress: FlowProgress) -> None:
         self._loop.call_soon_threadsafe(self._listener.progressed, progress)
 
-    def _printed(self, entry: LogEntry) -> None:
-        self._loop.call_soon_threadsafe(self._listener.printed, [entry])
+    def _printed(self, entries: list[LogEntry]) -> None:
+        if entries:
+            self._loop.call_soon_threadsafe(self._listener.printed, entries)
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)

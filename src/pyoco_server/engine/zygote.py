@@ -21,12 +21,14 @@ from contextlib import suppress
 from typing import NoReturn
 
 from pyoco_server.engine.executor import Executor
+from pyoco_server.engine.output_pipes import Ends, OutputPipes
 from pyoco_server.engine.tickets import ExecutorTickets
 from pyoco_server.processes import adopt_orphans, child_processes, end_group, end_with_parent
 
 FORK = b"f"
 """A request, with the descriptors of the new executor."""
-DESCRIPTORS = 3
+DESCRIPTORS = 7
+"""Work, control, tickets, and the ends of the pipes of its output."""
 STARTED, ENDED, FAILED = 0, 1, 2
 REPORT = struct.Struct("!Bii")
 """(STARTED, pid, 0) or (FAILED, errno, 0) in answer to a request; (ENDED, pid, exit code or negative signal)
@@ -107,9 +109,11 @@ class ForkServer:
             self._be_on_its_own(leading)
             for fd in fds:
                 os.set_inheritable(fd, False)
-            work, control, tickets = fds
+            work, control, tickets, *ends = fds
+            pipes = OutputPipes(Ends((ends[0], ends[1]), (ends[2], ends[3])))
+            pipes.start()
             executor = Executor(
-                socket.socket(fileno=work), socket.socket(fileno=control), ExecutorTickets(tickets)
+                socket.socket(fileno=work), socket.socket(fileno=control), ExecutorTickets(tickets), pipes
             )
             executor.keep_channels_from_forks()
             executor.serve()

@@ -55,6 +55,9 @@ class RunTasks(Struct):
 class RunLogs(Struct):
     run_id: str
     lines: list[LogLine]
+    next_cursor: str
+    has_earlier: bool
+    has_more: bool
 
 
 class WorkerPatched(Struct):

@@ -83,13 +83,36 @@ class Tasks(TypedDict):
     task_records_truncated: bool
 
 
-class LogLine(TypedDict):
+class _LogMarks(TypedDict, total=False):
+    cut_lines: int
+    cut_bytes: int
+    """So much was cut at this place."""
+    is_excerpt: bool
+    """From a watch: the newest of a task that prints more than is stored at once."""
+
+
+class LogLine(_LogMarks):
+    """`stream` is `stdout`, `stderr` or `logging`. By `attempt` and `n` lines are in order."""
+
     attempt: int
     n: int
     task: str | None
     stream: str
     text: str
     ts: float
+
+
+class _LogPosition(TypedDict, total=False):
+    next_cursor: str
+    has_earlier: bool
+    has_more: bool
+
+
+class LogPage(_LogPosition):
+    """An older server has the lines alone."""
+
+    run_id: str
+    lines: list[LogLine]
 
 
 class _EventExtras(TypedDict, total=False):

@@ -4,7 +4,7 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from pyoco_server.http_client.answers import (
     GraphPage,
     GraphSummary,
     LogLine,
+    LogPage,
     Run,
     RunEvent,
     RunPage,
@@ -31,6 +32,7 @@ from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.execution_calls import ExecutionCalls
 from pyoco_server.http_client.plain_calls import PlainCalls
 from pyoco_server.http_client.retrying import send_again_if_safe
+from pyoco_server.http_client.run_logs import MAX_PAGE, START, LogReader, in_order
 from pyoco_server.http_client.transport import transport_for
 
 WATCH_SILENCE_SEC = 10.0
@@ -120,10 +122,47 @@ class PyocoHttpClient:
         return tasks
 
     def get_logs(self, run_id: str, task: str | None = None, limit: int | None = None) -> list[LogLine]:
-        """What the run's flow printed, oldest first."""
-        answer = self._call("GET", _run(run_id, "/logs"), params=_given({"task": task, "limit": limit}))
-        lines: list[LogLine] = answer["lines"]
-        return lines
+        """What the run's flow printed, oldest first: all that is stored, or the last `limit` lines."""
+        if limit is not None and limit <= MAX_PAGE:
+            return self.get_log_page(run_id, None, task, limit)["lines"]
+        lines = in_order(list(self._log_reader(run_id, task).new_lines()))
+        return lines if limit is None else lines[-limit:]
+
+    def get_log_page(
+        self, run_id: str, cursor: str | None = START, task: str | None = None, limit: int = MAX_PAGE
+    ) -> LogPage:
+        """Lines in the order in which they were stored; go on at `next_cursor` while `has_more`.
+
+        Without a cursor: the last `limit` lines.
+        """
+        wanted = {"task": task, "limit": limit, "cursor": cursor}
+        page: LogPage = self._call("GET", _run(run_id, "/logs"), params=_given(wanted))
+        return page
+
+    def follow_logs(
+        self, run_id: str, task: str | None = None, *, tail: int | None = None
+    ) -> Iterator[LogLine]:
+        """The log as it grows, until the run has ended; `tail`: from the last so many lines on.
+
+        A task that prints more than is stored at once is shown in excerpts (`is_excerpt`); its last lines
+        follow when it has ended. While the server is away, this waits for it.
+        """
+        reader = self._log_reader(run_id, task)
+        if tail is not None:
+            last = self.get_log_page(run_id, None, task, max(1, tail))
+            yield from last["lines"][-tail:] if tail else []
+            reader = self._log_reader(run_id, task, last.get("next_cursor", START))
+        yield from reader.new_lines()
+        for event in self.watch_run(run_id):
+            yield from reader.excerpt(
+                [line for line in event.get("lines", []) if task in (None, line["task"])]
+            )
+            with _tolerated():  # the watch comes back, and so do we
+                yield from reader.new_lines()
+        yield from reader.new_lines()
+
+    def _log_reader(self, run_id: str, task: str | None, cursor: str = START) -> LogReader:
+        return LogReader(lambda at: self.get_log_page(run_id, at, task), cursor)
 
     def list_runs(
         self,
@@ -179,19 +218,23 @@ class PyocoHttpClient:
         """
         deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
         wanted = {"since": since, "include": "records" if records else None}
-        last_event_id = ""
+        last_event_id, has_begun = "", False
         while deadline is None or time.monotonic() < deadline:
             try:
                 for event in self._watch_once(run_id, wanted, last_event_id, deadline):
+                    has_begun = True
                     last_event_id = event["id"] or last_event_id
                     yield event
                     if is_terminal(event):
                         return
-            except httpx2.TransportError:
-                _pause()
-            else:
                 if self._has_ended(run_id):
                     return
+            except (httpx2.TransportError, GatewayUnreachable):
+                _pause()
+            except httpx2.HTTPStatusError as error:
+                if not has_begun or not error.response.is_server_error:  # else it is away for a moment
+                    raise
+                _pause()
 
     def cancel_run(
         self,
@@ -361,6 +404,18 @@ class PyocoHttpClient:
         if not response.is_success:
             response.raise_for_status()
         return response
+
+
+@contextmanager
+def _tolerated() -> Iterator[None]:
+    """A server that is away for a moment."""
+    try:
+        yield
+    except (httpx2.TransportError, GatewayUnreachable):
+        pass
+    except httpx2.HTTPStatusError as error:
+        if not error.response.is_server_error:
+            raise
 
 
 def _unreachable(server: httpx2.URL, error: BaseException) -> GatewayUnreachable:

@@ -164,11 +164,13 @@ class NatsConnection:
         with translated():
             return await self._requests.send(subject, payload, headers, patience)
 
-    async def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
+    async def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
         if not self._client.is_connected:
             raise NatsUnavailable("nats unavailable: not connected")
         with translated():
-            await self._client.publish(subject, payload, reply=reply)
+            await self._client.publish(subject, payload, reply=reply, headers=headers)
 
     async def publish_acked(self, subject: str, payload: bytes, headers: dict[str, str]) -> PubAck:
         """Publish to a stream and wait for its word. Raises WrongRevision for a refused expectation.

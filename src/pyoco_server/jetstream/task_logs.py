@@ -1,17 +1,23 @@
 """What flows print, in a stream with one subject per run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 
 from nats.aio.msg import Msg
 
 from pyoco_server.domain import wire
-from pyoco_server.domain.task_logs import LogLine
-from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.domain.task_logs import LogLine, LogRecord
+from pyoco_server.jetstream.connection import NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.scan import scan
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.ports import TooManyLines
 
 log = get_logger(__name__)
+
+RECORDS_AT_ONCE = 50
+"""Records are up to 128 KiB of text; a page is rarely more than a few of them."""
+_NO_STREAM = "-"
 
 Follower = Callable[[Sequence[LogLine]], None]
 
@@ -25,13 +31,26 @@ class LogStream:
         self._stops: dict[str, Callable[[], Awaitable[None]]] = {}
         self._turn = asyncio.Lock()
 
-    async def append(self, run_id: str, lines: Sequence[LogLine]) -> None:
-        await self._connection.publish_acked(f"{self._prefix}.{run_id}", wire.encode(lines), {})
+    async def append(self, run_id: str, lines: Sequence[LogLine], write_id: str) -> None:
+        subject = f"{self._prefix}.{run_id}"
+        try:
+            await self._connection.publish_acked(subject, wire.encode(lines), {"Nats-Msg-Id": write_id})
+        except PayloadTooLarge as error:
+            raise TooManyLines from error
 
-    async def read(self, run_id: str) -> AsyncIterator[LogLine]:
-        async for message in scan(self._connection, self._stream, f"{self._prefix}.{run_id}"):
-            for line in _lines(message):
-                yield line
+    async def show(self, run_id: str, lines: Sequence[LogLine]) -> None:
+        """On the same subject, so that no other permission is needed; the stream refuses to store it."""
+        await self._connection.publish(
+            f"{self._prefix}.{run_id}", wire.encode(lines), headers={"Nats-Expected-Stream": _NO_STREAM}
+        )
+
+    async def read(self, run_id: str, after: int = 0) -> AsyncGenerator[LogRecord, None]:
+        subject = f"{self._prefix}.{run_id}"
+        async with aclosing(
+            scan(self._connection, self._stream, subject, batch=RECORDS_AT_ONCE, start=after + 1)
+        ) as messages:
+            async for message in messages:
+                yield LogRecord(int((message.headers or {})["Nats-Sequence"]), list(_lines(message)))
 
     async def follow(self, run_id: str, callback: Follower) -> Callable[[], Awaitable[None]]:
         """A plain subscription: what is published to the stream reaches it as well, without any consumer.

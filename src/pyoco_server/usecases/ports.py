@@ -3,7 +3,7 @@
 Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, NewType, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.domain.task_logs import LogLine, LogRecord
 from pyoco_server.domain.wheel_sync import InstalledWheel
 from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.domain.workers import WorkerRecord
@@ -295,13 +295,23 @@ class WheelHistory(Protocol):
         ...
 
 
+class TooManyLines(Exception):
+    """More than the store takes at once."""
+
+
 class TaskLogs(Protocol):
     """What flows print, by run."""
 
-    async def append(self, run_id: str, lines: Sequence[LogLine]) -> None: ...
+    async def append(self, run_id: str, lines: Sequence[LogLine], write_id: str) -> None:
+        """A repeat with the same `write_id`, soon after the first, is stored once. Raises TooManyLines."""
+        ...
 
-    def read(self, run_id: str) -> AsyncIterator[LogLine]:
-        """All that is kept, in the order in which it was printed."""
+    async def show(self, run_id: str, lines: Sequence[LogLine]) -> None:
+        """To those who follow the run now; nothing is stored."""
+        ...
+
+    def read(self, run_id: str, after: int = 0) -> AsyncGenerator[LogRecord, None]:
+        """What is stored behind the record `after`, in the order in which it was stored."""
         ...
 
     async def follow(

@@ -58,12 +58,15 @@ class WatchRun:
         current = await self._runs.get(wanted.run_id)
         if current is None:
             return
-        if _is_news(current, wanted):
-            yield current
         if current.value.status.is_terminal:
+            if _is_news(current, wanted):
+                yield current
             return
+        # Before the first event: who reads the log behind it misses no line.
         stop = await self._task_logs.follow(wanted.run_id, watcher.printed)
         try:
+            if _is_news(current, wanted):
+                yield current
             async for event in self._changes(watcher, current.revision, wanted.timeout):
                 yield event
         finally:

@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress, conclusion
 from pyoco_server.domain.run_changes import Beat, Conclude, Refusal, Report, RunChange
 from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus
-from pyoco_server.domain.task_logs import LogEntry, LogLine
+from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.ports import Clock, Versioned, WorkerBackend
 from pyoco_server.worker.executors import RunningFlow
+from pyoco_server.worker.run_log import RunLog
 
 log = get_logger(__name__)
 
@@ -42,9 +43,7 @@ class RunSession:
         self._flow: RunningFlow | None = None
         self._waiting: RunChange | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._logging: asyncio.Task[None] | None = None
-        self._to_log: list[LogLine] = []
-        self._logged = 0
+        self._log = RunLog(backend, self._run_id, owner)
         self._listening: asyncio.Task[Callable[[], Awaitable[None]]] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._is_stopping = False
@@ -82,11 +81,7 @@ class RunSession:
         self._offer(Report(self._owner, progress.tasks, progress.task_records, progress.task_dependencies))
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
-        for entry in entries:
-            self._to_log.append(_line(entry, self._owner.attempt, self._logged))
-            self._logged += 1
-        if self._logging is None or self._logging.done():
-            self._logging = asyncio.ensure_future(self._write_logs())
+        self._log.add(entries)
 
     async def beat(self) -> None:
         """A sign of life; a waiting report is one too."""
@@ -139,12 +134,6 @@ class RunSession:
         # Taken over, ended, or removed by somebody else: to us it is the same.
         self.refusal = answer or Refusal.TERMINAL
         self._stop_now()
-
-    async def _write_logs(self) -> None:
-        while self._to_log:
-            lines, self._to_log = self._to_log, []
-            with best_effort(log, "run.logs", NatsUnavailable, run_id=self._run_id):
-                await self._backend.task_logs.append(self._run_id, lines)
 
     # Stopping the flow
 
@@ -208,11 +197,10 @@ class RunSession:
         self._has_ended = True
         for timer in self._timers:
             timer.cancel()
-        unfinished: set[asyncio.Task[None]] = {
-            t for t in (self._writing, self._logging) if t and not t.done()
-        }
-        if unfinished:
-            await asyncio.wait(unfinished)
+        if self._writing is not None and not self._writing.done():
+            await asyncio.wait({self._writing})
+        await (self._log.is_written_soon() if self._is_abandoned else self._log.is_written())
+        self._log.close()
         if self._listening is not None:
             with best_effort(log, "run.unlisten", NatsUnavailable, run_id=self._run_id):
                 stop = await self._listening
@@ -220,7 +208,3 @@ class RunSession:
 
     def _after(self, seconds: float, call: Callable[[], None]) -> None:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, call))
-
-
-def _line(entry: LogEntry, attempt: int, n: int) -> LogLine:
-    return LogLine(attempt=attempt, n=n, task=entry.task, stream=entry.stream, text=entry.text, ts=entry.ts)

@@ -171,7 +171,12 @@ export interface paths {
         };
         /**
          * What a run's flow printed
-         * @description Kept per task up to 64 KiB and per run up to 1 MiB, for `PYOCO_LOGS_MAX_AGE_SEC`.
+         * @description Without `cursor` the last lines, oldest first; `has_earlier`: there are lines before them.
+         *
+         *     With `cursor` a page of the whole log: start at `0`, go on with `next_cursor` while `has_more`. Pages are
+         *     in the order in which lines were stored; sorted by `attempt` and `n` they are as they were printed.
+         *     Of each task the first and the last 32 KiB are kept, of a run 1 MiB in all, for `PYOCO_LOGS_MAX_AGE_SEC`.
+         *     Where lines were cut stands a line with `cut_lines` and `cut_bytes`.
          */
         get: operations["get_logs_runs__run_id__logs_get"];
         put?: never;
@@ -1801,10 +1806,13 @@ export interface components {
         RunLogs: {
             run_id: string;
             lines: components["schemas"]["LogLine"][];
+            next_cursor: string;
+            has_earlier: boolean;
+            has_more: boolean;
         };
         /**
          * LogLine
-         * @description An entry as it is stored: `attempt` and `n` tell its place, whatever order it arrives in.
+         * @description An entry as it is stored: `attempt` and `n` are its place, whatever order it arrives in.
          */
         LogLine: {
             attempt: number;
@@ -1813,6 +1821,9 @@ export interface components {
             stream: string;
             text: string;
             ts: number;
+            cut_lines?: number;
+            cut_bytes?: number;
+            is_excerpt?: boolean;
         };
         /** WorkerRecord */
         WorkerRecord: {
@@ -2558,10 +2569,12 @@ export interface operations {
     get_logs_runs__run_id__logs_get: {
         parameters: {
             query?: {
-                /** @description of this task only */
+                /** @description Lines of this task only */
                 task?: string | null;
-                /** @description the last so many lines */
+                /** @description Maximum number of lines */
                 limit?: number;
+                /** @description `0`, or next_cursor of the page before; without it: the last lines */
+                cursor?: string | null;
             };
             header?: never;
             path: {

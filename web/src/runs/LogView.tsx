@@ -1,10 +1,11 @@
+import { Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { LogLine } from "../api/client";
-import { clockTime, visible } from "../format";
+import { bytes, clockTime, visible } from "../format";
 import { t } from "../i18n";
 import { Glyph } from "../ui/icons";
 import { CopyButton } from "../ui/texts";
-import { asText, ofTask, SHOWN } from "./logs";
+import { asText, behindGaps, isCut, ofTask, SHOWN } from "./logs";
 
 export function LogView({
   lines,
@@ -22,8 +23,11 @@ export function LogView({
 }) {
   const box = useRef<HTMLDivElement>(null);
   const [isFollowing, setFollowing] = useState(true);
+  const [rows, setRows] = useState(SHOWN);
+  const gaps = behindGaps(lines);
   const wanted = ofTask(lines, task);
-  const shown = wanted.slice(-SHOWN);
+  const earlier = Math.max(0, wanted.length - rows);
+  const shown = wanted.slice(earlier);
 
   useEffect(() => {
     if (isFollowing && box.current) box.current.scrollTop = box.current.scrollHeight;
@@ -55,18 +59,17 @@ export function LogView({
           />
           <span>{t("logs.follow")}</span>
         </label>
-        <CopyButton text={() => asText(wanted)} label={t("copy.text")} />
+        <CopyButton text={() => asText(wanted, gaps)} label={t("copy.text")} />
         <button
           type="button"
           class="icon-button"
           aria-label={t("logs.download")}
           title={t("logs.download")}
-          onClick={() => save(`${name}.log`, asText(wanted))}
+          onClick={() => save(`${name}.log`, asText(wanted, gaps))}
         >
           <Glyph name="download" />
         </button>
       </header>
-      {wanted.length > shown.length && <p class="dim note">{t("logs.cut", { n: SHOWN })}</p>}
       <div
         class="log-box"
         ref={box}
@@ -76,8 +79,22 @@ export function LogView({
         onScroll={(event) => setFollowing(isAtEnd(event.currentTarget))}
       >
         {shown.length === 0 && <p class="dim">{t("logs.none")}</p>}
+        {earlier > 0 && (
+          <button
+            type="button"
+            onClick={() => {
+              setFollowing(false);
+              setRows(rows + SHOWN);
+            }}
+          >
+            {t("logs.earlier", { n: Math.min(SHOWN, earlier), all: earlier })}
+          </button>
+        )}
         {shown.map((line) => (
-          <Line key={`${line.attempt}/${line.n}`} line={line} withTask={task === null} />
+          <Fragment key={`${line.attempt}/${line.n}`}>
+            {gaps.has(line) && <p class="log-cut">{t("logs.gap")}</p>}
+            {isCut(line) ? <Cut line={line} /> : <Line line={line} withTask={task === null} />}
+          </Fragment>
         ))}
       </div>
     </section>
@@ -89,6 +106,17 @@ const NEAR_PX = 24;
 /** Whoever scrolls up, by wheel, key, touch or scrollbar, wants to read; at the end the log goes on by itself. */
 function isAtEnd(box: HTMLElement): boolean {
   return box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX;
+}
+
+/** Where lines were cut, in the words of the page. */
+function Cut({ line }: { line: LogLine }) {
+  const lines = line.cut_lines ?? 0;
+  const size = bytes(line.cut_bytes ?? 0);
+  return (
+    <p class="log-cut">
+      {lines > 0 ? t("logs.cutLines", { n: lines, size, task: visible(line.task ?? "–") }) : t("logs.cutBytes", { size })}
+    </p>
+  );
 }
 
 function Line({ line, withTask }: { line: LogLine; withTask: boolean }) {

@@ -1,25 +1,49 @@
-/** What a flow printed, from two sources: what was kept, and what comes live. */
+/** What a flow printed, from two sources: what is stored, and what comes live. */
 import type { LogLine } from "../api/client";
 
+/** Rows at once; more when somebody asks for them. */
 export const SHOWN = 5000;
 
 /** Lines of both, each once, in the order they were printed. */
 export function merged(known: readonly LogLine[], coming: readonly LogLine[]): LogLine[] {
   if (coming.length === 0) return [...known];
   const last = known.at(-1);
-  if (last === undefined || compare(last, coming[0]!) < 0) return [...known, ...coming].slice(-2 * SHOWN);
-  const byPlace = new Map([...known, ...coming].map((line) => [`${line.attempt}/${line.n}`, line]));
-  return [...byPlace.values()].sort(compare).slice(-2 * SHOWN);
+  const isBehind = last === undefined || compare(last, coming[0]!) < 0;
+  if (isBehind && coming.every((line, at) => at === 0 || compare(coming[at - 1]!, line) < 0)) {
+    return [...known, ...coming];
+  }
+  const byPlace = new Map<string, LogLine>();
+  for (const line of [...known, ...coming]) {
+    const place = `${line.attempt}/${line.n}`;
+    if (!line.is_excerpt || !byPlace.has(place)) byPlace.set(place, line);
+  }
+  return [...byPlace.values()].sort(compare);
 }
 
 function compare(a: LogLine, b: LogLine): number {
   return a.attempt - b.attempt || a.n - b.n;
 }
 
+/** What is stored: a run that has ended has no other lines. */
+export function stored(lines: readonly LogLine[]): LogLine[] {
+  return lines.filter((line) => !line.is_excerpt);
+}
+
 export function ofTask(lines: readonly LogLine[], task: string | null): LogLine[] {
   return task === null ? [...lines] : lines.filter((line) => line.task === task);
 }
 
-export function asText(lines: readonly LogLine[]): string {
-  return lines.map((line) => line.text).join("");
+/** Lines before which others are missing that may still come: a task prints more than is stored at once. */
+export function behindGaps(lines: readonly LogLine[]): ReadonlySet<LogLine> {
+  const follows = (line: LogLine, before: LogLine | undefined) =>
+    before?.attempt === line.attempt && before.n === line.n - 1;
+  return new Set(lines.filter((line, at) => line.is_excerpt && !follows(line, lines[at - 1])));
+}
+
+export function isCut(line: LogLine): boolean {
+  return (line.cut_bytes ?? 0) > 0;
+}
+
+export function asText(lines: readonly LogLine[], gaps: ReadonlySet<LogLine>): string {
+  return lines.map((line) => (gaps.has(line) ? `…\n${line.text}` : line.text)).join("");
 }

@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, get, type LogLine, type Run, type RunStatus } from "../api/client";
 import { follow } from "../api/events";
-import { merged } from "./logs";
+import { merged, stored } from "./logs";
 
 const TERMINAL: readonly RunStatus[] = ["COMPLETED", "FAILED", "CANCELLED"];
 
@@ -24,7 +24,8 @@ export interface FollowedRun {
   error: Error | null;
 }
 
-const MAX_LINES = 10_000;
+/** The most that the server gives at once. */
+const PAGE_LINES = 10_000;
 /** Whether its worker is alive is not pushed. */
 const WORKER_MS = 10_000;
 
@@ -49,10 +50,18 @@ export function useRun(id: string): FollowedRun {
       setError(null);
     }
 
+    let cursor = "0";
+
+    /** What was stored since the last time, to its end. */
     async function readLines(): Promise<void> {
-      const query = { limit: MAX_LINES };
-      const found = await get("/runs/{run_id}/logs", { path, query, signal: controller.signal });
-      setLines((known) => merged(known, found.lines));
+      for (let hasMore = true; hasMore; ) {
+        const query = { limit: PAGE_LINES, cursor };
+        const found = await get("/runs/{run_id}/logs", { path, query, signal: controller.signal });
+        cursor = found.next_cursor;
+        hasMore = found.has_more;
+        setLines((known) => merged(known, found.lines));
+      }
+      if (latest !== null && isEnded(latest)) setLines(stored);
     }
 
     async function readRun(): Promise<void> {

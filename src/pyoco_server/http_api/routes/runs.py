@@ -277,12 +277,33 @@ async def get_logs(
     request: Request,
     run_id: RunId,
     *,
-    task: Annotated[str | None, Query(description="of this task only")] = None,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="the last so many lines")] = 1000,
+    task: Annotated[str | None, Query(description="Lines of this task only")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of lines")] = 1000,
+    cursor: Annotated[
+        str | None, Query(description="`0`, or next_cursor of the page before; without it: the last lines")
+    ] = None,
 ) -> Response:
-    """Kept per task up to 64 KiB and per run up to 1 MiB, for `PYOCO_LOGS_MAX_AGE_SEC`."""
-    lines = await gateway_of(request).use_cases.read_logs(run_id, caller_of(request), task, limit)
-    return json_response({"run_id": run_id, "lines": lines})
+    """Without `cursor` the last lines, oldest first; `has_earlier`: there are lines before them.
+
+    With `cursor` a page of the whole log: start at `0`, go on with `next_cursor` while `has_more`. Pages are
+    in the order in which lines were stored; sorted by `attempt` and `n` they are as they were printed.
+    Of each task the first and the last 32 KiB are kept, of a run 1 MiB in all, for `PYOCO_LOGS_MAX_AGE_SEC`.
+    Where lines were cut stands a line with `cut_lines` and `cut_bytes`.
+    """
+    read_logs, caller = gateway_of(request).use_cases.read_logs, caller_of(request)
+    if cursor is None:
+        page = await read_logs.last(run_id, caller, task, limit)
+    else:
+        page = await read_logs.page(run_id, caller, task, limit, cursor)
+    return json_response(
+        {
+            "run_id": run_id,
+            "lines": page.lines,
+            "next_cursor": page.next_cursor,
+            "has_earlier": page.has_earlier,
+            "has_more": page.has_more,
+        }
+    )
 
 
 @router.get(

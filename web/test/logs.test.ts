@@ -1,0 +1,50 @@
+import { describe, expect, it } from "vitest";
+import type { LogLine } from "../src/api/client";
+import { asText, behindGaps, isCut, merged, ofTask, SHOWN, stored } from "../src/runs/logs";
+
+function line(n: number, more: Partial<LogLine> = {}): LogLine {
+  return { attempt: 1, n, task: "t", stream: "stdout", text: `${n}\n`, ts: 0, ...more } as LogLine;
+}
+
+const numbers = (lines: readonly LogLine[]) => lines.map((one) => one.n);
+const lines = (from: number, to: number) => Array.from({ length: to - from }, (_, at) => line(from + at));
+
+describe("a log from two sources (W03)", () => {
+  it("keeps every line, however many there are", () => {
+    const whole = merged(lines(0, 3 * SHOWN), lines(3 * SHOWN, 5 * SHOWN));
+    expect(whole).toHaveLength(5 * SHOWN);
+    expect(whole[0]!.n).toBe(0);
+  });
+
+  it("has each line once and in order, whatever order they come in", () => {
+    expect(numbers(merged([line(0), line(4)], [line(3), line(1), line(4)]))).toEqual([0, 1, 3, 4]);
+    expect(numbers(merged([], [line(2), line(1)]))).toEqual([1, 2]);
+    const second = line(0, { attempt: 2 });
+    expect(merged([line(5)], [second])).toEqual([line(5), second]);
+  });
+
+  it("shows a stored line rather than its excerpt", () => {
+    const excerpt = line(7, { is_excerpt: true });
+    expect(merged([line(1), excerpt], [line(7)])).toEqual([line(1), line(7)]);
+    expect(merged([line(1), line(7)], [excerpt])).toEqual([line(1), line(7)]);
+    expect(stored([line(1), excerpt])).toEqual([line(1)]);
+  });
+});
+
+describe("what is missing (W03)", () => {
+  const mark = line(2, { text: "… 97 lines (1,000 bytes) were cut here …\n", cut_lines: 97, cut_bytes: 1000 });
+
+  it("is marked where it was cut, and in the download", () => {
+    const all = [line(0), line(1), mark, line(99)];
+    expect(all.filter(isCut)).toEqual([mark]);
+    expect(asText(all, behindGaps(all))).toContain("97 lines (1,000 bytes) were cut here");
+    expect(ofTask(all, "t")).toContain(mark);
+  });
+
+  it("is marked before excerpts, and only there", () => {
+    const first = line(50, { is_excerpt: true });
+    const all = [line(0), line(1), first, line(51, { is_excerpt: true }), line(90)];
+    expect([...behindGaps(all)]).toEqual([first]);
+    expect(asText(all, behindGaps(all))).toBe("0\n1\n…\n50\n51\n90\n");
+  });
+});
