@@ -158,8 +158,28 @@ def talking() -> Flow:
     return Flow(name="talking") >> first >> second
 
 
+def huge() -> Flow:
+    """Its first task returns 1.5 million small dicts, which its second one gets."""
+
+    @task
+    def load() -> list[Any]:
+        return [{"i": 0, "name": "row"}] * 1_500_000
+
+    @task
+    def count(load: list[Any], marks: str) -> int:
+        mark(marks, "in-count")
+        wait_for(marks, "go")
+        return len(load)
+
+    @task
+    def rest(load: list[Any], whole: bool = False) -> Any:  # noqa: FBT001, FBT002
+        return load if whole else len(load)
+
+    return Flow(name="huge") >> load >> count >> rest
+
+
 _FLOWS: dict[str, Callable[[], Flow]] = {
-    maker.__name__: maker for maker in (steps, watchful, stuck, holding, tiny, dying, who, talking)
+    maker.__name__: maker for maker in (steps, watchful, stuck, holding, tiny, dying, who, talking, huge)
 }
 
 

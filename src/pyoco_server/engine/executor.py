@@ -13,6 +13,8 @@ import threading
 import time
 from typing import Any
 
+from msgspec.structs import replace
+
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.task_logs import LogEntry
@@ -36,6 +38,7 @@ from pyoco_server.engine.flow_resolving import FlowResolver, load_resolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
 from pyoco_server.engine.printing import PrintCatcher
+from pyoco_server.engine.record_changes import SentRecords
 from pyoco_server.engine.tickets import ExecutorTickets
 from pyoco_server.engine.values import described
 
@@ -73,7 +76,7 @@ class Executor:
             place.go_live()
         if message.is_cancelled:
             place.seat.cancel()
-        outcome = self._run(place, resolver, message.job, spec.allowed_modules)
+        outcome = place.teller.unsent(self._run(place, resolver, message.job, spec))
         return Ended(
             outcome,
             place.teller.take_printed(),
@@ -101,15 +104,20 @@ class Executor:
         with self._placing:
             return None if nth < self._nth else self._places.setdefault(nth, _Place(self._send))
 
-    def _run(
-        self, place: "_Place", resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]
-    ) -> FlowOutcome:
+    def _run(self, place: "_Place", resolver: FlowResolver, job: Job, spec: ExecutorSpec) -> FlowOutcome:
         catcher = PrintCatcher(place.teller.printed)
         with catcher.catching():
-            found = flow_of(job, resolver, allowed_modules)
+            found = flow_of(job, resolver, spec.allowed_modules, spec.allowed_env)
             if isinstance(found, FlowOutcome):
                 return found
-            run = FlowRun(found.flow, job.run_id, found.params, place.teller.progressed, catcher.entered)
+            run = FlowRun(
+                found.flow,
+                job.run_id,
+                found.params,
+                place.teller.progressed,
+                catcher.entered,
+                max_value_bytes=spec.max_value_bytes,
+            )
             place.seat.take(run)
             try:
                 return run.run()
@@ -161,6 +169,7 @@ class _Teller:
         self._is_live = False
         self._may_tell = True
         self._waiting: FlowProgress | None = None
+        self._sent = SentRecords()
         self._printed: list[LogEntry] = []
 
     def progressed(self, progress: FlowProgress) -> None:
@@ -169,14 +178,18 @@ class _Teller:
                 self._waiting = progress
                 return
             self._may_tell = False
-        self._send(Progressed(progress))
+        self._send(Progressed(self._sent.new_in(progress)))
 
     def written(self) -> None:
         with self._lock:
             progress, self._waiting = self._waiting, None
             self._may_tell = progress is None
         if progress is not None:
-            self._send(Progressed(progress))
+            self._send(Progressed(self._sent.new_in(progress)))
+
+    def unsent(self, outcome: FlowOutcome) -> FlowOutcome:
+        """The outcome without what the worker has already."""
+        return replace(outcome, progress=self._sent.new_in(outcome.progress))
 
     def go_live(self) -> None:
         self._is_live = True

@@ -10,10 +10,11 @@ from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.outcomes import FlowListener, FlowOutcome
+from pyoco_server.domain.outcomes import FlowListener, FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.engine.executor_messages import (
     HEADER,
@@ -30,6 +31,7 @@ from pyoco_server.engine.executor_messages import (
     decode_from_executor,
     frame,
 )
+from pyoco_server.engine.record_changes import KnownRecords
 from pyoco_server.engine.tickets import Tickets
 from pyoco_server.logs import get_logger
 
@@ -55,6 +57,7 @@ class ProcessFlow:
         self._is_live = False
         self._is_cancelled = False
         self.wheels: tuple[CodeWheel, ...] = ()
+        self._records = KnownRecords()
 
     def handed_to(self, executor: "ExecutorProcess", nth: int) -> RunFlow:
         """What to tell it, with what was asked of the flow while it stood in another's line, or in none."""
@@ -65,6 +68,9 @@ class ProcessFlow:
 
     def taken_back(self) -> None:
         self._executor = None
+
+    def progressed(self, progress: FlowProgress) -> None:
+        self.listener.progressed(self._records.completed(progress))
 
     async def outcome(self) -> FlowOutcome | None:
         return await self.ended
@@ -89,6 +95,9 @@ class ProcessFlow:
             if self._executor is None:
                 self.end(FlowOutcome(ending=Ending.CANCELLED, error="it was ended before it began"))
         return True
+
+    def completed(self, outcome: FlowOutcome) -> FlowOutcome:
+        return replace(outcome, progress=self._records.completed(outcome.progress))
 
     def end(self, outcome: FlowOutcome | None) -> None:
         if not self.ended.done():
@@ -256,7 +265,7 @@ class ExecutorProcess(asyncio.Protocol):
             case Unusable():
                 self.ready.set_result(message.error)
             case Progressed() if self._flows:
-                self._flows[0].listener.progressed(message.progress)
+                self._flows[0].progressed(message.progress)
             case Printed() if self._flows:
                 self._flows[0].listener.printed(message.entries)
             case Ended() if self._flows:
@@ -268,7 +277,7 @@ class ExecutorProcess(asyncio.Protocol):
         flow.busy_sec = message.busy_sec
         if message.entries:
             flow.listener.printed(message.entries)
-        flow.end(message.outcome)
+        flow.end(flow.completed(message.outcome))
         if self._is_retired:
             if not self._flows:
                 self.hang_up()

@@ -6,10 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TextIO
 
 from pyoco_server.domain.task_logs import LogBudget, LogEntry
 
+speaks_for: ContextVar[int | None] = ContextVar("speaks_for", default=None)
+"""The thread that waits for an async task: what that prints is its own, whichever thread runs it."""
 OnPrinted = Callable[[LogEntry], None]
 
 MAX_LINE = 8 * 1024
@@ -51,7 +54,7 @@ class PrintCatcher:
 
     def printed(self, stream: str, text: str) -> None:
         """Whole lines are told, the rest waits for its end: `print` writes a line in several pieces."""
-        thread = threading.get_ident()
+        thread = speaks_for.get() or threading.get_ident()
         with self._lock:
             held = self._unended.get((thread, stream), "") + text
             end = len(held) if len(held) > MAX_LINE else held.rfind("\n") + 1
