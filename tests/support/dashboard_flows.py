@@ -77,6 +77,16 @@ def failing() -> Flow:
     return Flow(name="failing") >> load >> divide
 
 
+def warned() -> Flow:
+    """Its result is too large to be kept."""
+
+    @task
+    def load() -> str:
+        return "x" * 1_000_000
+
+    return Flow(name="warned") >> load
+
+
 def hostile() -> Flow:
     def work() -> None:
         print(HOSTILE)  # noqa: T201
@@ -101,7 +111,9 @@ def many() -> Flow:
     return flow >> made("collect")
 
 
-_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many)} | {f"hostile {HOSTILE}": hostile}
+_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many, warned)} | {
+    f"hostile {HOSTILE}": hostile
+}
 
 
 def resolve(name: str) -> Flow:
