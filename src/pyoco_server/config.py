@@ -37,6 +37,8 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
 """A stream or bucket name: JetStream allows no dots, wildcards or blanks in it."""
 Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w.]*\s*)*)?$")]
 """Names of Python modules or packages, separated by commas."""
+EnvNames = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_]\w*\s*(,\s*[A-Za-z_]\w*\s*)*)?$")]
+"""Names of environment variables, separated by commas."""
 Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
 """Tags, separated by commas."""
 Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
@@ -118,6 +120,8 @@ class NatsBackendConfig:
 
     # What a flow.yaml may name on a worker (empty: everything)
     worker_allowed_modules: Modules = ""
+    # What a flow.yaml may read of a worker's environment (empty: nothing)
+    worker_allowed_env: EnvNames = ""
 
     # Wheels
     wheel_object_store_bucket: Name = "pyoco_wheels"
@@ -189,6 +193,11 @@ class NatsBackendConfig:
     def allowed_modules(self) -> tuple[str, ...]:
         """`worker_allowed_modules` as names; empty when every module is allowed."""
         return tuple(self.worker_allowed_modules.replace(",", " ").split())
+
+    @property
+    def allowed_env(self) -> tuple[str, ...]:
+        """`worker_allowed_env` as names."""
+        return tuple(self.worker_allowed_env.replace(",", " ").split())
 
     @property
     def hosts_allowed(self) -> frozenset[str]:

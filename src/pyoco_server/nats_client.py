@@ -10,6 +10,7 @@ import msgspec
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.values import MAX_PARAMS_BYTES, from_caller
 from pyoco_server.errors import RunNotFound
 from pyoco_server.usecases.ports import Backend
 from pyoco_server.usecases.submit_run import SubmitRun
@@ -37,11 +38,11 @@ class PyocoNatsClient:
         tag: str | None = None,
         tags: Sequence[str] | None = None,
     ) -> str:
-        """The id of the accepted run."""
+        """The id of the accepted run. Raises InvalidRequest for params that JSON cannot hold."""
         snapshot = await self._submit(
             Submission(
                 flow_name=flow_name,
-                params=params or {},
+                params=from_caller(params or {}, "params", MAX_PARAMS_BYTES),
                 tag=tag or self._config.default_tag,
                 tags=tuple(tags) if tags is not None else None,
             )

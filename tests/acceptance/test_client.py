@@ -13,7 +13,11 @@ from support.programs import Programs
 from support.wheels import a_wheel_file, wheel_name
 
 FLOWS = """
+import asyncio
+import math
 import time
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from pyoco import Flow, task
 
@@ -43,7 +47,20 @@ def wait(ctx) -> None:
     while not ctx.is_cancelled:
         time.sleep(0.01)
 
-FLOWS = {"double": double, "fail": fail, "wait": wait, "talk": talk, "gate": gate}
+class DataFrame:
+    pass
+
+@task
+async def give(what: str):
+    await asyncio.sleep(0)
+    return {
+        "fine": {"when": date(2026, 1, 2), "price": Decimal("1.10"), "tags": {"b", "a"}, "raw": b"x"},
+        "nan": {"mean": math.nan},
+        "frame": {"rows": DataFrame()},
+        "large": "x" * 5_000_000,
+    }[what]
+
+FLOWS = {"double": double, "fail": fail, "wait": wait, "give": give, "talk": talk, "gate": gate}
 
 def resolve(name):
     return Flow(name=name) >> FLOWS[name]
@@ -132,6 +149,54 @@ def test_the_exit_code_of_a_wait_is_the_outcome(shell: Shell) -> None:
     assert json.loads(out)["error"] == "ValueError: on purpose"
     out, _ = shell("submit", "--flow-name", "nobody-has-it", "--wait", code=1)
     assert "flow not found" in json.loads(out)["error"]
+
+
+def test_what_an_async_task_returns_follows_the_rule_of_values(shell: Shell) -> None:
+    """D20, D21, D22: as a user meets it, in `submit --wait`, `get` and `watch`."""
+
+    def submitted(what: str, code: int = 0) -> tuple[Any, str]:
+        out, err = shell("submit", "--flow-name", "give", "--param", f"what={what}", "--wait", code=code)
+        return json.loads(out), err
+
+    fine, _ = submitted("fine")
+    assert fine["result"] == {
+        "give": {"when": "2026-01-02", "price": "1.10", "tags": ["a", "b"], "raw": {"$bytes": "eA=="}}
+    }
+    assert (fine["warnings"], fine["result_truncated"]) == ([], False)
+
+    nan, err = submitted("nan")
+    assert (nan["status"], nan["result"]) == ("COMPLETED", {"give": {"mean": None}})
+    assert nan["warnings"] == ["task 'give' returned NaN at output.mean: null instead"]
+    assert "warning: task 'give' returned NaN at output.mean: null instead" in err
+
+    frame, _ = submitted("frame", code=1)
+    assert (frame["status"], frame["tasks"]) == ("FAILED", {"give": "FAILED"})
+    assert frame["error"] == (
+        "task 'give' returned a DataFrame at output.rows: not JSON; "
+        "return a list of rows or save it as an artifact"
+    )
+
+    large, err = submitted("large")
+    assert (large["status"], large["result"], large["result_truncated"]) == ("COMPLETED", None, True)
+    (warning,) = large["warnings"]
+    assert warning == "the result has more than 5,000,001 bytes as JSON; at most 262,144 bytes are kept"
+    assert warning in err
+    assert shell.json("get", large["run_id"])["warnings"] == [warning]
+    assert warning in " ".join(shell("get", large["run_id"], "--output", "table")[0].split())
+    (line,) = shell("watch", large["run_id"], "--output", "json")[0].splitlines()
+    assert json.loads(line)["snapshot"]["result_truncated"] is True
+
+
+def test_params_that_few_can_read_are_refused_by_the_command(shell: Shell) -> None:
+    """D48"""
+    for params, problem in (
+        ('{"x": 18446744073709551616}', "x: the number 18446744073709551616 has more than 64 bits"),
+        ('{"x": 1, "x": 2}', "x: duplicate key 'x'"),
+        ('{"x": NaN}', "x: NaN is not a number that JSON has"),
+    ):
+        assert problem in shell("submit", "--flow-name", "double", "--params", params, code=1)[1]
+    _, err = shell("submit", "--flow-name", "double", "--param", f"x={2**70}", code=1)
+    assert "params.x: an int beyond 64 bits is not JSON" in err
 
 
 def test_a_run_can_be_cancelled(shell: Shell) -> None:

@@ -63,6 +63,20 @@ def found(ctx):
 def greet(name="nobody"):
     return f"hello {name}"
 
+class Made:
+    def __init__(self):
+        self.name = "made"
+        self.rows = (n for n in "ab")
+
+def made():
+    return Made()
+
+async def waits():
+    return "waited"
+
+def rows():
+    yield 1
+
 not_a_function = 3
 """
 
@@ -102,11 +116,13 @@ def job_with(text: str, params: dict[str, Any] | None = None) -> Job:
     )
 
 
-async def run(job: Job, allowed_modules: tuple[str, ...] = ()) -> FlowOutcome:
+async def run(
+    job: Job, allowed_modules: tuple[str, ...] = (), allowed_env: tuple[str, ...] = ()
+) -> FlowOutcome:
     def resolver(name: str) -> Any:
         raise AssertionError(f"the resolver was asked for {name}")
 
-    executors = ThreadExecutors(resolver, allowed_modules)
+    executors = ThreadExecutors(resolver, allowed_modules, allowed_env)
     try:
         flow = await executors.start(job, Nobody(), patience=1.0)
         return await flow.outcome()
@@ -343,6 +359,108 @@ def test_by_default_every_module_is_allowed() -> None:
 def test_allowed_modules_that_are_no_names_stop_the_start() -> None:
     with pytest.raises(ConfigError, match="PYOCO_WORKER_ALLOWED_MODULES"):
         NatsBackendConfig(worker_allowed_modules="a; b")
+
+
+def reading(value: str) -> str:
+    """A file whose task gets `value` as its input."""
+    tasks = {
+        "made": {"callable": "yaml_tasks.steps:made"},
+        "greet": {"callable": "yaml_tasks.steps:greet", "inputs": {"name": value}},
+    }
+    return json.dumps({"flow": {"graph": "made >> greet"}, "tasks": tasks})
+
+
+async def test_a_file_does_not_read_the_workers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D52"""
+    monkeypatch.setenv("PYOCO_NATS_URL", "nats://me:secret@host")
+    text = reading("$env.PYOCO_NATS_URL")
+    problem = (
+        "tasks.greet.inputs.name reads the environment variable 'PYOCO_NATS_URL' ($env); "
+        "PYOCO_WORKER_ALLOWED_ENV allows none"
+    )
+    with pytest.raises(InvalidRequest) as caught:
+        check_flow_yaml(text.encode(), max_bytes=10_000)
+    assert problem in caught.value.detail
+    outcome = await run(job_with(text))
+    assert outcome.ending is Ending.EXECUTION_ERROR
+    assert problem in (outcome.error or "")
+    assert "secret" not in str(outcome)
+
+
+async def test_a_file_reads_what_the_operator_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D52"""
+    monkeypatch.setenv("REGION", "tokyo")
+    listed = NatsBackendConfig.from_env({"PYOCO_WORKER_ALLOWED_ENV": "STAGE, REGION"}).allowed_env
+    assert listed == ("STAGE", "REGION")
+    check_flow_yaml(reading("$env.REGION").encode(), 10_000, listed)
+    assert (await run(job_with(reading("$env.REGION")), allowed_env=listed)).result == {
+        "greet": "hello tokyo"
+    }
+    outcome = await run(job_with(reading("$env.REGION_2")), allowed_env=listed)
+    assert "PYOCO_WORKER_ALLOWED_ENV allows STAGE, REGION" in (outcome.error or "")
+
+
+@pytest.mark.parametrize("names", ["A; B", "1A", "A-B", "$A"])
+def test_allowed_env_that_are_no_names_stop_the_start(names: str) -> None:
+    with pytest.raises(ConfigError, match="PYOCO_WORKER_ALLOWED_ENV"):
+        NatsBackendConfig(worker_allowed_env=names)
+
+
+OPERATORS = [
+    'flow >> start["$env.PYOCO_NATS_URL as x"]',
+    'flow >> start % ("$ctx.params.a == $env.PYOCO_NATS_URL", 2)',
+    'flow >> switch("$env.PYOCO_NATS_URL")["a" >> left]',
+]
+BLOCKS = [
+    "switch(on={{env.PYOCO_NATS_URL}}){ a: left }",
+    "switch(on={{ $env.PYOCO_NATS_URL }}){ a: left }",
+    'switch(on="env.PYOCO_NATS_URL"){ a: left }',
+    r'switch(on="$e\nv.PYOCO_NATS_URL"){ a: left }',
+    'until(cond="$ctx.params.a == $env.PYOCO_NATS_URL.x", max_iter=2){ left }',
+    "switch(on=mode){ a: \"foreach(over='$env.PYOCO_NATS_URL'){ left }\" }",
+]
+
+
+@pytest.mark.parametrize("graph", BLOCKS if HAS_BLOCKS else OPERATORS)
+async def test_a_graph_does_not_read_the_workers_environment(graph: str) -> None:
+    """D52"""
+    text = file_of(graph, {"mode": "a", "a": 1})
+    with pytest.raises(InvalidRequest, match="reads the environment variable 'PYOCO_NATS_URL'"):
+        check_flow_yaml(text.encode(), max_bytes=10_000)
+    assert "'PYOCO_NATS_URL'" in ((await run(job_with(text))).error or "")
+    check_flow_yaml(text.encode(), 10_000, ("PYOCO_NATS_URL",))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "$node.made.output.__init__.__globals__.os.environ",
+        "$node.made.output.rows.gi_frame.f_globals",
+        "$node.made.output.__class__",
+    ],
+)
+async def test_a_reference_does_not_lead_out_of_a_value(value: str) -> None:
+    """D52"""
+    with pytest.raises(InvalidRequest, match="which is not part of a value"):
+        check_flow_yaml(reading(value).encode(), max_bytes=10_000)
+    assert "which is not part of a value" in ((await run(job_with(reading(value)))).error or "")
+
+
+async def test_a_reference_to_a_field_of_a_value_is_fine() -> None:
+    assert (await run(job_with(reading("$node.made.output.name")))).result == {"greet": "hello made"}
+
+
+async def test_async_tasks_of_a_file_are_awaited() -> None:
+    """D20"""
+    text = "flow: {graph: wait}\ntasks: {wait: {callable: 'yaml_tasks.steps:waits'}}"
+    assert (await run(job_with(text))).result == {"wait": "waited"}
+
+
+async def test_a_generator_function_of_a_file_is_refused() -> None:
+    """D20"""
+    text = "flow: {graph: rows}\ntasks: {rows: {callable: 'yaml_tasks.steps:rows'}}"
+    outcome = await run(job_with(text))
+    assert outcome.error == ("task 'rows' is a generator function (it has a yield): return a list instead")
 
 
 async def test_tasks_come_from_discovery_modules_too(monkeypatch: pytest.MonkeyPatch, module: str) -> None:

@@ -9,8 +9,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import msgspec
 import pytest
 
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
@@ -530,3 +531,78 @@ async def test_a_worker_that_was_busy_at_the_deadline_reads_what_has_arrived_fir
         process_flows.wait_for(str(at.marks), "in-second")
         time.sleep(2.5)  # noqa: ASYNC251 - the loop stands still beyond the deadline
         assert (await ended(flow)).ending == "completed"
+
+
+class Stalls:
+    """How long this process computed between two turns of its loop, however busy the machine is."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def _watch(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.thread_time()
+            self.longest = max(self.longest, now - before)
+            before = now
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.ensure_future(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_huge_return_value_neither_stalls_the_worker_nor_fills_its_memory(
+    tmp_path: Path, *, whole: bool
+) -> None:
+    """D08: 1.5 million dicts as the output of a task, the input of two, and the result."""
+    async with lab(tmp_path) as at, Stalls() as stalls:
+        gc.collect()
+        before = resident_bytes()
+        flow = await at.start("huge", whole=whole)
+        flow.go_live()
+        await at.reached("in-count")
+        at.let_go()
+        outcome = await ended(flow)
+        assert resident_bytes() - before < 50_000_000
+        assert stalls.longest < 0.5
+    assert outcome.result == (None if whole else {"rest": 1_500_000})
+    assert outcome.result_truncated is whole
+    if whole:
+        assert outcome.warnings[0].startswith("the result has more than 2,999,999 bytes as JSON")
+    record = outcome.progress.task_records["count"]
+    assert record.inputs is not None
+    assert record.inputs["load"]["type"] == "list"
+
+
+async def test_records_that_have_not_changed_cross_the_socket_once(tmp_path: Path) -> None:
+    """D08"""
+    received: list[dict[str, Any]] = []
+
+    async with lab(tmp_path) as at:
+        flow = await at.start("steps")
+        flow.go_live()
+        completed = flow._records.completed
+
+        def remembered(progress: FlowProgress) -> FlowProgress:
+            received.append(dict(progress.task_records))
+            return completed(progress)
+
+        flow._records.completed = remembered  # type: ignore[method-assign]
+        await at.reached("in-first")
+        at.let_go()
+        outcome = await ended(flow)
+    assert set(outcome.progress.task_records) == {"first", "second"}
+    assert outcome.progress.task_records["first"].output == "first"
+    seen = [(name, record) for records in received for name, record in records.items()]
+    assert len(seen) == len({(name, msgspec.json.encode(record)) for name, record in seen})

@@ -98,6 +98,31 @@ async def test_what_is_no_batch_is_refused_as_a_whole(gateway: RunningGateway, b
     assert await gateway.backend.queue.run_ids() == set()
 
 
+async def test_a_run_with_params_that_few_can_read_is_refused_by_itself(gateway: RunningGateway) -> None:
+    """D48"""
+    runs = [
+        b'{"flow_name": "f", "params": {"v": 1}}',
+        b'{"flow_name": "f", "params": {"v": 18446744073709551616}}',
+        b'{"flow_name": "f", "params": {"v": 1, "v": 2}}',
+        b'{"flow_name": "f"}',
+    ]
+    answer = await gateway.client.post("/runs/batch", content=b'{"runs": [%s]}' % b",".join(runs))
+    assert (answer.json()["accepted"], answer.json()["refused"]) == (2, 2)
+    problems = [result["error"]["detail"] for result in answer.json()["results"][1:3]]
+    assert problems == [
+        "params.v: the number 18446744073709551616 has more than 64 bits; write it in quotes",
+        "params.v: duplicate key 'v'",
+    ]
+    assert [result.get("http_status") for result in answer.json()["results"]] == [None, 422, 422, None]
+
+
+async def test_a_batch_with_a_key_twice_is_refused_as_a_whole(gateway: RunningGateway) -> None:
+    """D48"""
+    answer = await gateway.client.post("/runs/batch", content=b'{"runs": [{"flow_name": "f"}], "runs": []}')
+    assert answer.status_code == 422
+    assert "duplicate key 'runs'" in answer.text
+
+
 async def test_a_batch_that_is_too_large_is_refused_unread(gateway: RunningGateway) -> None:
     answer = await gateway.client.post(
         "/runs/batch", content=b"{}", headers={"content-length": str(16 * 1024 * 1024 + 1)}

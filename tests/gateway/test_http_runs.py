@@ -1,5 +1,6 @@
 """REQ-0001, REQ-0002, REQ-0004: the gateway's runs and health, on the memory backend."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -118,10 +119,72 @@ async def test_what_is_not_strict_json_is_refused(world: World, body: bytes) -> 
     assert world.jobs() == []
 
 
-async def test_numbers_larger_than_a_machine_word_survive(world: World) -> None:
-    answer = await world.post(b'{"flow_name": "f", "params": {"x": 123456789012345678901234567890}}')
+@pytest.mark.parametrize(
+    ("params", "place", "problem"),
+    [
+        (b'{"v": 18446744073709551616}', "params.v", "has more than 64 bits; write it in quotes"),
+        (b'{"v": 9223372036854775808}', "params.v", "has more than 64 bits"),
+        (b'{"v": -9223372036854775809}', "params.v", "has more than 64 bits"),
+        (b'{"a": [1, {"v": %s}]}' % (b"9" * 5_000), "params.a.1.v", "has more than 64 bits"),
+        (b'{"v": NaN}', "params.v", "NaN is not a number that JSON has"),
+        (b'{"v": [-Infinity]}', "params.v.0", "-Infinity is not a number"),
+        (b'{"v": 1e999}', "params.v", "is too large"),
+        (b'{"a": {"v": 1, "v": 2}}', "params.a.v", "duplicate key 'v'"),
+        (b'{"v": %s1%s}' % (b"[" * 60, b"]" * 60), "params.v.0", "nested more than 50 deep"),
+    ],
+)
+@pytest.mark.parametrize("key", [None, "one"])
+async def test_params_that_few_can_read_are_refused_with_their_place(
+    world: World, params: bytes, place: str, problem: str, key: str | None
+) -> None:
+    """D48"""
+    headers = {} if key is None else {"Idempotency-Key": key}
+    answer = await world.post(b'{"flow_name": "f", "params": %s}' % params, **headers)
+    assert answer.status_code == 422
+    assert answer.json()["err_id"] == "ERR-PYOCO-0002"
+    (detail,) = answer.json()["detail"]
+    assert detail["msg"].startswith(f"{place}: ")
+    assert problem in detail["msg"]
+    assert ".".join(map(str, detail["loc"])) == f"body.{place}"
+    assert world.jobs() == []
+
+
+async def test_the_largest_numbers_of_64_bits_and_colons_in_texts_are_fine(world: World) -> None:
+    """D48"""
+    answer = await world.post(
+        b'{"flow_name": "f", "params": {"a": 9223372036854775807, "b": -9223372036854775808,'
+        b' "c": "x:\\"y\\":z", "d": 12345678901234567890.5, "e": "99999999999999999999"}}'
+    )
     assert answer.status_code == 200
-    assert world.jobs()[0].params == {"x": 123456789012345678901234567890}
+    assert world.jobs()[0].params == {
+        "a": 2**63 - 1,
+        "b": -(2**63),
+        "c": 'x:"y":z',
+        "d": 12345678901234567890.5,
+        "e": "99999999999999999999",
+    }
+
+
+async def test_every_route_refuses_json_that_few_can_read(world: World) -> None:
+    """D48: params, inputs of executions, data of events, outputs and resume data of nodes, definitions."""
+    document = (await world.client.get("/openapi.json")).json()
+    routes = [
+        (method, path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if "application/json" in operation.get("requestBody", {}).get("content", {})
+    ]
+    assert len(routes) > 10
+    for method, path in routes:
+        for body in (b'{"x": {"v": 18446744073709551616}}', b'{"x": {"v": 1, "v": 2}}'):
+            answer = await world.client.request(
+                method,
+                re.sub(r"{[^}]*}", RUN_ID, path),
+                content=body,
+                headers={"Content-Type": "application/json"},
+            )
+            assert (answer.status_code, path) == (422, path), answer.text
+            assert "x.v" in answer.text, (path, answer.text)
 
 
 async def test_a_body_that_is_declared_too_large_is_refused_unread(world: World) -> None:

@@ -137,3 +137,17 @@ async def test_a_refused_flow_does_not_use_up_its_key(gateway: RunningGateway) -
     key = {"Idempotency-Key": "k"}
     assert (await post(gateway, headers=key, tag="a.b")).status_code == 422
     assert (await post(gateway, headers=key, tag="gpu")).status_code == 200
+
+
+async def test_a_file_that_reads_the_environment_is_refused_with_the_place() -> None:
+    """D52"""
+    reading = FLOW.replace(b'"mine:a"}', b'"mine:a", inputs: {url: $env.PYOCO_NATS_URL}}')
+    async with memory_app() as gateway:
+        answer = await post(gateway, reading)
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == (
+        "flow.yaml, line 7, column 27: tasks.a.inputs.url reads the environment variable 'PYOCO_NATS_URL' "
+        "($env); PYOCO_WORKER_ALLOWED_ENV allows none"
+    )
+    async with memory_app(worker_allowed_env="PYOCO_NATS_URL") as gateway:
+        assert (await post(gateway, reading)).status_code == 200

@@ -38,7 +38,7 @@ Drive = Callable[[Executions], Awaitable[None]]
 @asynccontextmanager
 async def working(backend: MemoryGatewayBackend) -> AsyncIterator[None]:
     """A worker on the same store. It never dies here."""
-    executors = new_thread_executors(lambda name: FLOWS[name](), ())
+    executors = new_thread_executors(lambda name: FLOWS[name](), CONFIG)
     worker = Worker(CONFIG, backend, executors, "w", ("default",))
     await worker.open()
     running = asyncio.ensure_future(worker.run())

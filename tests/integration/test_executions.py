@@ -510,6 +510,9 @@ async def test_a_result_too_large_to_be_kept_fails_its_node(config: NatsBackendC
         await executions.create("g", execution_id="e")
         ended = await executions.until_ended("e")
     assert (ended["status"], ended["error"]["code"]) == ("FAILED", "OUTPUT_TOO_LARGE")
+    assert ended["error"]["message"] == (
+        "its run completed, but its result was too large to be kept; return less, or where it is"
+    )
 
 
 async def test_a_result_of_an_execution_too_large_for_a_message_fails_it(config: NatsBackendConfig) -> None:

@@ -77,6 +77,16 @@ def failing() -> Flow:
     return Flow(name="failing") >> load >> divide
 
 
+def warned() -> Flow:
+    """Its result is too large to be kept."""
+
+    @task
+    def load() -> str:
+        return "x" * 1_000_000
+
+    return Flow(name="warned") >> load
+
+
 def hostile() -> Flow:
     def work() -> None:
         print(HOSTILE)  # noqa: T201
@@ -115,7 +125,7 @@ def chatty() -> Flow:
     return Flow(name="chatty") >> talk
 
 
-_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many, chatty)} | {
+_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many, chatty, warned)} | {
     f"hostile {HOSTILE}": hostile
 }
 

@@ -349,6 +349,26 @@ def forking_in_a_pool() -> Flow:
     return Flow(name="forking_in_a_pool") >> (left & right)
 
 
+def huge() -> Flow:
+    """Its first task returns 1.5 million small dicts, which its second one gets."""
+
+    @task
+    def load() -> list[Any]:
+        return [{"i": 0, "name": "row"}] * 1_500_000
+
+    @task
+    def count(load: list[Any], marks: str) -> int:
+        mark(marks, "in-count")
+        wait_for(marks, "go")
+        return len(load)
+
+    @task
+    def rest(load: list[Any], whole: bool = False) -> Any:  # noqa: FBT001, FBT002
+        return load if whole else len(load)
+
+    return Flow(name="huge") >> load >> count >> rest
+
+
 _FLOWS: dict[str, Callable[[], Flow]] = {
     maker.__name__: maker
     for maker in (
@@ -371,6 +391,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         tidy,
         forking,
         forking_in_a_pool,
+        huge,
     )
 }
 

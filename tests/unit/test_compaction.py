@@ -43,6 +43,21 @@ def what_is_left(snapshot: RunSnapshot) -> list[str]:
     return [name for name, is_there in left.items() if is_there]
 
 
+def test_a_result_that_is_left_out_is_marked_with_its_size() -> None:
+    """D22"""
+    fitted = fit(a_big_snapshot(error=None), 5_000, wire.encode)
+    assert (fitted.snapshot.result, fitted.snapshot.result_truncated) == (None, True)
+    assert fitted.snapshot.warnings == (
+        "the result has 10,008 bytes as JSON; with the rest of its snapshot that is too large to be kept",
+    )
+    assert wire.decode_run(fitted.data) == fitted.snapshot
+
+
+def test_no_result_is_not_a_result_that_is_left_out() -> None:
+    fitted = fit(a_big_snapshot(result=None), 15_000, wire.encode)
+    assert (fitted.snapshot.result_truncated, fitted.snapshot.warnings) == (False, ())
+
+
 def test_a_snapshot_within_its_limit_is_left_alone() -> None:
     snapshot = a_big_snapshot()
     data = wire.encode(snapshot)

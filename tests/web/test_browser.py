@@ -150,6 +150,24 @@ def test_a_failed_run_shows_where_and_why(browser: Browser, site: Site) -> None:
         keep(page, "failed")
 
 
+@pytest.mark.parametrize(
+    ("language", "heading", "text"),
+    [
+        ("en", "Warnings", "The result is too large and was not kept."),
+        ("ja", "警告", "結果が大きすぎるため、保存されませんでした。"),
+    ],
+)
+def test_a_run_shows_its_warnings_and_that_its_result_is_missing(
+    browser: Browser, site: Site, language: str, heading: str, text: str
+) -> None:
+    """D22"""
+    run_id = site.finished("warned")
+    with page_of(browser, site, f"#/runs/{run_id}", language=language) as page:
+        expect(page.get_by_role("region", name=heading)).to_contain_text("more than 1,000,001 bytes as JSON")
+        expect(page.get_by_text(text)).to_be_visible()
+        keep(page, f"warnings-{language}")
+
+
 def test_a_run_can_be_run_again_and_taken_to_a_terminal(browser: Browser, site: Site) -> None:
     run_id = site.finished("report", rows=7)
     with page_of(browser, site, f"#/runs/{run_id}") as page:

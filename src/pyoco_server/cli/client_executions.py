@@ -1,6 +1,5 @@
 """`pyoco-client executions …`, and the inbox: `waits` and `resume`."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +13,7 @@ from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.options import Flag, Many, Output
 from pyoco_server.cli.tables import print_table, printable
+from pyoco_server.domain.json_reading import Refused, decode_json
 from pyoco_server.errors import InvalidCliInput
 
 app = cyclopts.App(name="executions", help="Start executions of graphs, follow and command them.")
@@ -288,8 +288,8 @@ def _json(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text)
-    except ValueError as error:
+        return decode_json(text.encode())
+    except (Refused, UnicodeEncodeError) as error:
         raise InvalidCliInput(texts.DATA_NOT_JSON(reason=error)) from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from pyoco_server.cli import client_texts as texts
+from pyoco_server.domain.json_reading import Refused, decode_json
 from pyoco_server.errors import InvalidCliInput
 
 
@@ -31,8 +32,8 @@ def _from_json(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        return _object(json.loads(text), "--params")
-    except ValueError as error:
+        return _object(decode_json(text.encode()), "--params")
+    except (Refused, UnicodeEncodeError) as error:
         raise InvalidCliInput(texts.PARAMS_NOT_JSON(reason=error, example=texts.PARAMS_EXAMPLE())) from error
 
 

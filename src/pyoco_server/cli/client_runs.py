@@ -16,8 +16,8 @@ from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.following import follow as follow_run
 from pyoco_server.cli.following import style_for
 from pyoco_server.cli.options import Flag, Many, Output
-from pyoco_server.cli.run_view import LOG_LINES, RunView, duration
-from pyoco_server.cli.tables import plain_lines, print_table
+from pyoco_server.cli.run_view import LOG_LINES, RunView, duration, warnings_of
+from pyoco_server.cli.tables import plain_lines, print_table, printable
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import LogLine, Run, SubmittedRun, Tasks, is_terminal
@@ -339,6 +339,9 @@ def _follow(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> 
     style = style_for(sys.stderr, "status")
     events = client.watch_run(run_id, records=True, timeout_sec=timeout_sec)
     last = follow_run(client, run_id, events, style, sys.stderr)
+    if style == "status":  # a picture has them
+        for warning in warnings_of(last):
+            note(printable(warning))
     print_json(_without_records(last))
     if not is_terminal({"snapshot": last}):
         note(texts.NOT_ENDED_IN_TIME(seconds=f"{timeout_sec or 0:g}", run_id=run_id))

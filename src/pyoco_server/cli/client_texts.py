@@ -140,6 +140,7 @@ PARAMS_FILE_BAD = Text(
     en="--params-file {path} is neither JSON nor YAML: {reason}",
     ja="--params-file {path} はJSONでもYAMLでもありません: {reason}",
 )
+WARNING = Text(en="warning: {text}", ja="警告: {text}")
 PARAMS_NOT_JSON = Text(
     en="--params is not JSON ({reason}); {example}", ja="--params がJSONではありません（{reason}）。{example}"
 )

@@ -33,6 +33,11 @@ _ORDER = {"RUNNING": 0, "FAILED": 1, "CANCELLED": 2, "SUCCEEDED": 3, "PENDING": 
 """Where there is no room for all tasks, these come first."""
 
 
+def warnings_of(run: Run) -> list[str]:
+    """With their word in front; a server before them has none."""
+    return [texts.WARNING(text=warning) for warning in run.get("warnings", [])]
+
+
 class RunView:
     """Draws itself anew whenever it is asked to: running tasks have a clock."""
 
@@ -65,6 +70,7 @@ class RunView:
             *self._tasks(self.run, max(MIN_TASKS, room)),
             *(_cut(Text(f"  {line}", "dim")) for line in self._lines),
         ]
+        parts += [Text(printable(warning), "yellow") for warning in warnings_of(self.run)]
         if self.run["error"]:
             parts.append(Text(printable(self.run["error"]), "red"))
         yield Constrain(Group(*parts), max(1, options.max_width - ECHO_COLUMNS))

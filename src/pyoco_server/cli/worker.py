@@ -159,7 +159,12 @@ def _check(options: Options) -> None:
 
 async def _work(config: NatsBackendConfig, options: Options) -> int:
     async with AsyncExitStack() as stack:
-        spec = ExecutorSpec(flow_resolver=options.flow_resolver, allowed_modules=config.allowed_modules)
+        spec = ExecutorSpec(
+            flow_resolver=options.flow_resolver,
+            allowed_modules=config.allowed_modules,
+            allowed_env=config.allowed_env,
+            max_value_bytes=config.max_run_snapshot_bytes,
+        )
         wheels = await _synced_wheels(stack, config, options, spec)
         # Before we wait for NATS: flows that cannot be loaded are told at once.
         executors = await stack.enter_async_context(

@@ -7,9 +7,11 @@ and always stay.
 
 from collections.abc import Callable, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from pyoco_server.domain.runs import RunSnapshot, TaskRecord, replace
+from pyoco_server.domain.values import bounded_warnings
 
 SHORT_ERROR = 2_000
 """Characters of an error's text that are kept when nothing else helped."""
@@ -46,9 +48,21 @@ def _reductions(snapshot: RunSnapshot) -> Iterator[RunSnapshot]:
     yield snapshot
     snapshot = replace(snapshot, task_dependencies=None)
     yield snapshot
-    snapshot = replace(snapshot, result=None)
+    snapshot = _without_result(snapshot)
     yield snapshot
     yield replace(snapshot, error=_shortened(snapshot.error))
+
+
+def _without_result(snapshot: RunSnapshot) -> RunSnapshot:
+    if snapshot.result is None:
+        return snapshot
+    size = len(msgspec.json.encode(snapshot.result))
+    text = (
+        f"the result has {size:,} bytes as JSON; with the rest of its snapshot that is too large to be kept"
+    )
+    return replace(
+        snapshot, result=None, result_truncated=True, warnings=bounded_warnings([text, *snapshot.warnings])
+    )
 
 
 def _without_values(record: TaskRecord) -> TaskRecord:

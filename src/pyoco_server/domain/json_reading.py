@@ -1,80 +1,185 @@
-"""JSON as users' files may use it, as strict as the YAML reader: each key once, nothing that few can read."""
+"""JSON from outside, as strict as the YAML reader: each key once, nothing that few can read."""
 
 import json
 import math
-from typing import Any, Never
+import re
+from collections.abc import Iterator
+from typing import Any
 
-from pyoco_server.domain.json_values import MAX_INT
-from pyoco_server.domain.yaml_reading import MAX_DEPTH
+import msgspec
+
+from pyoco_server.domain.values import MAX_DEPTH, MAX_INT, MIN_INT
 from pyoco_server.errors import InvalidRequest
+
+_TOO_DEEP = f"lists and objects are nested more than {MAX_DEPTH} deep"
+_MANY_DIGITS = re.compile(rb"\d{19}")
+"""No integer with fewer has more than 64 bits."""
+_INT_DIGITS = len(str(MIN_INT))
+_SURROGATE = "half of a surrogate pair is not a character"
+
+Path = tuple[str | int, ...]
+
+
+class Refused(Exception):
+    """JSON that nobody should send: where, and why."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    @property
+    def place(self) -> str:
+        return ".".join(map(str, self.path))
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}" if self.path else self.problem
+
+
+class RefusedItems:
+    """What is wrong with single items of a body's list, which can be refused by themselves."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self.by_index: dict[int, Refused] = {}
+
+    def takes(self, problem: Refused) -> bool:
+        match problem.path:
+            case (self._field, int() as index, *inside):
+                self.by_index.setdefault(index, Refused(tuple(inside), problem.problem))
+                return True
+        return False
+
+
+def decode_json(body: bytes, items: RefusedItems | None = None) -> Any:
+    """A request's body. Raises Refused for what is wrong, other than with `items`.
+
+    Bodies are checked without a second parser, unless something about one looks odd: it has more colons than
+    the value has keys (a key twice, or a colon in a text), or many digits in a row.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        for problem in _explained(body):
+            raise problem from None
+        raise Refused((), f"JSON: {error}") from error
+    if body.count(b":") != _keys_in(value) or _MANY_DIGITS.search(body):
+        for problem in _explained(body):
+            if items is None or not items.takes(problem):
+                raise problem
+    return value
 
 
 def read_json(text: str, name: str) -> Any:
-    """Raises InvalidRequest, which says what of the file `name` is wrong."""
+    """Raises InvalidRequest, which names what of the file `name` is wrong."""
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int, parse_float=_float
-        )
-        _check(value, 0)
+        value = _parsed(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise InvalidRequest(f"{name}, {place}: {error.msg}") from error
     except RecursionError as error:
         raise InvalidRequest(f"{name}: {_TOO_DEEP}") from error
-    except _Refused as refused:
-        raise InvalidRequest(f"{name}: {refused}") from refused
+    for refused in _problems(value, (), 0):
+        raise InvalidRequest(f"{name}: {refused}")
     return value
 
 
-_TOO_DEEP = f"lists and objects are nested more than {MAX_DEPTH} deep"
+def _explained(body: bytes) -> Iterator[Refused]:
+    """What is wrong, with its place, if the body can be read far enough for that."""
+    try:
+        yield from _problems(_parsed(body.decode()), (), 0)
+    except RecursionError:
+        yield Refused((), _TOO_DEEP)
+    except ValueError:
+        return
 
 
-class _Refused(Exception):
-    pass
+def _keys_in(value: Any) -> int:
+    """How many keys all its objects have; more than any text holds if it is nested too deep."""
+    keys, level, depth = 0, [value], 0
+    while level:
+        if depth > MAX_DEPTH:
+            return -1
+        inner: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                keys += len(item)
+                inner += item.values()
+            elif type(item) is list:
+                inner += item
+        level, depth = inner, depth + 1
+    return keys
+
+
+class _Twice(dict[str, Any]):
+    """An object that had a key twice."""
+
+    key = ""
+
+
+class _NoNumber:
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+def _parsed(text: str) -> Any:
+    """With marks where something is wrong: the parser's hooks do not know where they are."""
+    return json.loads(
+        text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int, parse_float=_float
+    )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _Refused(f"the key {key[:64]!r} is there twice in one object")
-        found[key] = value
-    return found
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    twice = _Twice(found)
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            twice.key = key
+            break
+        seen.add(key)
+    return twice
 
 
-def _constant(text: str) -> Never:
-    raise _Refused(f"{text} is not a number that JSON has")
+def _constant(text: str) -> _NoNumber:
+    return _NoNumber(f"{text} is not a number that JSON has; use null or a string")
 
 
-def _int(text: str) -> int:
-    if len(text) > len(str(-MAX_INT)) or abs(int(text)) > MAX_INT:
-        raise _Refused(f"the number {text[:40]} has more than 64 bits; write it in quotes")
+def _int(text: str) -> int | _NoNumber:
+    if len(text) > _INT_DIGITS or not MIN_INT <= int(text) <= MAX_INT:
+        return _NoNumber(f"the number {text[:40]} has more than 64 bits; write it in quotes")
     return int(text)
 
 
-def _float(text: str) -> float:
+def _float(text: str) -> float | _NoNumber:
     value = float(text)
     if not math.isfinite(value):
-        raise _Refused(f"the number {text[:40]} is too large; write it in quotes")
+        return _NoNumber(f"the number {text[:40]} is too large; write it in quotes")
     return value
 
 
-def _check(value: Any, depth: int) -> None:
+def _problems(value: Any, path: Path, depth: int) -> Iterator[Refused]:
     if depth > MAX_DEPTH:
-        raise _Refused(_TOO_DEEP)
-    if isinstance(value, str):
-        _check_text(value)
+        yield Refused(path[:3], _TOO_DEEP)
+    elif type(value) is str:
+        yield from _text_problems(value, path)
+    elif type(value) is _NoNumber:
+        yield Refused(path, value.problem)
     elif isinstance(value, dict):
+        if isinstance(value, _Twice):
+            yield Refused((*path, value.key[:64]), f"duplicate key {value.key[:64]!r}")
         for key, item in value.items():
-            _check_text(key)
-            _check(item, depth + 1)
-    elif isinstance(value, list):
-        for item in value:
-            _check(item, depth + 1)
+            yield from _text_problems(key, path)
+            yield from _problems(item, (*path, key[:64]), depth + 1)
+    elif type(value) is list:
+        for index, item in enumerate(value):
+            yield from _problems(item, (*path, index), depth + 1)
 
 
-def _check_text(text: str) -> None:
+def _text_problems(text: str, path: Path) -> Iterator[Refused]:
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        raise _Refused("half of a surrogate pair is not a character") from error
+    except UnicodeEncodeError:
+        yield Refused(path, _SURROGATE)

@@ -15,6 +15,8 @@ class FlowProgress(Struct, frozen=True):
     tasks: dict[str, TaskState] = field(default_factory=dict)
     task_records: dict[str, TaskRecord] = field(default_factory=dict)
     task_dependencies: dict[str, tuple[str, ...]] | None = None
+    task_records_truncated: bool = False
+    """Some value of a record is only marked, because it is too large."""
 
 
 class FlowListener(Protocol):
@@ -28,6 +30,9 @@ class FlowOutcome(Struct, frozen=True, kw_only=True):
     ending: Ending
     progress: FlowProgress = field(default_factory=FlowProgress)
     result: Any = None
+    result_truncated: bool = False
+    """It is not there because it is too large."""
+    warnings: tuple[str, ...] = ()
     error: str | None = None
 
 
@@ -43,7 +48,10 @@ def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...]
         tasks=outcome.progress.tasks or None,
         task_records=outcome.progress.task_records or None,
         task_dependencies=outcome.progress.task_dependencies,
+        task_records_truncated=outcome.progress.task_records_truncated,
         result=outcome.result,
+        result_truncated=outcome.result_truncated,
+        warnings=outcome.warnings,
         error=outcome.error,
         wheels=wheels,
     )

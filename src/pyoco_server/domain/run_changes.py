@@ -38,6 +38,7 @@ class Report(Struct, frozen=True):
     tasks: dict[str, TaskState]
     task_records: dict[str, TaskRecord]
     task_dependencies: dict[str, tuple[str, ...]] | None = None
+    task_records_truncated: bool = False
 
 
 class Beat(Struct, frozen=True):
@@ -54,7 +55,10 @@ class Conclude(Struct, frozen=True, kw_only=True):
     tasks: dict[str, TaskState] | None = None
     task_records: dict[str, TaskRecord] | None = None
     task_dependencies: dict[str, tuple[str, ...]] | None = None
+    task_records_truncated: bool = False
     result: Any = None
+    result_truncated: bool = False
+    warnings: tuple[str, ...] = ()
     error: str | None = None
     wheels: tuple[CodeWheel, ...] | None = None
 
@@ -143,6 +147,7 @@ def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | 
         snapshot,
         tasks=change.tasks,
         task_records=change.task_records,
+        task_records_truncated=change.task_records_truncated,
         task_dependencies=change.task_dependencies or snapshot.task_dependencies,
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
@@ -163,11 +168,15 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
         snapshot,
         tasks=snapshot.tasks if change.tasks is None else change.tasks,
         task_records=snapshot.task_records if change.task_records is None else change.task_records,
+        task_records_truncated=snapshot.task_records_truncated
+        if change.task_records is None
+        else change.task_records_truncated,
         task_dependencies=change.task_dependencies or snapshot.task_dependencies,
         wheels=change.wheels,
     )
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(known, RunStatus.CANCELLED, now)
+    known = replace(known, result_truncated=change.result_truncated, warnings=change.warnings)
     return _ended(known, change.status, now, error=change.error, result=change.result)
 
 

@@ -85,6 +85,10 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     start_time: float | None = None
     end_time: float | None = None
     result: Any = None
+    result_truncated: bool = False
+    """The run returned a result that is too large to be kept."""
+    warnings: tuple[str, ...] = ()
+    """What a person should know of a run that went well: what became null, what was not kept."""
     error: str | None = None
     cancel_requested_at: float | None = None
     cancel_requested_by: str | None = None

@@ -12,7 +12,7 @@ from typing import Any, Never
 import yaml
 from msgspec import Struct
 
-from pyoco_server.domain.json_values import MAX_INT
+from pyoco_server.domain.values import MAX_INT, MIN_INT
 from pyoco_server.errors import InvalidRequest
 
 MAX_DEPTH = 50
@@ -225,7 +225,7 @@ def _scalar(event: Any) -> Any:
         _refuse(event, f"{shown(event.value)} is not a number; write it in quotes")
     if isinstance(value, float) and not math.isfinite(value):
         _refuse(event, f"{shown(event.value)} is not a number that JSON has; write it in quotes")
-    if isinstance(value, int) and abs(value) > MAX_INT:
+    if isinstance(value, int) and not MIN_INT <= value <= MAX_INT:
         _refuse(event, f"the number {shown(event.value)} has more than 64 bits; write it in quotes")
     return value
 

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
@@ -47,6 +49,7 @@ from pyoco_server.engine.output_pipes import OutputPipes
 from pyoco_server.engine.print_reports import PrintReports
 from pyoco_server.engine.printing import HostOutput, PrintCatcher
 from pyoco_server.engine.process_state import ProcessState
+from pyoco_server.engine.record_changes import SentRecords
 from pyoco_server.engine.task_deadlines import reporting_deadlines
 from pyoco_server.engine.tickets import ExecutorTickets
 from pyoco_server.engine.values import described
@@ -117,9 +120,8 @@ class Executor:
         if message.is_cancelled:
             place.seat.cancel()
         # Context variables that a task sets end with their run.
-        outcome = contextvars.copy_context().run(
-            self._run, place, resolver, job_of(message), spec.allowed_modules
-        )
+        outcome = contextvars.copy_context().run(self._run, place, resolver, job_of(message), spec)
+        outcome = place.teller.unsent(outcome)
         leftovers = state.restore()
         return Ended(
             message.nth,
@@ -161,19 +163,23 @@ class Executor:
         with self._placing:
             return None if nth < self._nth else self._places.setdefault(nth, self._new_place(nth))
 
-    def _run(
-        self, place: "_Place", resolver: FlowResolver, job: Job, allowed_modules: tuple[str, ...]
-    ) -> FlowOutcome:
+    def _run(self, place: "_Place", resolver: FlowResolver, job: Job, spec: ExecutorSpec) -> FlowOutcome:
         prints = place.teller.prints
         catcher = PrintCatcher(self._pipes or HostOutput(), prints.on_news, self._own_threads)
         prints.begin(catcher)
         with catcher.catching():
-            found = flow_of(job, resolver, allowed_modules)
+            found = flow_of(job, resolver, spec.allowed_modules, spec.allowed_env)
             self._end_if_forked()
             if isinstance(found, FlowOutcome):
                 return found
-            on_task = reporting_deadlines(found.flow, place.nth, self._send, catcher.entered)
-            run = FlowRun(found.flow, job.run_id, found.params, place.teller.progressed, on_task)
+            run = FlowRun(
+                found.flow,
+                job.run_id,
+                found.params,
+                place.teller.progressed,
+                reporting_deadlines(found.flow, place.nth, self._send, catcher.entered),
+                max_value_bytes=spec.max_value_bytes,
+            )
             place.seat.take(run)
             try:
                 return run.run()
@@ -239,6 +245,7 @@ class _Teller:
         self._lock = threading.Lock()
         self._may_tell = True
         self._waiting: FlowProgress | None = None
+        self._sent = SentRecords()
         self.prints = PrintReports(self._printed, pipes.call_later if pipes else None)
 
     def progressed(self, progress: FlowProgress) -> None:
@@ -256,9 +263,13 @@ class _Teller:
         if progress is not None:
             self._send_progress(progress)
 
+    def unsent(self, outcome: FlowOutcome) -> FlowOutcome:
+        """The outcome without what the worker has already."""
+        return replace(outcome, progress=self._sent.new_in(outcome.progress))
+
     def _send_progress(self, progress: FlowProgress) -> None:
         with suppress(Unframable):  # the run's end will say so
-            self._send(Progressed(self._nth, progress))
+            self._send(Progressed(self._nth, self._sent.new_in(progress)))
 
     def _printed(self, entries: list[LogEntry]) -> None:
         self._send(Printed(self._nth, entries))

@@ -10,6 +10,7 @@ from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.domain.task_logs import LogEntry
+from pyoco_server.engine.values import MAX_VALUE_BYTES
 
 
 class ExecutorSpec(Struct, frozen=True, kw_only=True):
@@ -20,6 +21,10 @@ class ExecutorSpec(Struct, frozen=True, kw_only=True):
     """Changes with the code that is to be loaded: an executor of another version is not used any more."""
     allowed_modules: tuple[str, ...] = ()
     """Which modules a flow.yaml may name; empty: any."""
+    allowed_env: tuple[str, ...] = ()
+    """Which environment variables a flow.yaml may read; empty: none."""
+    max_value_bytes: int = MAX_VALUE_BYTES
+    """How much of a run's values an executor hands over; a snapshot holds no more."""
     path: tuple[str, ...] = ()
     """Directories in front of the import path: where synced code lies."""
     wheels: tuple[CodeWheel, ...] = ()

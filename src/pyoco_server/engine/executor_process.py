@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.outcomes import FlowListener, FlowOutcome
+from pyoco_server.domain.outcomes import FlowListener, FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.domain.task_logs import LogEntry
 from pyoco_server.engine.executor_messages import (
@@ -43,6 +43,7 @@ from pyoco_server.engine.executor_messages import (
     frame,
 )
 from pyoco_server.engine.output_pipes import Ends, close_all, what_is_left
+from pyoco_server.engine.record_changes import KnownRecords
 from pyoco_server.engine.tickets import Tickets
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import end_group
@@ -73,6 +74,7 @@ class ProcessFlow:
         self._deadlines: dict[str, _Deadline] = {}
         self._timed_out: str | None = None
         self.wheels: tuple[CodeWheel, ...] = ()
+        self._records = KnownRecords()
 
     def is_sendable(self) -> bool:
         """Encoded once, before an executor has it. A job that cannot be encoded fails here, and alone."""
@@ -93,6 +95,9 @@ class ProcessFlow:
 
     def taken_back(self) -> None:
         self._executor = None
+
+    def progressed(self, progress: FlowProgress) -> None:
+        self.listener.progressed(self._records.completed(progress))
 
     async def outcome(self) -> FlowOutcome | None:
         return await self.ended
@@ -117,6 +122,9 @@ class ProcessFlow:
             if self._executor is None:
                 self.end(FlowOutcome(ending=Ending.CANCELLED, error="cancelled before it started"))
         return True
+
+    def completed(self, outcome: FlowOutcome) -> FlowOutcome:
+        return replace(outcome, progress=self._records.completed(outcome.progress))
 
     def end(self, outcome: FlowOutcome | None) -> None:
         for deadline in self._deadlines.values():
@@ -386,7 +394,7 @@ class ExecutorProcess(asyncio.Protocol):
             return
         match message:
             case Progressed():
-                flow.listener.progressed(message.progress)
+                flow.progressed(message.progress)
             case Printed():
                 flow.listener.printed(message.entries)
             case TaskStarted():
@@ -425,7 +433,7 @@ class ExecutorProcess(asyncio.Protocol):
         flow.busy_sec = message.busy_sec
         if message.entries:
             flow.listener.printed(message.entries)
-        flow.end(message.outcome)
+        flow.end(flow.completed(message.outcome))
         if message.leftovers and not self._is_retired:
             log.info(
                 "a run has left something behind; its executor is replaced",

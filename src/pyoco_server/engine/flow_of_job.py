@@ -19,17 +19,22 @@ class FlowOfJob(Struct, frozen=True):
 
 
 def flow_of(
-    job: Job, resolver: FlowResolver, allowed_modules: tuple[str, ...] = ()
+    job: Job,
+    resolver: FlowResolver,
+    allowed_modules: tuple[str, ...] = (),
+    allowed_env: tuple[str, ...] = (),
 ) -> FlowOfJob | FlowOutcome:
     """The flow and its params, or how the run ends because there is none."""
     if job.workflow_yaml is not None:
-        return _from_yaml(job, job.workflow_yaml, allowed_modules)
+        return _from_yaml(job, job.workflow_yaml, allowed_modules, allowed_env)
     return _from_resolver(job, resolver)
 
 
-def _from_yaml(job: Job, text: str, allowed_modules: tuple[str, ...]) -> FlowOfJob | FlowOutcome:
+def _from_yaml(
+    job: Job, text: str, allowed_modules: tuple[str, ...], allowed_env: tuple[str, ...]
+) -> FlowOfJob | FlowOutcome:
     try:
-        loaded = load_flow_and_defaults(text, job.flow_name, allowed_modules)
+        loaded = load_flow_and_defaults(text, job.flow_name, allowed_modules, allowed_env)
     except PyocoServerError as error:
         return FlowOutcome(ending=Ending.EXECUTION_ERROR, error=error.detail)
     # The file is the truth for its params; a gateway may have put them into the job as well, or not.

@@ -11,7 +11,8 @@ from typing import Any
 
 from pyoco.core.models import Flow
 
-from pyoco_server.errors import InvalidCliInput
+from pyoco_server.engine.signatures import check_tasks
+from pyoco_server.errors import ExecutionFailed, InvalidCliInput
 
 FlowResolver = Callable[[str], Any]
 """Answers with a pyoco Flow, or raises KeyError for a name it does not know."""
@@ -54,12 +55,20 @@ def _flows_in(modules: Iterable[ModuleType], place: object) -> dict[str, Flow]:
     for module in modules:
         for variable, flow in vars(module).items():
             if isinstance(flow, Flow):
+                _check(flow, place)
                 for name in {variable, flow.name}:
                     if found.setdefault(name, flow) is not flow:
                         raise InvalidCliInput(f"{place}: two flows have the name {name!r}")
     if not found:
         raise InvalidCliInput(f"there is no pyoco Flow in {place} ({_EXAMPLES})")
     return found
+
+
+def _check(flow: Flow, place: object) -> None:
+    try:
+        check_tasks(flow)
+    except ExecutionFailed as error:
+        raise InvalidCliInput(f"{place}: flow {flow.name!r}: {error.detail}") from error
 
 
 def _module(place: str) -> ModuleType:

@@ -7,16 +7,27 @@ from typing import Any
 from pyoco.core.engine import Engine
 from pyoco.core.models import Flow, RunContext
 from pyoco.core.models import RunStatus as EngineStatus
+from pyoco.core.models import TaskState as EngineTaskState
 from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
+from pyoco_server.engine.awaiting import RunLoop, close_never_awaited, entered_loop, is_never_awaited
 from pyoco_server.engine.chain import without_thread_pool
 from pyoco_server.engine.flow_shape import dependencies_of
 from pyoco_server.engine.forked_tasks import end_forks_with_their_task
-from pyoco_server.engine.signatures import remember_signatures
-from pyoco_server.engine.values import described, json_safe
+from pyoco_server.engine.signatures import prepare_tasks
+from pyoco_server.engine.values import (
+    MAX_VALUE_BYTES,
+    BadOutput,
+    RecordBudget,
+    Result,
+    capped_text,
+    described,
+    result_of,
+)
+from pyoco_server.errors import ExecutionFailed
 
 OnProgress = Callable[[FlowProgress], None]
 OnTask = Callable[[str | None], None]
@@ -33,33 +44,58 @@ class FlowRun:
         params: dict[str, Any],
         on_progress: OnProgress,
         on_task: OnTask = lambda _: None,
+        *,
+        max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
         self._flow = flow
         self._params = params
+        self._max_value_bytes = max_value_bytes
         self._context = RunContext(run_id=run_id)
-        self._trace = _Trace(flow, self._context, on_progress, on_task)
+        self._loop = RunLoop()
+        records = _Records(self._context, RecordBudget(max_value_bytes))
+        self._trace = _Trace(flow, self._context, records, self._loop, on_progress, on_task)
         self._engine = Engine(trace_backend=self._trace)
 
     def run(self) -> FlowOutcome:
         try:
-            remember_signatures(self._flow)
+            prepare_tasks(self._flow)
             end_forks_with_their_task(self._flow)
-            context = self._engine.run(
-                without_thread_pool(self._flow), self._params, run_context=self._context
-            )
+        except ExecutionFailed as error:
+            return self._failed(error.detail)
+        try:
+            with self._loop:
+                context = self._engine.run(
+                    without_thread_pool(self._flow), self._params, run_context=self._context
+                )
         except BaseException as error:  # noqa: BLE001 - whatever a task raises ends its run, SystemExit too
-            return FlowOutcome(
-                ending=Ending.EXECUTION_ERROR,
-                progress=self._trace.complete(),
-                error=described(error),
-            )
+            return self._failed(described(error))
         if self._context.status is EngineStatus.CANCELLED:
             return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
+        try:
+            result = self._result(context.results)
+        except BadOutput as error:
+            self._trace.refused(error.task, error.problem)
+            outcome = self._failed(error.problem)
+            close_never_awaited(context.results.values())
+            return outcome
         return FlowOutcome(
             ending=Ending.COMPLETED,
             progress=self._trace.complete(),
-            result=_result(self._flow, self._context, context.results),
+            result=result.value,
+            result_truncated=result.is_truncated,
+            warnings=result.warnings,
         )
+
+    def _failed(self, error: str) -> FlowOutcome:
+        return FlowOutcome(ending=Ending.EXECUTION_ERROR, progress=self._trace.complete(), error=error)
+
+    def _result(self, results: dict[str, Any]) -> Result:
+        """The outputs of the flow's last tasks, by name. Raises BadOutput."""
+        last = _last_tasks(self._flow, self._context)
+        for name in [name for name, value in results.items() if is_never_awaited(value)]:
+            # Whoever it was meant for, nobody did what it stands for.
+            last = {name}
+        return result_of({name: results.get(name) for name in sorted(last)}, self._max_value_bytes)
 
     def cancel(self) -> None:
         """Ask the engine to stop at the next task; tasks can look at `ctx.is_cancelled` before that."""
@@ -81,9 +117,19 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
     task that changed is converted again.
     """
 
-    def __init__(self, flow: Flow, context: RunContext, on_progress: OnProgress, on_task: OnTask) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        context: RunContext,
+        records: "_Records",
+        loop: RunLoop,
+        on_progress: OnProgress,
+        on_task: OnTask,
+    ) -> None:
         self._flow = flow
         self._context = context
+        self._read = records
+        self._loop = loop
         self._on_progress = on_progress
         self._on_task = on_task
         self._lock = threading.Lock()
@@ -105,6 +151,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         pass
 
     def on_node_start(self, node_name: str) -> None:
+        entered_loop(self._loop)
         self._on_task(node_name)
         self._changed(node_name, TaskState.RUNNING)
 
@@ -116,22 +163,28 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         self._on_task(None)
         self._changed(node_name, TaskState.FAILED)
 
+    def refused(self, name: str, problem: str) -> None:
+        """The task returned, but what it returned cannot be kept."""
+        self._context.tasks[name] = EngineTaskState.FAILED
+        record = self._context.ensure_task_record(name)
+        record.state, record.error = EngineTaskState.FAILED, problem
+
     def complete(self) -> FlowProgress:
-        """The state of all tasks, read anew."""
+        """The state of all tasks, read again."""
         with self._lock:
             return self._read_all()
 
     def _read_all(self) -> FlowProgress:
         for name, state in self._context.tasks.copy().items():
             self._tasks[name] = TaskState(state.value)
-            self._records[name] = _record(self._context, name)
+            self._records[name] = self._read(name)
         return self._progress()
 
     def _changed(self, name: str, state: TaskState, duration_ms: float | None = None) -> None:
         if not self._is_live:
             return
         with self._lock:
-            record = replace(_record(self._context, name), state=state)
+            record = replace(self._read(name), state=state)
             if duration_ms is not None and record.started_at is not None:
                 ended_at = record.started_at + duration_ms / 1000
                 record = replace(record, ended_at=ended_at, duration_ms=duration_ms)
@@ -142,27 +195,47 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
     def _progress(self) -> FlowProgress:
         if self._dependencies is None:
             self._dependencies = dependencies_of(self._flow)
-        return FlowProgress(self._tasks.copy(), self._records.copy(), self._dependencies)
+        return FlowProgress(
+            self._tasks.copy(),
+            self._records.copy(),
+            self._dependencies,
+            task_records_truncated=self._read.is_truncated,
+        )
 
 
-def _record(context: RunContext, name: str) -> TaskRecord:
-    record = context.ensure_task_record(name)
-    return TaskRecord(
-        state=TaskState(record.state.value),
-        started_at=record.started_at,
-        ended_at=record.ended_at,
-        duration_ms=record.duration_ms,
-        error=json_safe(record.error),
-        traceback=json_safe(record.traceback),
-        inputs=json_safe(record.inputs),
-        output=json_safe(record.output),
-        artifacts=json_safe(record.artifacts),
-    )
+class _Records:
+    """Task records as they leave the process. What has not changed since is not converted again."""
 
+    def __init__(self, context: RunContext, budget: RecordBudget) -> None:
+        self._context = context
+        self._budget = budget
+        self._known: dict[str, tuple[tuple[Any, ...], TaskRecord]] = {}
 
-def _result(flow: Flow, context: RunContext, results: dict[str, Any]) -> dict[str, Any]:
-    """The outputs of the flow's last tasks, by name."""
-    return {name: json_safe(results.get(name)) for name in sorted(_last_tasks(flow, context))}
+    @property
+    def is_truncated(self) -> bool:
+        return self._budget.is_exceeded
+
+    def __call__(self, name: str) -> TaskRecord:
+        record = self._context.ensure_task_record(name)
+        key = (record.state, record.started_at, record.ended_at, record.inputs, record.output, record.error)
+        known = self._known.get(name)
+        if known is None or any(new is not old for new, old in zip(key, known[0], strict=True)):
+            known = self._known[name] = (key, self._converted(name, record))
+        return known[1]
+
+    def _converted(self, name: str, record: Any) -> TaskRecord:
+        values = self._budget.values_of(name, record.inputs, record.output, record.artifacts)
+        return TaskRecord(
+            state=TaskState(record.state.value),
+            started_at=record.started_at,
+            ended_at=record.ended_at,
+            duration_ms=record.duration_ms,
+            error=capped_text(record.error),
+            traceback=capped_text(record.traceback),
+            inputs=values.inputs,
+            output=values.output,
+            artifacts=values.artifacts,
+        )
 
 
 def _last_tasks(flow: Flow, context: RunContext) -> set[str]:

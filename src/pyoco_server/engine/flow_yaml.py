@@ -11,6 +11,7 @@ from pyoco.schemas.config import PyocoConfig
 from pyoco_server.domain.suggestions import nearest
 from pyoco_server.domain.yaml_reading import decode, read_yaml
 from pyoco_server.engine.flow_policy import check_policy
+from pyoco_server.engine.flow_references import check_references
 from pyoco_server.engine.graph_grammar import build_flow, check_graph
 from pyoco_server.engine.task_loading import load_tasks
 from pyoco_server.errors import ExecutionFailed, WorkflowTooLarge
@@ -30,13 +31,13 @@ class LoadedFlow(Struct, frozen=True):
     defaults: dict[str, Any]
 
 
-def check_flow_yaml(data: bytes, max_bytes: int) -> FlowYaml:
+def check_flow_yaml(data: bytes, max_bytes: int, allowed_env: tuple[str, ...] = ()) -> FlowYaml:
     """What a gateway can know about a file. Raises WorkflowTooLarge or InvalidRequest."""
     if len(data) > max_bytes:
         raise WorkflowTooLarge(f"flow.yaml has {len(data):,} bytes; {max_bytes:,} are allowed")
     text = decode(data)
-    config = _read(text)
-    check_graph(config)
+    config = _read(text, allowed_env)
+    check_graph(config, allowed_env)
     _check_size(config.flow.defaults, max_bytes)
     return FlowYaml(text, hashlib.sha256(data).hexdigest(), len(data), config.flow.defaults)
 
@@ -46,13 +47,15 @@ def load_flow(text: str, flow_name: str, allowed_modules: tuple[str, ...] = ()) 
     return load_flow_and_defaults(text, flow_name, allowed_modules).flow
 
 
-def load_flow_and_defaults(text: str, flow_name: str, allowed_modules: tuple[str, ...] = ()) -> LoadedFlow:
+def load_flow_and_defaults(
+    text: str, flow_name: str, allowed_modules: tuple[str, ...] = (), allowed_env: tuple[str, ...] = ()
+) -> LoadedFlow:
     """Checks everything again: a queue may be written to by others than our gateway.
 
     Raises InvalidRequest for the file and ExecutionFailed for what this worker does not have.
     """
-    config = _read(text)
-    used = check_graph(config)
+    config = _read(text, allowed_env)
+    used = check_graph(config, allowed_env)
     tasks = load_tasks(config, allowed_modules)
     for name in sorted(used - tasks.keys()):
         raise ExecutionFailed(
@@ -62,8 +65,11 @@ def load_flow_and_defaults(text: str, flow_name: str, allowed_modules: tuple[str
     return LoadedFlow(build_flow(config, tasks, flow_name), config.flow.defaults)
 
 
-def _read(text: str) -> PyocoConfig:
-    return check_policy(read_yaml(text))
+def _read(text: str, allowed_env: tuple[str, ...]) -> PyocoConfig:
+    document = read_yaml(text)
+    config = check_policy(document)
+    check_references(document, config, allowed_env)
+    return config
 
 
 def _check_size(defaults: dict[str, Any], max_bytes: int) -> None:

@@ -71,14 +71,27 @@ class Pipeline(Struct):
     terms: int = 0
 
 
-def tasks_in(graph: str, pipes: Mapping[str, str], *, named_nodes: bool = True) -> set[str]:
+class Rules(Struct, frozen=True, kw_only=True):
+    named_nodes: bool = True
+    allowed_env: tuple[str, ...] | None = None
+    """The environment variables that expressions may read; None: any, they were checked before."""
+
+
+def tasks_in(
+    graph: str,
+    pipes: Mapping[str, str],
+    *,
+    named_nodes: bool = True,
+    allowed_env: tuple[str, ...] | None = None,
+) -> set[str]:
     """The names of all tasks a graph refers to, directly or through pipes."""
-    parsed = {name: parse(text, f"pipes.{name}", named_nodes=named_nodes) for name, text in pipes.items()}
-    return _Expansion(parsed).tasks_of(parse(graph, "flow.graph", named_nodes=named_nodes), "flow.graph")
+    rules = Rules(named_nodes=named_nodes, allowed_env=allowed_env)
+    parsed = {name: parse(text, f"pipes.{name}", rules) for name, text in pipes.items()}
+    return _Expansion(parsed).tasks_of(parse(graph, "flow.graph", rules), "flow.graph")
 
 
-def parse(text: str, place: str, *, named_nodes: bool = True) -> Pipeline:
-    parser = _Parser(text, place, Pipeline(), named_nodes=named_nodes)
+def parse(text: str, place: str, rules: Rules) -> Pipeline:
+    parser = _Parser(text, place, Pipeline(), rules)
     parser.whole(0)
     return parser.found
 
@@ -117,11 +130,11 @@ class _Expansion:
 
 
 class _Parser:
-    def __init__(self, text: str, place: str, found: Pipeline, *, named_nodes: bool) -> None:
+    def __init__(self, text: str, place: str, found: Pipeline, rules: Rules) -> None:
         self.found = found
         self._text = text
         self._place = place
-        self._named_nodes = named_nodes
+        self._rules = rules
         self._tokens = self._read()
         self._token = next(self._tokens)
 
@@ -144,7 +157,7 @@ class _Parser:
         name = self._take("name", "the name of a task, or one of " + ", ".join(WORDS))
         if self._is_sign("("):
             self._control(name, depth)
-        elif self._is_sign(":") and self._named_nodes:
+        elif self._is_sign(":") and self._rules.named_nodes:
             self._advance()
             self.found.tasks.add(self._take("name", "the name of a task").text)
         else:
@@ -215,7 +228,7 @@ class _Parser:
         place = f"{self._place}, {place_in(self._text, quoted.start)}, in quotes"
         if depth > MAX_DEPTH:
             self._refuse(f"blocks are nested more than {MAX_DEPTH} deep")
-        _Parser(_inner(quoted), place, self.found, named_nodes=self._named_nodes).whole(depth + 1)
+        _Parser(_inner(quoted), place, self.found, self._rules).whole(depth + 1)
         self._advance()
 
     def _arguments(self, word: _Token) -> None:
@@ -247,7 +260,7 @@ class _Parser:
         value = self._token
         if value.kind not in _VALUES:
             self._refuse(f"{name.text}= takes a name, a number, a text in quotes or {{{{an expression}}}}")
-        if problem := _problem_with(name.text, value):
+        if problem := _problem_with(name.text, value, self._rules.allowed_env):
             self._refuse(problem)
         self._advance()
         return name.text
@@ -296,7 +309,7 @@ class _Parser:
         raise InvalidRequest(f"{self._place}, {where}: {problem}")
 
 
-def _problem_with(argument: str, value: _Token) -> str | None:
+def _problem_with(argument: str, value: _Token, allowed_env: tuple[str, ...] | None) -> str | None:
     text = _inner(value)
     if argument == "collect":
         return None if text in _COLLECT else f"collect= takes one of {', '.join(_COLLECT)}, not {shown(text)}"
@@ -308,7 +321,7 @@ def _problem_with(argument: str, value: _Token) -> str | None:
         return None if fits else f"max_iter= takes a number from 1 on, not {shown(text)}"
     if value.kind == "number":
         return None if argument == "count" and _small(text) else f"{argument}= cannot be {shown(text)}"
-    return graph_expressions.problem_in(text)
+    return graph_expressions.problem_in(text, allowed_env)
 
 
 def _small(digits: str) -> bool:

@@ -7,9 +7,11 @@ constants pass here.
 import ast
 import re
 
+from pyoco_server.engine.flow_references import attribute_problem, env_problem
+
 MAX_LENGTH = 1_000
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_REFERENCE = re.compile(r"\$(ctx|env)(\.[^\W\d]\w*)+")
+_REFERENCE = re.compile(r"\$(ctx|env)((?:\.[^\W\d]\w*)+)")
 
 _ALLOWED = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.UAdd,
@@ -20,16 +22,35 @@ _ALLOWED = (
 # No `**`: one line of it can keep a worker busy for hours without a chance to cancel.
 
 
-def problem_in(expression: str) -> str | None:
-    """Why an expression is refused; None when it may be evaluated."""
+def problem_in(expression: str, allowed_env: tuple[str, ...] | None = None) -> str | None:
+    """Why an expression is refused; None when it may be evaluated.
+
+    `allowed_env`: the environment variables that it may read; None when that was checked before.
+    """
     if len(expression) > MAX_LENGTH:
         return f"an expression has at most {MAX_LENGTH:,} characters"
     if "__" in expression:
         return "names with two underscores are not allowed in an expression"
+    if problem := _problem_in_references(expression, allowed_env):
+        return problem
     if PATH.fullmatch(expression):
         return None
     # A reference becomes a name in parentheses, so that what remains is Python; what touches it is a call.
     return _problem_in_python(_REFERENCE.sub("(_)", expression))
+
+
+def _problem_in_references(expression: str, allowed_env: tuple[str, ...] | None) -> str | None:
+    found = [match.groups() for match in _REFERENCE.finditer(expression)]
+    if PATH.fullmatch(expression):  # `env.X` is `$env.X`, and everything else is in the context
+        root, _, rest = expression.partition(".")
+        found = [("env" if root == "env" and rest else "ctx", f".{rest}")]
+    for root, steps in found:
+        name = steps[1:].partition(".")[0]
+        if root == "env" and allowed_env is not None and (problem := env_problem(name, allowed_env)):
+            return problem
+        if problem := attribute_problem(steps[1:]):
+            return problem
+    return None
 
 
 def _problem_in_python(source: str) -> str | None:

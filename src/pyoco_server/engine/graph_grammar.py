@@ -18,12 +18,12 @@ HAS_BLOCKS = _pyoco_graph is not None
 HAS_NAMED_NODES = HAS_BLOCKS and "node_name" in {field.name for field in fields(_pyoco_graph.TaskTerm)}
 
 
-def check_graph(config: PyocoConfig) -> set[str]:
+def check_graph(config: PyocoConfig, allowed_env: tuple[str, ...] = ()) -> set[str]:
     """The names of the tasks in the graph. Raises InvalidRequest for a graph that can be no flow.
 
     Which tasks there are is only known on the worker: here each name stands for a task that does nothing.
     """
-    names = _tasks_in(config)
+    names = _tasks_in(config, allowed_env)
     build_flow(config, {name: Task(func=_nothing, name=name) for name in names}, "check")
     return names
 
@@ -41,10 +41,12 @@ def build_flow(config: PyocoConfig, tasks: Mapping[str, Task], flow_name: str) -
         raise InvalidRequest(f"flow.graph: {error}") from error
 
 
-def _tasks_in(config: PyocoConfig) -> set[str]:
+def _tasks_in(config: PyocoConfig, allowed_env: tuple[str, ...] | None = None) -> set[str]:
     if HAS_BLOCKS:
-        return graph_blocks.tasks_in(config.flow.graph, config.pipes, named_nodes=HAS_NAMED_NODES)
-    return graph_python.tasks_in(config.flow.graph)
+        return graph_blocks.tasks_in(
+            config.flow.graph, config.pipes, named_nodes=HAS_NAMED_NODES, allowed_env=allowed_env
+        )
+    return graph_python.tasks_in(config.flow.graph, allowed_env)
 
 
 def _built_with_operators(graph: str, tasks: Mapping[str, Task], flow_name: str) -> Flow:

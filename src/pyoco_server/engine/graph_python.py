@@ -36,11 +36,13 @@ _JOINS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.BitOr: operator.or_,
 }
 _Join = tuple[type[ast.operator], ast.expr]
+AllowedEnv = tuple[str, ...] | None
+"""The environment variables that expressions may read; None: any, they were checked before."""
 
 
-def tasks_in(graph: str) -> set[str]:
+def tasks_in(graph: str, allowed_env: AllowedEnv = None) -> set[str]:
     """The names of all tasks a graph refers to. Raises InvalidRequest for what is not in the grammar."""
-    check = _Check()
+    check = _Check(allowed_env)
     statements = _statements(graph)
     for statement in statements:
         check.chain(statement, 0, may_start_flow=True)
@@ -84,8 +86,9 @@ def _joined(node: ast.expr) -> tuple[ast.expr, list[_Join]]:
 
 
 class _Check:
-    def __init__(self) -> None:
+    def __init__(self, allowed_env: AllowedEnv) -> None:
         self.tasks: set[str] = set()
+        self._allowed_env = allowed_env
         self.has_control = False
         self._terms = 0
 
@@ -113,7 +116,7 @@ class _Check:
             self.chain(node, depth + 1)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             self.has_control = True
-            _check_until(node.right)
+            _check_until(node.right, self._allowed_env)
             self._operand(node.left, depth + 1)
         elif isinstance(node, ast.Subscript):
             self.has_control = True
@@ -130,14 +133,14 @@ class _Check:
 
     def _bracketed(self, node: ast.Subscript, depth: int) -> None:
         if isinstance(node.value, ast.Call):
-            _check_switch(node.value)
+            _check_switch(node.value, self._allowed_env)
             cases = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             if not cases:
                 _refuse(node, "a switch needs at least one case")
             for case in cases:
                 self._case(case, depth)
         else:
-            _check_selector(node.slice)
+            _check_selector(node.slice, self._allowed_env)
             self._operand(node.value, depth)
 
     def _case(self, node: ast.expr, depth: int) -> None:
@@ -154,29 +157,29 @@ class _Check:
 _ADVICE = "use names of tasks, >>, &, |, parentheses, body[…], body % … and `flow >> switch(…)[…]`"
 
 
-def _check_until(node: ast.expr) -> None:
+def _check_until(node: ast.expr, allowed_env: AllowedEnv) -> None:
     if isinstance(node, ast.Tuple) and len(node.elts) == 2:  # noqa: PLR2004 - (expression, max_iter)
-        _check_expression(node.elts[0])
+        _check_expression(node.elts[0], allowed_env)
         if _count(node.elts[1]) in (None, 0):
             _refuse(node, "the second value after % is the largest number of rounds, from 1 on")
     else:
-        _check_expression(node)
+        _check_expression(node, allowed_env)
 
 
-def _check_selector(node: ast.expr) -> None:
+def _check_selector(node: ast.expr, allowed_env: AllowedEnv) -> None:
     if _count(node) is None:
-        _check_expression(node, alias=True)
+        _check_expression(node, allowed_env, alias=True)
 
 
-def _check_switch(call: ast.Call) -> None:
+def _check_switch(call: ast.Call, allowed_env: AllowedEnv) -> None:
     if not _is_name(call.func, SWITCH):
         _refuse(call, "calls are not part of the grammar, except switch(…)[…]")
     if call.keywords or len(call.args) != 1:
         _refuse(call, "switch takes one expression in quotes")
-    _check_expression(call.args[0])
+    _check_expression(call.args[0], allowed_env)
 
 
-def _check_expression(node: ast.expr, *, alias: bool = False) -> None:
+def _check_expression(node: ast.expr, allowed_env: AllowedEnv, *, alias: bool = False) -> None:
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
         _refuse(
             node,
@@ -185,7 +188,7 @@ def _check_expression(node: ast.expr, *, alias: bool = False) -> None:
     expression, _, name = node.value.partition(" as ") if alias else (node.value, "", "")
     if name and (not name.strip().isidentifier() or "__" in name):
         _refuse(node, f"{shown(name)} cannot be a name")
-    if problem := graph_expressions.problem_in(expression.strip()):
+    if problem := graph_expressions.problem_in(expression.strip(), allowed_env):
         _refuse(node, problem)
 
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from pyoco_server.domain.task_logs import MAX_LINE_CHARS, LogEntry, RunOutput
@@ -14,6 +15,8 @@ _OF_CHILDREN = 0
 """In place of a thread: no thread has this number."""
 LOOK_SEC = 0.0002
 """No child process starts, prints and ends in less: only a thread that was away for longer has to look."""
+speaks_for: ContextVar[int | None] = ContextVar("speaks_for", default=None)
+"""The thread that waits for an async task: what that prints is its own, whichever thread runs it."""
 
 
 class OutputSource(Protocol):
@@ -82,7 +85,7 @@ class PrintCatcher:
         self._report()
 
     def printed(self, stream: str, text: str) -> None:
-        thread = threading.get_ident()
+        thread = speaks_for.get() or threading.get_ident()
         if "\n" not in text:
             held = self._unended.get((thread, stream))
             if held is not None and held.length < MAX_LINE_CHARS:  # the next piece: nothing else to do

@@ -4,17 +4,21 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowListener, FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import CodeWheel
 from pyoco_server.domain.task_logs import LogEntry
-from pyoco_server.engine.flow_of_job import flow_of
+from pyoco_server.engine.flow_of_job import FlowOfJob, flow_of
 from pyoco_server.engine.flow_resolving import FlowResolver
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.flow_seat import FlowSeat
 from pyoco_server.engine.print_reports import PrintReports
 from pyoco_server.engine.printing import HostOutput, PrintCatcher
+from pyoco_server.engine.values import MAX_VALUE_BYTES
+
+FindFlow = Callable[[Job], FlowOfJob | FlowOutcome]
 
 
 class ThreadExecutors:
@@ -23,15 +27,23 @@ class ThreadExecutors:
     def when_it_changes(self, tell: Callable[[], None]) -> None:
         """It never changes."""
 
-    def __init__(self, resolver: FlowResolver, allowed_modules: tuple[str, ...] = ()) -> None:
-        self._resolver = resolver
-        self._allowed_modules = allowed_modules
+    def __init__(
+        self,
+        resolver: FlowResolver,
+        allowed_modules: tuple[str, ...] = (),
+        allowed_env: tuple[str, ...] = (),
+        max_value_bytes: int = MAX_VALUE_BYTES,
+    ) -> None:
+        self._find = partial(
+            flow_of, resolver=resolver, allowed_modules=allowed_modules, allowed_env=allowed_env
+        )
+        self._max_value_bytes = max_value_bytes
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyoco-flow")
 
     async def start(self, job: Job, listener: FlowListener, patience: float) -> "ThreadFlow":  # noqa: ARG002
         flow = ThreadFlow(job, listener)
         flow.ended = asyncio.get_running_loop().run_in_executor(
-            self._threads, flow.run, self._resolver, self._allowed_modules
+            self._threads, flow.run, self._find, self._max_value_bytes
         )
         return flow
 
@@ -52,30 +64,35 @@ class ThreadFlow:
         self._loop = asyncio.get_running_loop()
         self._prints = PrintReports(self._printed, self._call_later)
 
-    def run(self, resolver: FlowResolver, allowed_modules: tuple[str, ...]) -> FlowOutcome:
+    def run(self, find: FindFlow, max_value_bytes: int) -> FlowOutcome:
         """In the flow's thread."""
         began = time.monotonic()
         try:
-            return self._run(resolver, allowed_modules)
+            return self._run(find, max_value_bytes)
         finally:
             self.busy_sec = time.monotonic() - began
 
-    def _run(self, resolver: FlowResolver, allowed_modules: tuple[str, ...]) -> FlowOutcome:
+    def _run(self, find: FindFlow, max_value_bytes: int) -> FlowOutcome:
         catcher = PrintCatcher(HostOutput(), self._prints.on_news)
         self._prints.begin(catcher)
         try:
-            return self._caught(catcher, resolver, allowed_modules)
+            return self._caught(catcher, find, max_value_bytes)
         finally:
             self._printed(self._prints.finish())
 
-    def _caught(
-        self, catcher: PrintCatcher, resolver: FlowResolver, allowed_modules: tuple[str, ...]
-    ) -> FlowOutcome:
+    def _caught(self, catcher: PrintCatcher, find: FindFlow, max_value_bytes: int) -> FlowOutcome:
         with catcher.catching():
-            found = flow_of(self._job, resolver, allowed_modules)
+            found = find(self._job)
             if isinstance(found, FlowOutcome):
                 return found
-            run = FlowRun(found.flow, self._job.run_id, found.params, self._progressed, catcher.entered)
+            run = FlowRun(
+                found.flow,
+                self._job.run_id,
+                found.params,
+                self._progressed,
+                catcher.entered,
+                max_value_bytes=max_value_bytes,
+            )
             self._seat.take(run)
             try:
                 return run.run()

@@ -1,25 +1,114 @@
-"""Values of users' tasks, as JSON can hold them."""
+"""Values of users' tasks as they leave the process that ran them: results by the rule, records bounded."""
 
-import math
 from typing import Any
 
-from pyoco_server.domain.json_values import MAX_INT
+from msgspec import Struct
 
-MAX_REPR = 1_000
-MAX_DEPTH = 50
+from pyoco_server.domain.values import (
+    Converted,
+    NotJson,
+    TooLarge,
+    bounded_warnings,
+    json_text,
+    marked,
+    to_json,
+    to_preview,
+)
+
+MAX_TEXT = 32_768
+"""Characters of an error or a traceback; the middle of a longer one is left out."""
+MAX_VALUE_BYTES = 262_144
+"""Of a run's result, and of the values in its records: what a snapshot holds by default."""
 
 
-def json_safe(value: Any) -> Any:
-    """A copy of `value` made of JSON types only; what JSON cannot hold becomes its (capped) repr."""
+class Result(Struct, frozen=True, kw_only=True):
+    value: dict[str, Any] | None = None
+    is_truncated: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+class BadOutput(Exception):
+    """A task returned what its run cannot return."""
+
+    def __init__(self, task: str, problem: str) -> None:
+        super().__init__(problem)
+        self.task = task
+        self.problem = problem
+
+
+def result_of(outputs: dict[str, Any], max_bytes: int) -> Result:
+    """The outputs of a flow's last tasks, by the rule of values. Raises BadOutput."""
+    found: dict[str, Any] = {}
+    warnings: list[str] = []
+    size = unlisted = 0
+    for task, output in outputs.items():
+        try:
+            converted = _output(task, output, max_bytes - size)
+        except TooLarge as error:
+            text = f"the result has {error.text} as JSON; at most {max_bytes:,} bytes are kept"
+            return Result(is_truncated=True, warnings=bounded_warnings([text, *warnings], unlisted))
+        found[task] = converted.value
+        size += converted.size
+        warnings += [f"task {task!r} returned {null}: null instead" for null in converted.nulls]
+        unlisted += converted.null_count - len(converted.nulls)
+    return Result(value=found, warnings=bounded_warnings(warnings, unlisted))
+
+
+def _output(task: str, output: Any, max_bytes: int) -> Converted:
     try:
-        return _converted(value, 0)
-    except Exception:  # noqa: BLE001 - another task changes it meanwhile, or a container of the user's raises
-        return _capped_repr(value)
+        return to_json(output, "output", max_bytes)
+    except NotJson as error:
+        problem = f"task {task!r} returned {error.what} at {error.place}: not JSON; {error.advice}"
+        raise BadOutput(task, json_text(problem)) from None
 
 
-def json_text(text: str) -> str:
-    """Half a character (a lone surrogate) is legal in Python and in no JSON: it is escaped."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+class RecordValues(Struct, frozen=True):
+    inputs: dict[str, Any] | None
+    output: Any
+    artifacts: dict[str, Any] | None
+
+
+class RecordBudget:
+    """How much the values in a run's task records may take together."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._used: dict[str, int] = {}
+        self.is_exceeded = False
+        """Some value was too large and is only marked."""
+
+    def values_of(self, task: str, inputs: Any, output: Any, artifacts: Any) -> RecordValues:
+        self._used[task] = 0
+        return RecordValues(
+            self._object(task, inputs), self._shown(task, output), self._object(task, artifacts)
+        )
+
+    def _object(self, task: str, values: Any) -> dict[str, Any] | None:
+        if type(values) is not dict:
+            return None
+        return {json_text(str(name)): self._shown(task, value) for name, value in values.copy().items()}
+
+    def _shown(self, task: str, value: Any) -> Any:
+        if value is None:
+            return None
+        preview = to_preview(value, self._max_bytes - sum(self._used.values()))
+        if preview is None:
+            self.is_exceeded = True
+            return marked(value, is_large=True)
+        self._used[task] += preview.size
+        return preview.value
+
+
+def capped_text(text: Any) -> str | None:
+    """The beginning and the end of a long text."""
+    if text is None:
+        return None
+    whole = str(text)
+    if len(whole) <= MAX_TEXT:
+        return json_text(whole)
+    half = MAX_TEXT // 2
+    left_out = f"\n… ({len(whole) - 2 * half:,} characters left out) …\n"
+    return json_text(whole[:half] + left_out + whole[-half:])
 
 
 def described(error: BaseException) -> str:
@@ -28,33 +117,4 @@ def described(error: BaseException) -> str:
         text = str(error)
     except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything
         text = f"(its text raised {type(failure).__name__})"
-    return json_text(f"{type(error).__name__}: {text}")
-
-
-def _converted(value: Any, depth: int) -> Any:  # noqa: PLR0911 - one return per kind of value
-    if value is None or type(value) is bool:
-        return value
-    if type(value) is str:
-        return json_text(value)
-    if type(value) is int:
-        return value if -MAX_INT <= value <= MAX_INT else _capped_repr(value)
-    if type(value) is float:
-        return value if math.isfinite(value) else _capped_repr(value)
-    if depth >= MAX_DEPTH:
-        return _capped_repr(value)
-    if isinstance(value, dict):
-        return {
-            json_text(key) if type(key) is str else _capped_repr(key): _converted(item, depth + 1)
-            for key, item in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [_converted(item, depth + 1) for item in value]
-    return _capped_repr(value)
-
-
-def _capped_repr(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
-        text = f"<{type(value).__name__}: its repr raised {type(error).__name__}>"
-    return json_text(text if len(text) <= MAX_REPR else text[:MAX_REPR] + "…")
+    return capped_text(f"{type(error).__name__}: {text}") or ""

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
-import msgspec
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from pyoco_server.domain.json_reading import Refused, RefusedItems, decode_json
 from pyoco_server.errors import BodyTooSlow, RequestTooLarge
 
 PATIENCE_SEC = 30.0
@@ -58,12 +58,16 @@ async def _next(chunks: AsyncGenerator[bytes, None]) -> bytes | None:
         raise BodyTooSlow(f"nothing more of the body came for {PATIENCE_SEC:g} s") from error
 
 
-def parse_json(body: bytes, model: type[M]) -> M:
-    """Strict JSON (no NaN, no invalid UTF-8) of the given shape; otherwise FastAPI's 422 with each place."""
+def parse_json(body: bytes, model: type[M], items: RefusedItems | None = None) -> M:
+    """Strict JSON of the given shape; otherwise FastAPI's 422 with each place.
+
+    No NaN, no invalid UTF-8, no key twice, no integer beyond 64 bits; in `items`, if they can be refused by
+    themselves.
+    """
     try:
-        value = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid_json(str(error)) from error
+        value = decode_json(body, items)
+    except Refused as error:
+        raise _invalid_json(error) from error
     return validated(value, model)
 
 
@@ -76,8 +80,10 @@ def validated(value: Any, model: type[M]) -> M:
         ) from error
 
 
-def _invalid_json(reason: str) -> RequestValidationError:
-    return RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": f"JSON: {reason}"}])
+def _invalid_json(refused: Refused) -> RequestValidationError:
+    return RequestValidationError(
+        [{"type": "json_invalid", "loc": ("body", *refused.path), "msg": str(refused)}]
+    )
 
 
 def json_body_docs(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class _RunExtras(TypedDict, total=False):
     worker_alive: bool | None
     worker_heartbeat_at: float | None
     worker_tags: list[str] | None
+    result_truncated: bool
+    warnings: list[str]
 
 
 class Run(_RunExtras):

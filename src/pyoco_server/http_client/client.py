@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from pyoco_server.domain.values import from_caller
 from pyoco_server.errors import CancelTimedOut, GatewayUnreachable, UntrustedCertificate
 from pyoco_server.http_client.answers import (
     Graph,
@@ -39,6 +40,8 @@ WATCH_SILENCE_SEC = 10.0
 """A watch without even a heartbeat for so long has lost its connection."""
 RECONNECT_PAUSE_SEC = 0.5
 _PLAIN = {"json", "headers"}
+MAX_SENT_BYTES = 64 * 1024 * 1024
+"""More than any call may send; which one may send how much is up to the server."""
 """What a call without anything special is made with."""
 
 
@@ -394,6 +397,8 @@ class PyocoHttpClient:
         return self._send(method, path, is_safe=is_safe, **options).json()
 
     def _send(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> httpx2.Response:
+        if "json" in options:
+            options["json"] = from_caller(options["json"], "", MAX_SENT_BYTES)
         send: Callable[..., httpx2.Response] = self._http.request
         if self._plain is not None and options.keys() <= _PLAIN:
             send = self._plain.send

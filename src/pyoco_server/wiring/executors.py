@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.engine.executor_messages import ExecutorSpec
 from pyoco_server.engine.flow_files import follow_flow_files, version_of
 from pyoco_server.engine.process_executors import Limits, ProcessExecutors
@@ -16,10 +17,10 @@ from pyoco_server.engine.thread_executors import ThreadExecutors
 __all__ = ["ExecutorSpec", "Limits", "new_thread_executors", "open_process_executors"]
 
 
-def new_thread_executors(
-    flow_resolver: Callable[[str], Any], allowed_modules: tuple[str, ...] = ()
-) -> ThreadExecutors:
-    return ThreadExecutors(flow_resolver, allowed_modules)
+def new_thread_executors(flow_resolver: Callable[[str], Any], config: NatsBackendConfig) -> ThreadExecutors:
+    return ThreadExecutors(
+        flow_resolver, config.allowed_modules, config.allowed_env, config.max_run_snapshot_bytes
+    )
 
 
 @asynccontextmanager

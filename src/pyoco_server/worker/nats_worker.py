@@ -30,7 +30,7 @@ class PyocoNatsWorker:
         wanted_tags = tuple(tags or (settings.default_tag,))
         check_names(worker_id, wanted_tags)
         async with AsyncExitStack() as stack:
-            executors = new_thread_executors(flow_resolver, settings.allowed_modules)
+            executors = new_thread_executors(flow_resolver, settings)
             stack.push_async_callback(executors.close)
             backend = await stack.enter_async_context(
                 open_worker_backend(settings, name=f"pyoco-worker {worker_id}")

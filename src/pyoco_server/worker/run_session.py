@@ -78,7 +78,15 @@ class RunSession:
             self._flow.kill()
 
     def progressed(self, progress: FlowProgress) -> None:
-        self._offer(Report(self._owner, progress.tasks, progress.task_records, progress.task_dependencies))
+        self._offer(
+            Report(
+                self._owner,
+                progress.tasks,
+                progress.task_records,
+                progress.task_dependencies,
+                progress.task_records_truncated,
+            )
+        )
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         self._log.add(entries)

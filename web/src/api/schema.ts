@@ -1683,6 +1683,10 @@ export interface components {
             end_time: number | null;
             /** @default null */
             result: unknown;
+            /** @default false */
+            result_truncated: boolean;
+            /** @default [] */
+            warnings: string[];
             /** @default null */
             error: string | null;
             /** @default null */

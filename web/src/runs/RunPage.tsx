@@ -48,6 +48,7 @@ export function RunPage({ id }: { id: string }) {
       <Notices run={run} />
       <Facts run={run} />
       <RunError run={run} />
+      <Warnings run={run} />
       <Tasks run={run} selected={selected} onSelect={select} />
       {selected !== null && (
         <TaskPanel
@@ -311,6 +312,28 @@ function FlowGraph({ run, selected, onSelect }: { run: Run; selected: string | n
   return <GraphView nodes={nodes} edges={edges} selected={selected} onSelect={onSelect} />;
 }
 
+function missingResult(run: Run): string {
+  if (run.result_truncated) return t("run.result.truncated");
+  return isEnded(run) ? t("run.result.none") : t("run.result.later");
+}
+
+function Warnings({ run }: { run: Run }) {
+  const warnings = run.warnings ?? [];
+  if (warnings.length === 0) return null;
+  return (
+    <section class="panel warnings" aria-label={t("run.warnings")}>
+      <header class="panel-head">
+        <h2>{t("run.warnings")}</h2>
+      </header>
+      <ul class="pad">
+        {warnings.map((warning, index) => (
+          <li key={index}>{visible(warning)}</li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 function Values({ run }: { run: Run }) {
   return (
     <div class="values">
@@ -328,7 +351,7 @@ function Values({ run }: { run: Run }) {
           {run.result != null ? (
             <JsonValue value={run.result} label={t("run.result")} />
           ) : (
-            <p class="dim pad">{isEnded(run) ? t("run.result.none") : t("run.result.later")}</p>
+            <p class="dim pad">{missingResult(run)}</p>
           )}
         </section>
       )}

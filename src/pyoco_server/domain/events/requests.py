@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from pyoco_server.domain.events.templates import MAX_TEXT, MAX_YEAR, Period, Template, period
+from pyoco_server.domain.json_reading import Refused, decode_json
 from pyoco_server.errors import InvalidRequest, InvalidYearMonth
 
 _KEY = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
@@ -125,9 +126,9 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 def parsed_json(body: bytes) -> Any:
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest(f"body: is not JSON: {error}") from error
+        return decode_json(body)
+    except Refused as error:
+        raise InvalidRequest(f"body: is not JSON: {error}" if not error.path else str(error)) from error
 
 
 def choose_key(candidates: Iterable[Any]) -> ChosenKey:

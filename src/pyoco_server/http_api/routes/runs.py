@@ -9,8 +9,10 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, Field, ValidationError
 
 from pyoco_server.domain.jobs import Submission
+from pyoco_server.domain.json_reading import RefusedItems
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.values import MAX_PARAMS_BYTES
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import (
     InvalidListQuery,
@@ -48,7 +50,6 @@ lists = APIRouter(
     responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
 )
 
-MAX_PARAMS_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
 """The params and everything around them."""
 MAX_REVISION_DIGITS = 20
@@ -130,8 +131,16 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
 async def submit_batch(request: Request) -> Response:
     """One answer per run, in order: `run_id` and `status`, or `error` and its `http_status`."""
     gateway, caller = gateway_of(request), caller_of(request)
-    wanted = parse_json(await read_body(request, MAX_BATCH_BYTES), RunBatchRequest)
-    submissions = [_batch_item(run, caller, gateway.config.default_tag) for run in wanted.runs]
+    body = await read_body(request, MAX_BATCH_BYTES)
+    items = RefusedItems("runs")
+    # In a thread: it may be large.
+    wanted = await asyncio.to_thread(parse_json, body, RunBatchRequest, items)
+    submissions = [
+        InvalidRequest(str(items.by_index[nth]))
+        if nth in items.by_index
+        else _batch_item(run, caller, gateway.config.default_tag)
+        for nth, run in enumerate(wanted.runs)
+    ]
     answers = await gateway.use_cases.submit_batch(submissions)
     accepted = sum(isinstance(answer, RunSnapshot) for answer in answers)
     gateway.metrics.submitted.inc(accepted)
@@ -173,7 +182,12 @@ async def submit_yaml(request: Request) -> Response:
     gateway, caller = gateway_of(request), caller_of(request)
     form = await read_flow_form(request, gateway.config.workflow_yaml_max_bytes)
     # In a thread: refusing a hostile file may take some milliseconds of computing.
-    checked = await asyncio.to_thread(check_flow_yaml, form.workflow, gateway.config.workflow_yaml_max_bytes)
+    checked = await asyncio.to_thread(
+        check_flow_yaml,
+        form.workflow,
+        gateway.config.workflow_yaml_max_bytes,
+        gateway.config.allowed_env,
+    )
     submission = Submission(
         flow_name=form.flow_name,
         params=checked.defaults,

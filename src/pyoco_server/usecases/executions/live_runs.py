@@ -37,8 +37,13 @@ class LiveRuns:
 
 def fact_of(run: RunSnapshot) -> RunFact:
     """What an execution needs to know of a run."""
-    if run.status is RunStatus.COMPLETED and run.result is None and run.task_records_truncated:
+    if run.status is RunStatus.COMPLETED and run.result is None and _was_cut(run):
         # A run of this kind has ended well, but a node whose output nobody can read has not.
         text = "its run completed, but its result was too large to be kept; return less, or where it is"
         return RunFact(RunStatus.FAILED, error=text, code="OUTPUT_TOO_LARGE")
     return RunFact(run.status, run.result, run.error)
+
+
+def _was_cut(run: RunSnapshot) -> bool:
+    """The second: as workers before `result_truncated` left it."""
+    return run.result_truncated or run.task_records_truncated

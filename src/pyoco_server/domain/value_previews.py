@@ -1,0 +1,76 @@
+"""Texts for values that are shown and not kept. Whatever an object does, they are short and do not fail."""
+
+import reprlib
+from itertools import islice
+from typing import Any
+
+MAX_REPR = 1_000
+
+
+def type_name(value: object) -> str:
+    try:
+        return str(type(value).__name__)
+    except Exception:  # noqa: BLE001 - a user's metaclass may do anything
+        return "object"
+
+
+def article(noun: str) -> str:
+    return f"an {noun}" if noun[:1].lower() in "aeio" else f"a {noun}"
+
+
+def bounded_repr(value: object) -> str:
+    """The `repr` of a value; of large containers and texts only the beginning."""
+    try:
+        text = str(_bounded.repr(value))
+    except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
+        text = f"<{type_name(value)}: its repr raised {type_name(error)}>"
+    return text if len(text) <= MAX_REPR else text[:MAX_REPR] + "…"
+
+
+class _Bounded(reprlib.Repr):
+    """Shows items in their own order: reprlib sorts them first, all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdeque = self.maxdict = 10
+        self.maxstring = self.maxlong = self.maxother = MAX_REPR
+        self.fillvalue = "…"
+
+    def repr1(self, x: Any, level: int) -> str:
+        """The base class chooses by the name of the type, which a user's class may share."""
+        if type(x).__module__ in ("builtins", "collections"):
+            return super().repr1(x, level)
+        return repr(x)
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if level <= 0:
+            return "{…}"
+        pairs = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(item, level - 1)}"
+            for key, item in islice(x.items(), self.maxdict)
+        ]
+        return self._joined("{", pairs, len(x), "}")
+
+    def repr_set(self, x: set[Any], level: int) -> str:
+        if not x:
+            return "set()"
+        return self._joined("{", self._first(x, level), len(x), "}")
+
+    def repr_frozenset(self, x: frozenset[Any], level: int) -> str:
+        return self._joined("frozenset({", self._first(x, level), len(x), "})")
+
+    def repr_bytes(self, x: bytes, level: int) -> str:  # noqa: ARG002
+        return repr(x[: self.maxstring])
+
+    def repr_bytearray(self, x: bytearray, level: int) -> str:  # noqa: ARG002
+        return repr(x[: self.maxstring])
+
+    def _first(self, x: Any, level: int) -> list[str]:
+        return [self.repr1(item, level - 1) for item in islice(x, self.maxset)] if level > 0 else []
+
+    def _joined(self, start: str, parts: list[str], total: int, end: str) -> str:
+        return start + ", ".join([*parts, "…"] if len(parts) < total else parts) + end
+
+
+_bounded = _Bounded()
