@@ -154,6 +154,11 @@ class RunOutput:
         self._shown = -1
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing has been printed."""
+        return self._n == 0
+
+    @property
     def has_ready(self) -> bool:
         return bool(self._ready)
 

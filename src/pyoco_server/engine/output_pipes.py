@@ -72,6 +72,7 @@ class OutputPipes:
         self._read = ends.read
         self._decoders = [codecs.getincrementaldecoder("utf-8")(ESCAPED) for _ in _NAMES]
         self._lock = threading.RLock()
+        self._was_used = False
         self._stdout_of_c = _line_buffered_stdout()
         self._alarm = _Alarm()
         self.thread = threading.Thread(target=self._serve, daemon=True, name="pyoco-output")
@@ -96,8 +97,10 @@ class OutputPipes:
         if self._stdout_of_c is not None:
             _libc.fflush(self._stdout_of_c)
         self.look()
-        for index, decoder in enumerate(self._decoders):
-            self._hand_on(index, decoder.decode(b"", final=True))
+        if self._was_used:
+            self._was_used = False
+            for index, decoder in enumerate(self._decoders):
+                self._hand_on(index, decoder.decode(b"", final=True))
 
     @contextmanager
     def given_to(self, catcher: "ProcessCatcher") -> Iterator[None]:
@@ -121,6 +124,7 @@ class OutputPipes:
                 self.look()
 
     def _take(self, index: int) -> None:
+        self._was_used = True
         self._hand_on(index, self._decoders[index].decode(_read(self._read[index])))
 
     def _hand_on(self, index: int, text: str) -> None:

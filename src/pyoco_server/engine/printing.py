@@ -13,7 +13,7 @@ from pyoco_server.engine.output_streams import OutputStreams
 
 _OF_CHILDREN = 0
 """In place of a thread: no thread has this number."""
-LOOK_SEC = 0.0002
+LOOK_SEC = 0.0005
 """No child process starts, prints and ends in less: only a thread that was away for longer has to look."""
 speaks_for: ContextVar[int | None] = ContextVar("speaks_for", default=None)
 """The thread that waits for an async task: what that prints is its own, whichever thread runs it."""
@@ -63,7 +63,9 @@ class PrintCatcher:
         self._tasks: dict[int, str] = {}
         self._unended: dict[tuple[int, str], _Unended] = {}
         # A thread of a run that has ended has no business in this one.
-        self._strangers = {*threading.enumerate()} - {*own_threads, threading.current_thread()}
+        self._strangers = {*threading.enumerate()}.difference(own_threads)
+        self._strangers.discard(threading.current_thread())
+        self._has_undone_capture = False
 
     @property
     def is_strange(self) -> bool:
@@ -72,17 +74,29 @@ class PrintCatcher:
 
     def entered(self, task: str | None) -> None:
         """The calling thread is in this task from now on."""
-        _undo_engine_capture()
+        if not self._has_undone_capture:
+            self._has_undone_capture = True
+            _undo_engine_capture()
+        now = time.time()
+        if now - self._looked_at > LOOK_SEC:
+            self._look(now)
         thread = threading.get_ident()
-        self._look(time.time())
+        if self._output.is_empty and not self._unended:
+            self._move(thread, task)
+            return
         with self._lock:
             self._end_lines(thread, _OF_CHILDREN)
-            before = self._tasks.pop(thread, None)
-            if task is not None:
-                self._tasks[thread] = task
+            before = self._move(thread, task)
             if before is not None:
                 self._output.ended(before)
         self._report()
+
+    def _move(self, thread: int, task: str | None) -> str | None:
+        """The task that the thread was in."""
+        before = self._tasks.pop(thread, None)
+        if task is not None:
+            self._tasks[thread] = task
+        return before
 
     def printed(self, stream: str, text: str) -> None:
         thread = speaks_for.get() or threading.get_ident()
@@ -110,6 +124,8 @@ class PrintCatcher:
             self._close()
 
     def _close(self) -> None:
+        if self._output.is_empty and not self._unended:
+            return
         with self._lock:
             self._end_lines(*{thread for thread, _ in self._unended})
             self._output.close()
@@ -130,9 +146,8 @@ class PrintCatcher:
 
     def _look(self, now: float) -> None:
         """What children have printed meanwhile came before what is printed now."""
-        if now - self._looked_at > LOOK_SEC:
-            self._looked_at = now
-            self._source.look()
+        self._looked_at = now
+        self._source.look()
 
     def _add(self, thread: int, stream: str, text: str, now: float) -> None:
         """Whole lines are taken, the rest waits for its end: `print` writes a line in several pieces."""
