@@ -1,10 +1,12 @@
 """POST /api/workflow-events: who may send, what is meant, what is started, what is answered and recorded."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pyoco_server.domain.events.audit import Summary
@@ -18,9 +20,13 @@ from support.events import (
     ACTION,
     URL,
     a_template,
+    arrival,
     define,
     events_gateway,
+    events_lab,
     lines_of,
+    post,
+    prepare,
     put,
     records,
     run_ids,
@@ -713,19 +719,37 @@ async def test_a_file_that_cannot_be_written_is_reported_once() -> None:
 async def test_refusals_without_credentials_fill_no_audit() -> None:
     """D57: the first of a minute are records of their own; one record counts the rest."""
     with capture_logs() as lines:
-        async with events_gateway(workflow_event_token=TOKEN) as gateway:
+        async with events_lab(workflow_event_token=TOKEN) as lab:
+            await prepare(lab, concurrency="allow")
             for _ in range(100):
-                assert (await gateway.client.post(URL, json={})).status_code == 401
-            for _ in range(30):
-                assert (await started(gateway, headers={"x-workflow-event-token": TOKEN}))["triggered"]
-            backend = gateway.backend
-            found = records(gateway)
-            assert sum(record.status == "rejected" for record in found) == MAX_OF_ADDRESS
-            assert sum(record.status == "success" for record in found) == 30, "nobody else's record is lost"
-        rest = backend.events.audit.events[-1].record  # written at the latest when the gateway stops
+                assert (await post(lab, None)).error is not None
+            for number in range(30):
+                known = msgspec.structs.replace(arrival({"event_id": str(number)}), token=TOKEN)
+                assert (await lab.front.receive_event(known)).started is not None
+            stored = lab.backend.events.audit.events
+            assert Counter(event.record.status for event in stored) == {
+                "rejected": MAX_OF_ADDRESS,
+                "success": 30,
+            }, "nobody else's record is lost"
+            lab.clock.advance(60)
+            assert (await post(lab, None)).error is not None
+            rest = stored[-2].record
     assert (rest.status, rest.details.count, rest.details.reason_class) == ("rejected", 80, "auth")
-    assert sum(line.get("action") == "event.refused" for line in lines) == MAX_OF_ADDRESS
+    assert sum(line.get("action") == "event.refused" for line in lines) == MAX_OF_ADDRESS + 1
     summary = Summary()
-    for event in backend.events.audit.events:
+    for event in stored:
         summary.add(event.record)
-    assert summary.shown(rest.ym, 20)["by_status"]["rejected"] == 100
+    assert summary.shown(rest.ym, 20)["by_status"]["rejected"] == 101
+
+
+async def test_what_was_only_counted_is_recorded_when_a_gateway_stops() -> None:
+    """D57"""
+    async with events_lab(workflow_event_token=TOKEN) as lab:
+        for _ in range(MAX_OF_ADDRESS + 1):
+            await post(lab, None)
+        counting = asyncio.ensure_future(lab.use_cases.audit.run_counts())
+        await asyncio.sleep(0)
+        counting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await counting
+        assert lab.backend.events.audit.events[-1].record.details.count == 1

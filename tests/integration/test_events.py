@@ -97,7 +97,7 @@ async def test_a_thousand_equal_events_at_once_start_one_run_and_leave_a_thousan
 
 
 async def test_different_keys_at_once_are_all_started(
-    two: list[httpx2.AsyncClient], config: NatsBackendConfig
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig, patient: None
 ) -> None:
     answers = await asyncio.gather(*(post(two[number % 2], f"k{number}") for number in range(40)))
     assert len({answer["run_id"] for answer in answers}) == 40
@@ -105,7 +105,7 @@ async def test_different_keys_at_once_are_all_started(
 
 
 async def test_an_action_that_runs_one_at_a_time_does_so_on_all_gateways(
-    two: list[httpx2.AsyncClient], config: NatsBackendConfig
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig, patient: None
 ) -> None:
     await put(two[0], f"/api/workflow-actions/{ACTION}", {"flow_name": "flow", "concurrency": "one"})
     answers = await asyncio.gather(*(post(two[number % 2], f"k{number}") for number in range(10)))
@@ -235,7 +235,9 @@ async def test_before_nats_is_there_an_event_is_503_and_in_the_file(own_nats: Em
         assert [line["status"] for line in lines_of("reports/audit_log.jsonl")] == ["failed"]
 
 
-async def test_gateways_that_start_at_once_import_a_file_together(config: NatsBackendConfig) -> None:
+async def test_gateways_that_start_at_once_import_a_file_together(
+    config: NatsBackendConfig, patient: None
+) -> None:
     """D38: whichever is asked first, every key of the file is known."""
     now = time.time()
     entries = {
