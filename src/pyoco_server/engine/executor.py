@@ -13,8 +13,6 @@ import threading
 import time
 from typing import Any
 
-from msgspec.structs import replace
-
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.task_logs import LogEntry
@@ -76,7 +74,7 @@ class Executor:
             place.go_live()
         if message.is_cancelled:
             place.seat.cancel()
-        outcome = place.teller.unsent(self._run(place, resolver, message.job, spec))
+        outcome = self._run(place, resolver, message.job, spec)
         return Ended(
             outcome,
             place.teller.take_printed(),
@@ -186,10 +184,6 @@ class _Teller:
             self._may_tell = progress is None
         if progress is not None:
             self._send(Progressed(self._sent.new_in(progress)))
-
-    def unsent(self, outcome: FlowOutcome) -> FlowOutcome:
-        """The outcome without what the worker has already."""
-        return replace(outcome, progress=self._sent.new_in(outcome.progress))
 
     def go_live(self) -> None:
         self._is_live = True

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
@@ -95,9 +94,6 @@ class ProcessFlow:
             if self._executor is None:
                 self.end(FlowOutcome(ending=Ending.CANCELLED, error="it was ended before it began"))
         return True
-
-    def completed(self, outcome: FlowOutcome) -> FlowOutcome:
-        return replace(outcome, progress=self._records.completed(outcome.progress))
 
     def end(self, outcome: FlowOutcome | None) -> None:
         if not self.ended.done():
@@ -277,7 +273,7 @@ class ExecutorProcess(asyncio.Protocol):
         flow.busy_sec = message.busy_sec
         if message.entries:
             flow.listener.printed(message.entries)
-        flow.end(flow.completed(message.outcome))
+        flow.end(message.outcome)
         if self._is_retired:
             if not self._flows:
                 self.hang_up()
