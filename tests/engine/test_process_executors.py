@@ -585,7 +585,7 @@ async def test_a_huge_return_value_neither_stalls_the_worker_nor_fills_its_memor
     assert record.inputs["load"]["type"] == "list"
 
 
-async def test_records_that_have_not_changed_cross_the_socket_once(tmp_path: Path) -> None:
+async def test_records_that_have_not_changed_cross_the_socket_once_before_the_end(tmp_path: Path) -> None:
     """D08"""
     received: list[dict[str, Any]] = []
 
@@ -602,6 +602,10 @@ async def test_records_that_have_not_changed_cross_the_socket_once(tmp_path: Pat
         await at.reached("in-first")
         at.let_go()
         outcome = await ended(flow)
+        listener: Any = flow.listener
+    assert [set(step.task_records) for step in listener.steps if step.tasks] == [{"first", "second"}] * len(
+        received
+    )
     assert set(outcome.progress.task_records) == {"first", "second"}
     assert outcome.progress.task_records["first"].output == "first"
     seen = [(name, record) for records in received for name, record in records.items()]

@@ -32,6 +32,8 @@ MAX_PARAMS_BYTES = 256 * 1024
 """Of a run's params, as JSON."""
 MAX_WARNINGS = 20
 _MAX_KEY = 64
+_SMALL_MIN, _SMALL_MAX = -(2**53), 2**53
+_SMALL_TEXT = 1_000
 _PLAIN_BYTES = 2
 """The least that an item takes with its comma."""
 _WORST_GROWTH = 24
@@ -66,8 +68,23 @@ class Converted(Struct, frozen=True):
     null_count: int = 0
 
 
+def plain_size(value: Any) -> int | None:
+    """Of a small value that is JSON as it is: most are. None: it has to be converted to know."""
+    kind = type(value)
+    if value is None or kind is bool:
+        return 4
+    if kind is int:
+        return 1 if _SMALL_MIN <= value <= _SMALL_MAX else None
+    if kind is str:
+        return len(value) + 2 if len(value) <= _SMALL_TEXT and value.isascii() else None
+    return None
+
+
 def to_json(value: Any, place: str, max_bytes: int) -> Converted:
     """`value` by the rule. Raises NotJson or TooLarge."""
+    size = plain_size(value)
+    if size is not None and size * _WORST_GROWTH <= max_bytes:
+        return Converted(value, size)
     conversion = _Conversion(place, max_bytes)
     converted = conversion.value(value, 0)
     if conversion.size * _WORST_GROWTH > max_bytes:

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from msgspec.structs import replace
-
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
@@ -121,7 +119,6 @@ class Executor:
             place.seat.cancel()
         # Context variables that a task sets end with their run.
         outcome = contextvars.copy_context().run(self._run, place, resolver, job_of(message), spec)
-        outcome = place.teller.unsent(outcome)
         leftovers = state.restore()
         return Ended(
             message.nth,
@@ -262,10 +259,6 @@ class _Teller:
             self._may_tell = progress is None
         if progress is not None:
             self._send_progress(progress)
-
-    def unsent(self, outcome: FlowOutcome) -> FlowOutcome:
-        """The outcome without what the worker has already."""
-        return replace(outcome, progress=self._sent.new_in(outcome.progress))
 
     def _send_progress(self, progress: FlowProgress) -> None:
         with suppress(Unframable):  # the run's end will say so

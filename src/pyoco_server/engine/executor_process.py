@@ -123,9 +123,6 @@ class ProcessFlow:
                 self.end(FlowOutcome(ending=Ending.CANCELLED, error="cancelled before it started"))
         return True
 
-    def completed(self, outcome: FlowOutcome) -> FlowOutcome:
-        return replace(outcome, progress=self._records.completed(outcome.progress))
-
     def end(self, outcome: FlowOutcome | None) -> None:
         for deadline in self._deadlines.values():
             deadline.timer.cancel()
@@ -433,7 +430,7 @@ class ExecutorProcess(asyncio.Protocol):
         flow.busy_sec = message.busy_sec
         if message.entries:
             flow.listener.printed(message.entries)
-        flow.end(flow.completed(message.outcome))
+        flow.end(message.outcome)
         if message.leftovers and not self._is_retired:
             log.info(
                 "a run has left something behind; its executor is replaced",

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 from pyoco.core.engine import Engine
@@ -219,12 +220,14 @@ class _Records:
         record = self._context.ensure_task_record(name)
         key = (record.state, record.started_at, record.ended_at, record.inputs, record.output, record.error)
         known = self._known.get(name)
-        if known is None or any(new is not old for new, old in zip(key, known[0], strict=True)):
+        if known is None or not all(map(is_, key, known[0])):
             known = self._known[name] = (key, self._converted(name, record))
         return known[1]
 
     def _converted(self, name: str, record: Any) -> TaskRecord:
-        values = self._budget.values_of(name, record.inputs, record.output, record.artifacts)
+        inputs, output, artifacts = self._budget.values_of(
+            name, record.inputs, record.output, record.artifacts
+        )
         return TaskRecord(
             state=TaskState(record.state.value),
             started_at=record.started_at,
@@ -232,9 +235,9 @@ class _Records:
             duration_ms=record.duration_ms,
             error=capped_text(record.error),
             traceback=capped_text(record.traceback),
-            inputs=values.inputs,
-            output=values.output,
-            artifacts=values.artifacts,
+            inputs=inputs,
+            output=output,
+            artifacts=artifacts,
         )
 
 

@@ -1,4 +1,7 @@
-"""Task records cross from an executor to its worker once, not with every step of their run."""
+"""Task records cross from an executor to its worker when they change, not with every step of their run.
+
+The end of a run carries them all again: a step may still be on its way to the socket then.
+"""
 
 import threading
 

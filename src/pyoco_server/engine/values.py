@@ -11,6 +11,7 @@ from pyoco_server.domain.values import (
     bounded_warnings,
     json_text,
     marked,
+    plain_size,
     to_json,
     to_preview,
 )
@@ -62,40 +63,40 @@ def _output(task: str, output: Any, max_bytes: int) -> Converted:
         raise BadOutput(task, json_text(problem)) from None
 
 
-class RecordValues(Struct, frozen=True):
-    inputs: dict[str, Any] | None
-    output: Any
-    artifacts: dict[str, Any] | None
+RecordValues = tuple[dict[str, Any] | None, Any, dict[str, Any] | None]
+"""Inputs, output and artifacts of a task."""
 
 
 class RecordBudget:
     """How much the values in a run's task records may take together."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self._left = max_bytes
         self._used: dict[str, int] = {}
         self.is_exceeded = False
         """Some value was too large and is only marked."""
 
     def values_of(self, task: str, inputs: Any, output: Any, artifacts: Any) -> RecordValues:
-        self._used[task] = 0
-        return RecordValues(
-            self._object(task, inputs), self._shown(task, output), self._object(task, artifacts)
-        )
+        before = self._left = self._left + self._used.get(task, 0)
+        values = self._object(inputs), self._shown(output), self._object(artifacts)
+        self._used[task] = before - self._left
+        return values
 
-    def _object(self, task: str, values: Any) -> dict[str, Any] | None:
+    def _object(self, values: Any) -> dict[str, Any] | None:
         if type(values) is not dict:
             return None
-        return {json_text(str(name)): self._shown(task, value) for name, value in values.copy().items()}
+        return {json_text(str(name)): self._shown(value) for name, value in list(values.items())}
 
-    def _shown(self, task: str, value: Any) -> Any:
-        if value is None:
-            return None
-        preview = to_preview(value, self._max_bytes - sum(self._used.values()))
+    def _shown(self, value: Any) -> Any:
+        size = plain_size(value)
+        if size is not None and size <= self._left:
+            self._left -= size
+            return value
+        preview = to_preview(value, self._left)
         if preview is None:
             self.is_exceeded = True
             return marked(value, is_large=True)
-        self._used[task] += preview.size
+        self._left -= preview.size
         return preview.value
 
 
