@@ -151,9 +151,7 @@ def _print_streams(messages: dict[str, int]) -> None:
 def _settings(nats_url: str | None) -> NatsBackendConfig:
     config = NatsBackendConfig.from_env(nats_url=nats_url)
     # stdout is for the answer; and of the logs only what went wrong is of interest here.
-    configure_logging(
-        service="pyoco-server:admin", level="WARNING", log_format=config.log_format, stream=sys.stderr
-    )
+    configure_logging(service="pyoco-server:admin", level="WARNING", stream=sys.stderr)
     return config
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 
-ACTION_ARGUMENT = {"best_effort": 1, "Pulse": 1}
+ACTION_ARGUMENT = {"best_effort": 1, "surviving": 1, "Pulse": 1}
 """Calls that take an action by position, and at which. What they log is a warning."""
 _LEVELS = {"exception": "error", **{level: level for level in ("debug", "info", "warning", "error")}}
 

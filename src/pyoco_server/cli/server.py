@@ -93,9 +93,6 @@ def up(  # noqa: PLR0913 - the options of the contract
         configure_logging(
             service="pyoco-server:http",
             level=config.log_level,
-            log_format=config.log_format,
-            utc=config.log_utc,
-            include_traceback=config.log_include_traceback,
         )
         require_free(host, port)
         with _nats(config, bootstrap, data_dir, durability, url=nats_url) as (usable, nats):

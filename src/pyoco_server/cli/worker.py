@@ -112,9 +112,6 @@ def worker(  # noqa: PLR0913 - the options of the contract
         configure_logging(
             service="pyoco-server:worker",
             level=config.log_level,
-            log_format=config.log_format,
-            utc=config.log_utc,
-            include_traceback=config.log_include_traceback,
         )
         options = Options(
             worker_id=worker_id or socket.gethostname(),

@@ -11,7 +11,7 @@ from pyoco_server.domain.run_changes import Beat, Conclude, Refusal, Report, Run
 from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus
 from pyoco_server.domain.task_logs import LogEntry, LogLine
 from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
-from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.logs import best_effort, get_logger, surviving
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.ports import Clock, Versioned, WorkerBackend
 from pyoco_server.worker.executors import RunningFlow
@@ -143,7 +143,7 @@ class RunSession:
     async def _write_logs(self) -> None:
         while self._to_log:
             lines, self._to_log = self._to_log, []
-            with best_effort(log, "run.logs", NatsUnavailable, run_id=self._run_id):
+            with surviving(log, "run.logs", NatsUnavailable, run_id=self._run_id):
                 await self._backend.task_logs.append(self._run_id, lines)
 
     # Stopping the flow

@@ -31,7 +31,9 @@ class Audit:
 
     async def record(self, event: StoredEvent) -> None:
         """Costs its caller nothing when it fails."""
-        with best_effort(log, "audit.file", AuditNotWritten, event_id=event.record.event_id):
+        with best_effort(
+            log, "audit.file", AuditNotWritten, expected=OSError, event_id=event.record.event_id
+        ):
             await self._file.write(event.record)
         try:
             await self._append(event)
