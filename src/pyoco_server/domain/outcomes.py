@@ -17,6 +17,15 @@ class FlowProgress(Struct, frozen=True):
     task_dependencies: dict[str, tuple[str, ...]] | None = None
 
 
+class Raised(Struct, frozen=True):
+    """An exception of another process, as log lines have it."""
+
+    exc_type: str
+    exc_message: str
+    exc_origin: str | None = None
+    exc_traceback: str | None = None
+
+
 class FlowListener(Protocol):
     """Who is told how far a flow is."""
 
@@ -29,6 +38,8 @@ class FlowOutcome(Struct, frozen=True, kw_only=True):
     progress: FlowProgress = field(default_factory=FlowProgress)
     result: Any = None
     error: str | None = None
+    raised: Raised | None = None
+    """The exception behind `error`; for the log, not for the snapshot."""
 
 
 def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...] | None = None) -> Conclude:

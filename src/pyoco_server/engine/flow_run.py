@@ -14,6 +14,7 @@ from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
 from pyoco_server.engine.chain import without_thread_pool
 from pyoco_server.engine.flow_shape import dependencies_of
+from pyoco_server.engine.raised import raised
 from pyoco_server.engine.signatures import remember_signatures
 from pyoco_server.engine.values import described, json_safe
 
@@ -50,6 +51,7 @@ class FlowRun:
                 ending=Ending.EXECUTION_ERROR,
                 progress=self._trace.complete(),
                 error=described(error),
+                raised=raised(error),
             )
         if self._context.status is EngineStatus.CANCELLED:
             return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
