@@ -12,6 +12,7 @@ from pyoco.trace.backend import TraceBackend
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
+from pyoco_server.engine.artifacts import ServerRunContext
 from pyoco_server.engine.chain import without_thread_pool
 from pyoco_server.engine.flow_shape import dependencies_of
 from pyoco_server.engine.raised import raised
@@ -36,7 +37,7 @@ class FlowRun:
     ) -> None:
         self._flow = flow
         self._params = params
-        self._context = RunContext(run_id=run_id)
+        self._context = ServerRunContext(run_id=run_id)
         self._trace = _Trace(flow, self._context, on_progress, on_task)
         self._engine = Engine(trace_backend=self._trace)
 
