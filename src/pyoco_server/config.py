@@ -21,8 +21,13 @@ from pyoco_server.errors import ConfigError
 ENV_PREFIX = "PYOCO_"
 EVENTS_ENV_PREFIX = "AX_"
 """Of the settings of workflow events that have their names from elsewhere."""
-CLIENT_VARIABLES = frozenset({"PYOCO_SERVER_URL", "PYOCO_API_KEY"})
-"""What `pyoco-client` reads; settings of the gateway and the worker are fields below."""
+COMMAND_VARIABLES = frozenset(
+    {"PYOCO_SERVER_URL", "PYOCO_API_KEY", "PYOCO_HTTP_HOST", "PYOCO_HTTP_PORT", "PYOCO_DISCOVERY_MODULES"}
+)
+"""What commands read in place of an option; the last is pyoco's own.
+
+Settings of the gateway and the worker are fields below.
+"""
 
 MAX_SECONDS = 9e9
 """JetStream counts nanoseconds in 64 bits; `inf` would be no number there."""
@@ -255,7 +260,7 @@ def setting_names() -> list[str]:
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
     """Variables that look like settings and are none: mistyped, as a rule."""
-    known = {*setting_names(), *CLIENT_VARIABLES}
+    known = {*setting_names(), *COMMAND_VARIABLES}
     texts = _texts(os.environ if environ is None else environ)
     return sorted(name for name in texts if name.startswith(ENV_PREFIX) and name not in known)
 

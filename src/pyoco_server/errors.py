@@ -115,6 +115,10 @@ class NobodyAnswers(NatsUnavailable):
     """There is a server, but nothing that takes such a request: no JetStream, or no such stream."""
 
 
+class NatsUnauthorized(NatsUnavailable):
+    """A server answers and refuses the credentials."""
+
+
 class TooManyWatchers(NatsUnavailable):
     """The gateway has as many watchers as it was allowed; the same id and status as any overload."""
 

@@ -27,15 +27,28 @@ NATS_EMBEDDED = Text(
     ja="ここで起動しました: {url}、データ {directory}（{durability}）",
 )
 NATS_BOOTSTRAPPED = Text(
-    en="started by nats-bootstrap at {url}, monitoring on port {http_port},\n         data in {directory}",
-    ja="nats-bootstrap で起動しました: {url}、監視ポート {http_port}、\n         データ {directory}",
+    en="started by nats-bootstrap at {url}, monitoring on port {http_port},\n           data in {directory}",
+    ja="nats-bootstrap で起動しました: {url}、監視ポート {http_port}、\n           データ {directory}",
 )
-HTTP_AT = Text(en="HTTP     {url}   (API: {url}/docs)", ja="HTTP     {url}   （API: {url}/docs）")
+NATS_IGNORED = Text(
+    en="           Port 4222 is used by {holder}: it is ignored. To use the NATS there instead: --nats-url nats://127.0.0.1:4222\n"
+    "           Commands in this directory find {url}; elsewhere it has to be named: --nats-url {url}",
+    ja="           ポート 4222 は {holder} が使用中のため、使いません。そのNATSを使うには: --nats-url nats://127.0.0.1:4222\n"
+    "           このディレクトリのコマンドは {url} を自動で見つけます。ほかの場所では --nats-url {url} を指定してください",
+)
+DASHBOARD_AT = Text(en="Dashboard  {url}/", ja="Dashboard  {url}/")
+HTTP_AT = Text(en="HTTP       {url}   (API: {url}/docs)", ja="HTTP       {url}   （API: {url}/docs）")
+OPEN_TO_THE_NETWORK = Text(
+    en="WARNING    It listens on {host} and asks for no API key: whoever reaches this port can run flows here.\n"
+    "           Set PYOCO_HTTP_AUTH_MODE=api_key and issue a key: pyoco-server-admin api-key create --tenant NAME",
+    ja="警告       {host} で待ち受けており、API key が不要です。このポートに到達できる人は誰でもflowを実行できます。\n"
+    "           PYOCO_HTTP_AUTH_MODE=api_key を設定し、keyを発行してください: pyoco-server-admin api-key create --tenant NAME",
+)
 NO_WORKER_HERE = Text(
-    en="Worker   none here; start one:\n         {command}",
-    ja="Worker   なし。起動するには:\n         {command}",
+    en="Worker     none here; start one:\n           {command}",
+    ja="Worker     なし。起動するには:\n           {command}",
 )
-WORKER_HERE = Text(en="Worker   on this machine, tag {tag}", ja="Worker   このマシンで起動、tag {tag}")
+WORKER_HERE = Text(en="Worker     on this machine, tag {tag}", ja="Worker     このマシンで起動、tag {tag}")
 CTRL_C_STOPS_IT = Text(en="Ctrl-C stops it.", ja="Ctrl-C で停止します。")
 
 # up --with-nats-bootstrap
@@ -107,6 +120,15 @@ BAD_WORKER_NAMES = Text(
 )
 WORKER_ID_IN_USE = Text(en="{reason}; example: --worker-id node-2", ja="{reason}。例: --worker-id node-2")
 
+DRAINING = Text(
+    en="Stopping. Runs in progress: {runs}; they have up to {seconds} s to end. Ctrl-C again gives them back to the queue now.",
+    ja="停止します。実行中のrun {runs} 件の終了を最長 {seconds} 秒待ちます。もう一度 Ctrl-C を押すと、すぐにキューへ戻します。",
+)
+GIVING_BACK = Text(
+    en="Giving the runs back to the queue; another worker starts them again.",
+    ja="実行中のrunをキューへ戻します。ほかのworkerが最初から実行します。",
+)
+
 # demo
 
 DEMO_STOPPED = Text(
@@ -117,5 +139,4 @@ TRY_IT = Text(en="Try it from another terminal:", ja="別の端末から試せ�
 
 # Failures
 
-WHAT_IT_TAKES = Text(en="What it takes:  {command} --help", ja="使い方:  {command} --help")
 BAD_SETTINGS = Text(en="The settings cannot be used:", ja="設定に誤りがあります:")
