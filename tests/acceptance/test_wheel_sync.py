@@ -184,6 +184,32 @@ def kill(worker: Program) -> None:
     worker._process.wait()
 
 
+def test_wheels_are_synced_as_the_environment_says(
+    programs: Programs, server: PyocoHttpClient, tmp_path: Path
+) -> None:
+    """PYOCO_WHEEL_SYNC_ENABLED, PYOCO_WHEEL_SYNC_DIR, PYOCO_WHEEL_SYNC_INTERVAL_SEC (10 s by default) and
+    PYOCO_WHEEL_INSTALL_TIMEOUT_SEC."""
+    environ = {
+        "PYOCO_WHEEL_SYNC_ENABLED": "1",
+        "PYOCO_WHEEL_SYNC_DIR": str(tmp_path / "code"),
+        "PYOCO_WHEEL_SYNC_INTERVAL_SEC": "0.2",
+    }
+    command = ("pyoco-worker", "--flow-resolver", "flows.py:resolve", "--concurrency", "1", "--worker-id")
+    with (
+        programs.started(*command, "patient", **environ),
+        programs.started(*command, "hasty", **environ, PYOCO_WHEEL_INSTALL_TIMEOUT_SEC="0.01"),
+    ):
+        for worker_id in ("patient", "hasty"):
+            wait_for(lambda worker_id=worker_id: sync_of(server, worker_id).get("last_attempt_at"))
+        first = sync_of(server, "patient")["last_attempt_at"]
+        wait_for(lambda: sync_of(server, "patient")["last_attempt_at"] > first)
+        assert sync_of(server, "patient")["last_attempt_at"] - first < 9.0
+        server.upload_wheel(a_wheel_file(tmp_path, version="0.1.0", tasks=code("0.1.0")))
+        wait_for(lambda: installed_on(server, "patient") == [wheel_name(version="0.1.0")])
+        wait_for(lambda: "pip took longer than 0.01 s" in (sync_of(server, "hasty")["error"] or ""))
+    assert list((tmp_path / "code" / "patient").glob("*/**/my_flows"))
+
+
 def test_a_worker_without_wheel_sync_installs_nothing(programs: Programs, server: PyocoHttpClient) -> None:
     """Without --wheel-sync nothing is installed, and the record says so."""
     with programs.started("pyoco-worker", "--flow-resolver", "flows.py:resolve", "--worker-id", "plain"):

@@ -271,7 +271,7 @@ async def test_a_run_that_was_cancelled_before_it_was_taken_never_starts(config:
 
 
 async def test_a_long_run_is_delivered_once(config: NatsBackendConfig) -> None:
-    """REQ-0010: signs of progress keep the job from coming back."""
+    """REQ-0010: signs of progress keep the job from coming back. PYOCO_ACK_PROGRESS_INTERVAL_SEC"""
     short = replace(config, consumer_ack_wait_sec=2.0, ack_progress_interval_sec=0.1)
     gate = flows.Gate()
     async with gateway(short) as client, worker(short, {"gated": gate.flow}) as instance:
