@@ -69,7 +69,8 @@ def configure_logging(
     What is not given comes from PYOCO_LOG_LEVEL, _FORMAT, _UTC and _INCLUDE_TRACEBACK. If the format is
     given nowhere, a terminal gets text and everything else JSON. Raises ConfigError.
     """
-    settings = log_settings()
+    is_all_given = None not in (level, log_format, utc, include_traceback)
+    settings = log_settings({"PYOCO_LOAD_DOTENV": "0"}) if is_all_given else log_settings()
     target = stream or sys.stdout
     chosen = log_format or settings.format or ("text" if target.isatty() else "json")
     handler = _Handler(target)

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -15,7 +15,7 @@ from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.following import follow, style_for
 from pyoco_server.cli.options import Flag, Many, Output
 from pyoco_server.cli.run_view import RunView, duration
-from pyoco_server.cli.tables import plain_lines, print_table
+from pyoco_server.cli.tables import plain_lines, print_table, printable
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run, SubmittedRun, Tasks, is_terminal
@@ -287,6 +287,9 @@ def cancel(
 
 
 def _answered(client: PyocoHttpClient, submitted: SubmittedRun, following: Following) -> int:
+    warning = cast("dict[str, Any]", submitted).get("warning")  # older servers send none
+    if warning:
+        note(texts.SERVER_WARNS(warning=printable(str(warning))))
     if following.wait:
         return _follow(client, submitted["run_id"], following.timeout_sec)
     print_json(submitted)

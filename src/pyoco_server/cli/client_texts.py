@@ -177,7 +177,9 @@ NOTHING_WAITS = Text(en="nothing waits for you", ja="あなたを待っている
 NOTHING_HAPPENED = Text(en="nothing was registered or removed yet", ja="登録・削除の履歴はまだありません")
 MORE = Text(en="more: --cursor {cursor}", ja="続き: --cursor {cursor}")
 
-# A run that is followed
+# A run that is submitted and followed
+
+SERVER_WARNS = Text(en="warning: {warning}", ja="警告: {warning}")
 
 WAITING_FOR_A_WORKER = Text(en="waiting for a worker", ja="worker待ち")
 ON_WORKER = Text(en="on {worker_id}", ja="worker {worker_id}")

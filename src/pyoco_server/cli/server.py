@@ -234,7 +234,14 @@ def doctor(
         For programs: the same in every language.
     """
     with told_to_the_user():
-        configure_logging(service="pyoco-server:doctor", level="CRITICAL", stream=sys.stderr)
+        configure_logging(  # whatever is set: wrong settings are what it is to find
+            service="pyoco-server:doctor",
+            level="CRITICAL",
+            log_format="text",
+            utc=True,
+            include_traceback=False,
+            stream=sys.stderr,
+        )
         sys.exit(show(examine(server_url(server, data_dir), nats_url, data_dir), as_json=json))
 
 

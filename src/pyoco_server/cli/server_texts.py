@@ -98,10 +98,12 @@ CANNOT_WRITE = Text(
 )
 PROJECT_MADE = Text(en="{path}: {count} files", ja="{path} に {count} 個のファイルを作成しました")
 PROJECT_NEXT = Text(
-    en="Next:\n  cd {path}\n  python -m pytest\n  pyoco-server up --with-worker --flows flows\n"
-    "and, in a second terminal:\n  pyoco-client submit --flow-name extract --wait",
-    ja="次に:\n  cd {path}\n  python -m pytest\n  pyoco-server up --with-worker --flows flows\n"
-    "別の端末で:\n  pyoco-client submit --flow-name extract --wait",
+    en="Next:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
+    "and in a second terminal, in the same directory:\n  pyoco-client submit --flow-name extract --wait\n"
+    "Its tests need pytest:\n  pip install pytest\n  python -m pytest",
+    ja="次に:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
+    "別の端末で、同じディレクトリから:\n  pyoco-client submit --flow-name extract --wait\n"
+    "テストには pytest が必要です:\n  pip install pytest\n  python -m pytest",
 )
 
 # pyoco-worker

@@ -169,12 +169,15 @@ async def _work(config: NatsBackendConfig, options: Options, *, find_server: boo
             wheels.executors = executors
         backend, config = await _connected(stack, config, options.worker_id, find_server=find_server)
         instance = Worker(config, backend, executors, options.worker_id, options.tags, wheels)
+        opening = asyncio.ensure_future(_opened(instance))
+        stopping = Stopping(instance, options.drain_timeout, opening)
+        stopping.listen()
         try:
-            await _opened(instance)
+            await opening
         except WorkerIdInUse as error:
             raise InvalidCliInput(texts.WORKER_ID_IN_USE(reason=error)) from error
-        stopping = Stopping(instance, options.drain_timeout)
-        stopping.listen()
+        except asyncio.CancelledError:
+            return stopping.exit_code
         try:
             await _serve(instance, options, stopping)
         except SideWorkEnded:
@@ -182,7 +185,7 @@ async def _work(config: NatsBackendConfig, options: Options, *, find_server: boo
             return FAILED
         finally:
             await instance.close()
-    return INTERRUPTED if signal.SIGINT in stopping.received else 0
+    return stopping.exit_code
 
 
 async def _synced_wheels(
@@ -214,11 +217,16 @@ async def _serve(instance: Worker, options: Options, stopping: "Stopping") -> No
 class Stopping:
     """The first signal lets running flows end, the second gives them back, the third ends the process."""
 
-    def __init__(self, instance: Worker, drain_timeout: float) -> None:
+    def __init__(self, instance: Worker, drain_timeout: float, opening: "asyncio.Future[None]") -> None:
         self._instance = instance
+        self._opening = opening
         self._drain_timeout = drain_timeout
         self._draining: asyncio.Task[int] | None = None
-        self.received: list[signal.Signals] = []
+        self._received: list[signal.Signals] = []
+
+    @property
+    def exit_code(self) -> int:
+        return INTERRUPTED if signal.SIGINT in self._received else 0
 
     def listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -228,14 +236,16 @@ class Stopping:
     async def drained(self) -> int:
         """How many runs had to be left."""
         self._draining = asyncio.ensure_future(self._instance.drain(self._drain_timeout))
-        if len(self.received) > 1:
+        if len(self._received) > 1:
             self._draining.cancel()
         await asyncio.wait({self._draining})
         return self._instance.in_hand if self._draining.cancelled() else self._draining.result()
 
     def _stop(self, by: signal.Signals) -> None:
-        self.received.append(by)
-        match len(self.received):
+        self._received.append(by)
+        match len(self._received):
+            case 1 if not self._opening.done():
+                self._opening.cancel()
             case 1:
                 self._instance.stop()
                 self._say_how_long()
