@@ -277,11 +277,12 @@ _TEXT_HIDES = {"ts", "level", "service", "message", "logger", "pathname", "linen
 
 
 def _render_text(event: Mapping[str, Any]) -> str:
-    """For a terminal: `12:00:01 INFO  message  key=value …`, the traceback below."""
+    """For a terminal: `12:00:01 INFO  message  key=value …`, the traceback of an error below."""
     clock = str(event.get("ts", ""))[11:19]
     data = "  ".join(f"{key}={_one_line(value)}" for key, value in event.items() if key not in _TEXT_HIDES)
     line = f"{clock} {event.get('level', ''):<7} {_one_line(event.get('message'))}  {data}".rstrip()
-    traceback = str(event.get("exc_traceback") or "")
+    is_error = event.get("level") in ("ERROR", "CRITICAL")  # a request that was refused is none of ours
+    traceback = str(event.get("exc_traceback") or "") if is_error else ""
     return "\n".join([line, *(f"    {_one_line(part)}" for part in traceback.rstrip().split("\n") if part)])
 
 

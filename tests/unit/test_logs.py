@@ -181,6 +181,14 @@ def test_a_traceback_in_the_text_format_forges_no_line(stream: io.StringIO) -> N
     assert any("forged" in line for line in rest)
 
 
+def test_the_text_format_has_no_traceback_of_what_is_no_error(stream: io.StringIO) -> None:
+    """D44: twenty lines for a mistyped id would bury everything else in a terminal."""
+    configure_logging(service="s", stream=stream, log_format="text")
+    log.info("request refused", exc_info=RunNotFound())
+    (line,) = stream.getvalue().splitlines()
+    assert "exc_type=RunNotFound  exc_message=run not found" in line
+
+
 def test_a_traceback_of_another_process_is_left_out_as_well(stream: io.StringIO) -> None:
     """D31: PYOCO_LOG_INCLUDE_TRACEBACK=false prints none, wherever it comes from."""
     configure_logging(service="s", stream=stream, include_traceback=False)

@@ -99,8 +99,6 @@ def up(  # noqa: PLR0913 - the options of the contract
         )
         require_free(host, port)
         with _nats(config, bootstrap, data_dir, durability, url=nats_url) as (usable, nats):
-            say(f"NATS       {describe_nats(usable, nats)}")
-            _say_what_was_ignored(nats)
             worker = worker_child(usable, flow_source, "worker", None) if with_worker else None
             server = RunningServer(nats_url=usable.nats_url, http_url=local_url(host, port))
             with announced(server, data_dir):
@@ -136,6 +134,8 @@ async def _serve(
     config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
 ) -> int:
     async with running_stack(config, nats, host, port, worker) as serving:
+        say(f"NATS       {describe_nats(config, nats)}")
+        _say_what_was_ignored(nats)
         url = local_url(host, port)
         say(texts.DASHBOARD_AT(url=url))
         say(texts.HTTP_AT(url=url))

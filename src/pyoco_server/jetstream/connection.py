@@ -158,7 +158,8 @@ class NatsConnection:
 
     @property
     def server_version(self) -> str:
-        return str(self._client.connected_server_version)
+        version = self._client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
 
     @property
     def max_payload(self) -> int:
