@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -49,12 +50,16 @@ def flows(programs: Programs) -> Path:
 
 @contextmanager
 def usual_port_taken() -> Iterator[None]:
-    """By this test, or by whoever has it already."""
-    try:
-        with socket.create_server(("127.0.0.1", USUAL_PORT)):
-            yield
-    except OSError:
+    """By this test, as soon as whoever else has it lets go."""
+    with until_now(_the_usual_port, lambda taken: taken is not None):
         yield
+
+
+def _the_usual_port() -> Any:
+    try:
+        return socket.create_server(("127.0.0.1", USUAL_PORT))
+    except OSError:
+        return None
 
 
 # The server of a directory (D34)

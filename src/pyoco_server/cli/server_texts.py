@@ -31,10 +31,12 @@ NATS_BOOTSTRAPPED = Text(
     ja="nats-bootstrap で起動しました: {url}、監視ポート {http_port}、\n           データ {directory}",
 )
 NATS_IGNORED = Text(
-    en="           Port 4222 is used by {holder}: it is ignored. To use the NATS there instead: --nats-url nats://127.0.0.1:4222\n"
-    "           Commands in this directory find {url}; elsewhere it has to be named: --nats-url {url}",
-    ja="           ポート 4222 は {holder} が使用中のため、使いません。そのNATSを使うには: --nats-url nats://127.0.0.1:4222\n"
-    "           このディレクトリのコマンドは {url} を自動で見つけます。ほかの場所では --nats-url {url} を指定してください",
+    en="           Port 4222 is used by {holder}: it is ignored.\n"
+    "           To use a NATS there: --nats-url nats://127.0.0.1:4222\n"
+    "           Commands in this directory find this server; elsewhere: --nats-url {url}",
+    ja="           ポート 4222 は {holder} が使用中のため、使いません。\n"
+    "           そのNATSを使うには: --nats-url nats://127.0.0.1:4222\n"
+    "           このディレクトリのコマンドはこのサーバーを自動で見つけます。ほかの場所では: --nats-url {url}",
 )
 DASHBOARD_AT = Text(en="Dashboard  {url}/", ja="Dashboard  {url}/")
 HTTP_AT = Text(en="HTTP       {url}   (API: {url}/docs)", ja="HTTP       {url}   （API: {url}/docs）")
