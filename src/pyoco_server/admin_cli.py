@@ -18,6 +18,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.free_ports import free_port
 from pyoco_server.logs import configure_logging
+from pyoco_server.running_server import settings_here
 from pyoco_server.usecases.events.export import Export, export_events
 from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.ports import ApiKeyStore
@@ -34,7 +35,6 @@ from pyoco_server.wiring import (
 app = cyclopts.App(
     name="pyoco-server-admin",
     help="Administer a pyoco-server, through its NATS.",
-    exit_on_error=False,  # with 2, where the contract says 1
 )
 api_key = cyclopts.App(
     name="api-key", help="Keys for clients of a gateway with PYOCO_HTTP_AUTH_MODE=api_key."
@@ -55,9 +55,10 @@ def launch(
     Parameters
     ----------
     nats_url
-        The NATS of the server (also: PYOCO_NATS_URL).
+        The NATS of the server (also: PYOCO_NATS_URL). Default: that of the server of this directory, else
+        nats://127.0.0.1:4222
     """
-    command, bound, ignored = app.parse_args(tokens)
+    command, bound, ignored = app.parse_args(tokens, exit_on_error=False, print_error=False)
     with told_to_the_user():
         if "config" in ignored:
             bound.arguments["config"] = _settings(nats_url)
@@ -170,11 +171,9 @@ def _print_streams(messages: dict[str, int]) -> None:
 
 
 def _settings(nats_url: str | None) -> NatsBackendConfig:
-    config = NatsBackendConfig.from_env(nats_url=nats_url)
+    config = settings_here(nats_url=nats_url)
     # stdout is for the answer; and of the logs only what went wrong is of interest here.
-    configure_logging(
-        service="pyoco-server:admin", level="WARNING", log_format=config.log_format, stream=sys.stderr
-    )
+    configure_logging(service="pyoco-server:admin", level="WARNING", stream=sys.stderr)
     return config
 
 
@@ -191,7 +190,7 @@ add_completion(app)
 
 
 def main() -> None:
-    run_app(app.meta, name="pyoco-server-admin")
+    run_app(app, app.meta)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,8 +21,13 @@ from pyoco_server.errors import ConfigError
 ENV_PREFIX = "PYOCO_"
 EVENTS_ENV_PREFIX = "AX_"
 """Of the settings of workflow events that have their names from elsewhere."""
-CLIENT_VARIABLES = frozenset({"PYOCO_SERVER_URL", "PYOCO_API_KEY"})
-"""What `pyoco-client` reads; settings of the gateway and the worker are fields below."""
+COMMAND_VARIABLES = frozenset(
+    {"PYOCO_SERVER_URL", "PYOCO_API_KEY", "PYOCO_HTTP_HOST", "PYOCO_HTTP_PORT", "PYOCO_DISCOVERY_MODULES"}
+)
+"""What commands read in place of an option; the last is pyoco's own.
+
+Settings of the gateway and the worker are fields below.
+"""
 
 MAX_SECONDS = 9e9
 """JetStream counts nanoseconds in 64 bits; `inf` would be no number there."""
@@ -216,6 +221,39 @@ class NatsBackendConfig:
         return cls(**{**values, **{k: v for k, v in overrides.items() if v is not None}})
 
 
+class LogSettings(NamedTuple):
+    """How logs are written. They are wanted before, and also without, all other settings."""
+
+    level: str
+    format: str | None
+    """None: nobody has chosen one."""
+    utc: bool
+    include_traceback: bool
+
+
+def log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
+    """Raises ConfigError for a value of theirs that cannot be used."""
+    texts = _texts(os.environ if environ is None else environ)
+    found = _parse(NatsBackendConfig, {k: v for k, v in texts.items() if k.startswith("PYOCO_LOG_")})
+    defaults = NatsBackendConfig
+    return LogSettings(
+        level=found.get("log_level", defaults.log_level),
+        format=found.get("log_format"),
+        utc=found.get("log_utc", defaults.log_utc),
+        include_traceback=found.get("log_include_traceback", defaults.log_include_traceback),
+    )
+
+
+_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+"""As POSIX has it: the first that is set decides."""
+
+
+def language(environ: Mapping[str, str] = os.environ) -> Literal["en", "ja"]:
+    """Of the person who reads: Japanese where the locale is Japanese, else English."""
+    decisive = next((environ[name] for name in _LOCALE_VARIABLES if environ.get(name)), "")
+    return "ja" if decisive.partition("_")[0].partition(".")[0].lower() == "ja" else "en"
+
+
 def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
     """Whether the environment (or the .env file) says anything about a setting."""
     return bool(_texts(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
@@ -233,7 +271,7 @@ def setting_names() -> list[str]:
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
     """Variables that look like settings and are none: mistyped, as a rule."""
-    known = {*setting_names(), *CLIENT_VARIABLES}
+    known = {*setting_names(), *COMMAND_VARIABLES}
     texts = _texts(os.environ if environ is None else environ)
     return sorted(name for name in texts if name.startswith(ENV_PREFIX) and name not in known)
 
@@ -268,6 +306,9 @@ def env_name(field_name: str) -> str:
     return prefix + field_name.upper()
 
 
+_SWITCHES = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+
 def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
     """Field values from the texts of an environment. An empty text counts as unset (but see above)."""
     hints = get_type_hints(cls, include_extras=True)
@@ -280,10 +321,12 @@ def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
             continue
         if setting.name == "log_level":
             text = text.upper()
+        is_switch = hints[setting.name] is bool
         try:
-            values[setting.name] = msgspec.convert(text, hints[setting.name], strict=False)
+            wanted = _SWITCHES.get(text.lower(), text) if is_switch else text
+            values[setting.name] = msgspec.convert(wanted, hints[setting.name], strict=False)
         except msgspec.ValidationError as error:
-            reason = "Expected 1, 0, true or false" if hints[setting.name] is bool else error
+            reason = "Expected 1, 0, true, false, yes, no, on or off" if is_switch else error
             problems.append(f"{key}={_shown(key, text)}: {reason}")
     if problems:
         raise ConfigError(problems)

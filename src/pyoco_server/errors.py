@@ -5,6 +5,7 @@ class per row carries what happened. Routes raise, workers log, and both take th
 """
 
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
 from typing import ClassVar
 
@@ -50,6 +51,12 @@ class PyocoServerError(Exception):
     def ids(self) -> dict[str, str]:
         """The two ids as log fields."""
         return {"err_id": self.entry.err_id, "msg_id": self.entry.msg_id}
+
+
+@cache
+def entries() -> dict[str, ErrorEntry]:
+    """The catalogue, by message id."""
+    return {kind.entry.msg_id: kind.entry for kind in PyocoServerError.__subclasses__()}
 
 
 class GatewayUnreachable(PyocoServerError):
@@ -106,6 +113,10 @@ class NatsUnavailable(PyocoServerError):
 
 class NobodyAnswers(NatsUnavailable):
     """There is a server, but nothing that takes such a request: no JetStream, or no such stream."""
+
+
+class NatsUnauthorized(NatsUnavailable):
+    """A server answers and refuses the credentials."""
 
 
 class TooManyWatchers(NatsUnavailable):

@@ -18,11 +18,12 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from pyoco_server.errors import LoggingFailed, PyocoServerError
+from pyoco_server.config import language, log_settings
+from pyoco_server.errors import LoggingFailed, NatsUnavailable, PyocoServerError, entries
 
 Logger = structlog.stdlib.BoundLogger
 
-_QUIET = ("nats", "uvicorn.access", "uvicorn.error", "asyncio", "httpcore2", "httpx2")
+_QUIET = ("nats", "uvicorn", "uvicorn.access", "uvicorn.error", "asyncio", "httpcore2", "httpx2")
 _FIELDS = "pyoco_fields"
 """The attribute of a log record that holds a line's fields."""
 
@@ -57,25 +58,33 @@ def get_logger(name: str) -> Logger:
 def configure_logging(
     *,
     service: str,
-    level: str = "INFO",
-    log_format: str = "json",
-    utc: bool = True,
-    include_traceback: bool = True,
+    level: str | None = None,
+    log_format: str | None = None,
+    utc: bool | None = None,
+    include_traceback: bool | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logs of this process to `stream` (stdout) as `service`, e.g. `pyoco-server:worker`."""
-    handler = _Handler(stream or sys.stdout)
+    """Send all logs of this process to `stream` (stdout) as `service`, e.g. `pyoco-server:worker`.
+
+    What is not given comes from PYOCO_LOG_LEVEL, _FORMAT, _UTC and _INCLUDE_TRACEBACK. If the format is
+    given nowhere, a terminal gets text and everything else JSON. Raises ConfigError.
+    """
+    is_all_given = None not in (level, log_format, utc, include_traceback)
+    settings = log_settings({"PYOCO_LOAD_DOTENV": "0"}) if is_all_given else log_settings()
+    target = stream or sys.stdout
+    chosen = log_format or settings.format or ("text" if target.isatty() else "json")
+    handler = _Handler(target)
     handler.setFormatter(
         _LineFormatter(
             service,
-            _render_json if log_format == "json" else _render_text,
-            utc=utc,
-            include_traceback=include_traceback,
+            _render_json if chosen == "json" else _render_text,
+            utc=settings.utc if utc is None else utc,
+            include_traceback=settings.include_traceback if include_traceback is None else include_traceback,
         )
     )
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(level)
+    root.setLevel(level or settings.level)
     for name in _QUIET:
         # Their warnings matter to an operator, their chatter does not.
         library = logging.getLogger(name)
@@ -84,20 +93,61 @@ def configure_logging(
         library.setLevel(max(logging.WARNING, root.level))
 
 
+def configure_unless_configured(service: str) -> None:
+    """For a program that nobody has given a log yet; one that has its own keeps it."""
+    if not logging.getLogger().handlers:
+        configure_logging(service=service)
+
+
+Expected = type[Exception] | tuple[type[Exception], ...]
+
+
 @contextmanager
-def best_effort(log: Logger, action: str, error: type[PyocoServerError], **fields: Any) -> Iterator[None]:
-    """Work that may fail without harm to its caller: the failure is logged under `action`, never hidden."""
+def best_effort(
+    log: Logger,
+    action: str,
+    error: type[PyocoServerError],
+    *,
+    expected: Expected = NatsUnavailable,
+    **fields: Any,
+) -> Iterator[None]:
+    """Work that may fail without harm to its caller: an `expected` failure is logged as `error`.
+
+    Any other exception is a bug and reaches the caller.
+    """
     try:
         yield
-    except Exception as cause:
-        log.warning(
-            error.entry.en,
-            action=action,
-            err_id=error.entry.err_id,
-            msg_id=error.entry.msg_id,
-            exc_info=cause,
-            **fields,
-        )
+    except expected as cause:
+        _log_expected(log, action, error, cause, fields)
+
+
+@contextmanager
+def surviving(
+    log: Logger,
+    action: str,
+    error: type[PyocoServerError],
+    *,
+    expected: Expected = NatsUnavailable,
+    **fields: Any,
+) -> Iterator[None]:
+    """One turn of a loop that has to go on, or a step that must not stop the next.
+
+    An `expected` failure is logged as `error`. Any other exception is a bug: it is logged at level ERROR with
+    its traceback, and not under the name of a failure that it is not. The loop pauses between turns anyway.
+    """
+    try:
+        yield
+    except expected as cause:
+        _log_expected(log, action, error, cause, fields)
+    except Exception:
+        log.exception("unexpected error; going on", action=action, **fields)
+
+
+def _log_expected(
+    log: Logger, action: str, error: type[PyocoServerError], cause: Exception, fields: Mapping[str, Any]
+) -> None:
+    entry = error.entry
+    log.warning(entry.en, action=action, err_id=entry.err_id, msg_id=entry.msg_id, exc_info=cause, **fields)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -109,7 +159,7 @@ class _Handler(logging.StreamHandler[TextIO]):
         if not self._complained:
             self._complained = True
             entry = LoggingFailed.entry
-            sys.stderr.write(f"{entry.err_id} {entry.msg_id} {entry.en}\n")
+            sys.stderr.write(f"{entry.err_id} {entry.msg_id} {entry.message(language())}\n")
 
 
 class _LineFormatter(logging.Formatter):
@@ -127,7 +177,7 @@ class _LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "ts": self._time_of(record),
-            "level": record.levelname.lower(),
+            "level": record.levelname,
             "service": self._service,
             "message": record.getMessage(),
         }
@@ -143,28 +193,49 @@ class _LineFormatter(logging.Formatter):
         line["func"] = record.funcName
         error = _exception_of(record.exc_info)
         if error is not None:
-            line.update(_described(error, include_traceback=self._include_traceback))
+            line.update(exception_fields(error))
             if isinstance(error, PyocoServerError):
                 for name, value in error.ids.items():
                     line.setdefault(name, value)
+        if not self._include_traceback:
+            line.pop("exc_traceback", None)
+        if "msg_id" in line and language() == "ja":
+            _speak_japanese(line)
         return self._render(line)
 
     def _time_of(self, record: logging.LogRecord) -> str:
         if self._utc:
             at = datetime.fromtimestamp(record.created, UTC)
             return at.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
-        return datetime.fromtimestamp(record.created).isoformat(timespec="microseconds")  # noqa: DTZ006
+        return datetime.fromtimestamp(record.created, UTC).astimezone().isoformat(timespec="microseconds")
 
 
-def _described(error: BaseException, *, include_traceback: bool) -> dict[str, Any]:
-    line = {
+def _speak_japanese(line: dict[str, Any]) -> None:
+    """The contract's text of the message id; what the line has to add to it is its `detail`."""
+    entry = entries().get(line["msg_id"])
+    if entry is None:
+        return
+    if line["message"] != entry.en:
+        line.setdefault("detail", line["message"])
+    line["message"] = entry.ja
+
+
+def exception_fields(error: BaseException) -> dict[str, str]:
+    """What every log line about an exception has."""
+    fields = {
         "exc_type": type(error).__name__,
-        "exc_message": str(error),
+        "exc_message": _text_of(error),
         "exc_origin": _origin(error.__traceback__),
+        "exc_traceback": "".join(format_exception(error)),
     }
-    if include_traceback:
-        line["exc_traceback"] = "".join(format_exception(error))
-    return {name: value for name, value in line.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything
+        return f"(its text raised {type(failure).__name__})"
 
 
 _json = json.JSONEncoder(ensure_ascii=False, default=repr).encode
@@ -206,14 +277,13 @@ _TEXT_HIDES = {"ts", "level", "service", "message", "logger", "pathname", "linen
 
 
 def _render_text(event: Mapping[str, Any]) -> str:
-    """For a terminal: `12:00:01 INFO  message  key=value …`, the traceback below."""
+    """For a terminal: `12:00:01 INFO  message  key=value …`, the traceback of an error below."""
     clock = str(event.get("ts", ""))[11:19]
     data = "  ".join(f"{key}={_one_line(value)}" for key, value in event.items() if key not in _TEXT_HIDES)
-    line = (
-        f"{clock} {str(event.get('level', '')).upper():<7} {_one_line(event.get('message'))}  {data}".rstrip()
-    )
-    traceback = event.get("exc_traceback")
-    return f"{line}\n{traceback}".rstrip() if traceback else line
+    line = f"{clock} {event.get('level', ''):<7} {_one_line(event.get('message'))}  {data}".rstrip()
+    is_error = event.get("level") in ("ERROR", "CRITICAL")  # a request that was refused is none of ours
+    traceback = str(event.get("exc_traceback") or "") if is_error else ""
+    return "\n".join([line, *(f"    {_one_line(part)}" for part in traceback.rstrip().split("\n") if part)])
 
 
 def _one_line(value: object) -> str:

@@ -12,6 +12,7 @@ from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.names import is_run_id
 from pyoco_server.domain.values import MAX_PARAMS_BYTES, from_caller
 from pyoco_server.errors import RunNotFound
+from pyoco_server.running_server import settings_here
 from pyoco_server.usecases.ports import Backend
 from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_run_id, open_backend
@@ -26,7 +27,7 @@ class PyocoNatsClient:
 
     @classmethod
     async def connect(cls, config: NatsBackendConfig | None = None) -> Self:
-        settings = config or NatsBackendConfig.from_env()
+        settings = config or settings_here()
         resources = AsyncExitStack()
         backend = await resources.enter_async_context(open_backend(settings, name="pyoco-nats-client"))
         return cls(backend, settings, resources)

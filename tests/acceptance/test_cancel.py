@@ -37,6 +37,7 @@ async def test_a_task_that_looks_sees_the_cancel_at_once(labs: Labs) -> None:
 
 
 async def test_a_task_that_never_returns_is_ended_with_its_process(labs: Labs) -> None:
+    """PYOCO_CANCEL_GRACE_PERIOD_SEC"""
     lab = await labs(cancel_grace_period_sec=0.3)
     async with lab.worker() as worker:
         run_id = await lab.submit("stuck")

@@ -19,6 +19,7 @@ def project(programs: Programs, tmp_path: Path) -> Path:
     done = programs.run("pyoco-server", "init", "shop")
     assert done.returncode == 0, done.stderr
     assert "pyoco-server up --with-worker --flows flows" in done.stdout
+    assert "pip install pytest\n  python -m pytest" in done.stdout  # D43: it does not come with us
     return tmp_path / "shop"
 
 

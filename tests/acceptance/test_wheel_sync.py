@@ -1,5 +1,6 @@
 """REQ-0026: code reaches the workers as wheels, with real processes all the way."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,7 +102,7 @@ def test_new_code_is_what_the_next_run_uses_and_removed_code_is_gone(
 def test_a_wheel_that_cannot_be_installed_is_shown_and_harms_nothing(
     programs: Programs, server: PyocoHttpClient, tmp_path: Path
 ) -> None:
-    """ERR-PYOCO-0024"""
+    """ERR-PYOCO-0024; D31: its log line has the exception and where it was raised."""
     with start_worker(programs, "w", "cpu") as worker:
         server.upload_wheel(a_wheel_file(tmp_path, version="0.1.0", tasks=code("0.1.0")))
         wait_for(lambda: installed_on(server, "w") == [wheel_name(version="0.1.0")])
@@ -110,7 +111,10 @@ def test_a_wheel_that_cannot_be_installed_is_shown_and_harms_nothing(
         server.upload_wheel(bad)
         wait_for(lambda: sync_of(server, "w")["last_result"] == "error")
         assert wheel_name(version="0.2.0") in sync_of(server, "w")["error"]
-        worker.says("ERR-PYOCO-0024")
+        logged = json.loads(worker.says(r'\{[^\n]*"wheel.install_failed"[^\n]*')[0])
+        assert (logged["err_id"], logged["exc_type"]) == ("ERR-PYOCO-0024", "WheelSyncFailed")
+        assert "wheel_installer.py" in logged["exc_origin"]
+        assert logged["exc_traceback"].startswith("Traceback")
         assert run_yaml(server)["result"] == {"which": "0.1.0"}
 
 
@@ -178,6 +182,31 @@ def worker_has_code(directory: Path) -> bool:
 def kill(worker: Program) -> None:
     worker._process.kill()
     worker._process.wait()
+
+
+def test_wheels_are_synced_as_the_environment_says(
+    programs: Programs, server: PyocoHttpClient, tmp_path: Path
+) -> None:
+    """PYOCO_WHEEL_SYNC_ENABLED, PYOCO_WHEEL_SYNC_DIR, PYOCO_WHEEL_SYNC_INTERVAL_SEC (10 s by default) and
+    PYOCO_WHEEL_INSTALL_TIMEOUT_SEC."""
+    environ = {
+        "PYOCO_WHEEL_SYNC_ENABLED": "1",
+        "PYOCO_WHEEL_SYNC_DIR": str(tmp_path / "code"),
+        "PYOCO_WHEEL_SYNC_INTERVAL_SEC": "0.2",
+    }
+    command = ("pyoco-worker", "--flow-resolver", "flows.py:resolve", "--concurrency", "1", "--worker-id")
+    with (
+        programs.started(*command, "patient", **environ),
+        programs.started(*command, "hasty", **environ, PYOCO_WHEEL_INSTALL_TIMEOUT_SEC="0.01"),
+    ):
+        wait_for(lambda: bool(sync_of(server, "patient").get("last_attempt_at")))
+        first = sync_of(server, "patient")["last_attempt_at"]
+        wait_for(lambda: sync_of(server, "patient")["last_attempt_at"] > first)
+        assert sync_of(server, "patient")["last_attempt_at"] - first < 9.0
+        server.upload_wheel(a_wheel_file(tmp_path, version="0.1.0", tasks=code("0.1.0")))
+        wait_for(lambda: installed_on(server, "patient") == [wheel_name(version="0.1.0")])
+        wait_for(lambda: "pip took longer than 0.01 s" in (sync_of(server, "hasty").get("error") or ""))
+    assert list((tmp_path / "code" / "patient").glob("*/**/my_flows"))
 
 
 def test_a_worker_without_wheel_sync_installs_nothing(programs: Programs, server: PyocoHttpClient) -> None:

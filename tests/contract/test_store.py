@@ -110,7 +110,7 @@ async def test_keys_do_not_see_each_other(world: World) -> None:
 
 
 async def test_a_snapshot_that_is_too_large_is_stored_without_its_records(new_world: Worlds) -> None:
-    """REQ-0011"""
+    """REQ-0011, PYOCO_MAX_RUN_SNAPSHOT_BYTES"""
     world = await new_world(max_run_snapshot_bytes=2_048)
     record = TaskRecord(state=TaskState.SUCCEEDED, output="x" * 5_000)
     snapshot = a_snapshot(

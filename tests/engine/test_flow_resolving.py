@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from pyoco_server.domain.dispositions import Ending
+from pyoco_server.domain.outcomes import FlowOutcome
+from pyoco_server.engine.flow_of_job import flow_of
 from pyoco_server.engine.flow_resolving import load_resolver
 from pyoco_server.errors import InvalidCliInput
+from support.things import a_job
 
 FLOW = """
 from pyoco import Flow, task
@@ -36,6 +40,28 @@ def test_a_file_of_flows_answers_with_a_flow_by_its_name_and_its_variable(tmp_pa
     assert resolve("variable") is resolve("a name")
     with pytest.raises(KeyError):
         resolve("give")
+
+
+@pytest.mark.parametrize(
+    ("asked", "advice"),
+    [
+        ("nightly_reprot", "did you mean nightly_report?"),
+        ("xyz", "this worker has a, b, c, … (5 in all)"),
+    ],
+)
+def test_a_name_that_no_flow_has_is_answered_with_those_that_there_are(
+    tmp_path: Path, asked: str, advice: str
+) -> None:
+    """D45"""
+    for name in ("nightly_report", "a", "b", "c", "d"):
+        write(tmp_path / f"{name}.py", name, name)
+    job = a_job(flow_name=asked)
+    outcome = flow_of(job, load_resolver(str(tmp_path)))
+    assert isinstance(outcome, FlowOutcome)
+    assert (outcome.ending, outcome.error) == (
+        Ending.FLOW_NOT_FOUND,
+        f"flow not found: {asked}; {advice}",
+    )
 
 
 def test_a_directory_answers_with_the_flows_of_all_its_files(tmp_path: Path) -> None:

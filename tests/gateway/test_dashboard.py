@@ -90,6 +90,7 @@ async def test_without_a_build_the_page_says_how_to_make_one(tmp_path: Path) -> 
 
 
 async def test_the_page_is_told_what_it_needs_to_know(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYOCO_DASHBOARD_LANG"""
     header = "X-Key'&"  # as odd as a header's name may be
     async with client(
         built, dashboard_lang="ja", http_auth_mode="api_key", http_api_key_header=header

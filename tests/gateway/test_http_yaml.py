@@ -116,7 +116,7 @@ async def test_a_form_without_its_file_or_with_too_much_is_refused(gateway: Runn
 
 @pytest.mark.parametrize(("over", "expected"), [(0, 200), (1, 413), (1_000_000, 413)])
 async def test_a_file_has_a_limit(over: int, expected: int) -> None:
-    """ERR-PYOCO-0016"""
+    """ERR-PYOCO-0016, PYOCO_WORKFLOW_YAML_MAX_BYTES"""
     limit = 4096
     async with memory_app(workflow_yaml_max_bytes=limit) as gateway:
         filler = b"#" * (limit + over - len(FLOW))

@@ -16,6 +16,7 @@ from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.ports import Versioned
 from pyoco_server.wiring import new_run_id, open_backend
 from support import flows
+from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import dead_letters, jobs_waiting, put_message, raw_nats, stored_run
 from support.things import NOW, a_job, a_snapshot
@@ -106,6 +107,19 @@ async def test_a_message_that_is_no_job_is_removed_and_kept_as_a_dead_letter(
     ((_, letter),) = await dead_letters(config)
     assert (letter["reason"], letter["payload"]) == ("invalid_job", '{"flow_name": 3}')
     assert letter["subject"] == f"{config.work_subject_prefix}.default"
+
+
+async def test_an_invalid_job_is_logged_with_its_run_the_worker_and_the_reason(
+    config: NatsBackendConfig,
+) -> None:
+    """D31"""
+    run_id = new_run_id()
+    async with worker(config, FLOWS, "w1") as instance:
+        await put_message(config, msgspec.json.encode({"run_id": run_id, "flow_name": 3}))
+        with capture_logs() as logged:
+            await instance.run_once(PATIENCE_SEC)
+    (line,) = [line for line in logged if line.get("action") == "job.invalid"]
+    assert (line["run_id"], line["worker_id"], line["reason"]) == (run_id, "w1", "invalid_job")
 
 
 @pytest.mark.parametrize("depth", [1, 50_000])
@@ -257,7 +271,7 @@ async def test_a_run_that_was_cancelled_before_it_was_taken_never_starts(config:
 
 
 async def test_a_long_run_is_delivered_once(config: NatsBackendConfig) -> None:
-    """REQ-0010: signs of progress keep the job from coming back."""
+    """REQ-0010: signs of progress keep the job from coming back. PYOCO_ACK_PROGRESS_INTERVAL_SEC"""
     short = replace(config, consumer_ack_wait_sec=2.0, ack_progress_interval_sec=0.1)
     gate = flows.Gate()
     async with gateway(short) as client, worker(short, {"gated": gate.flow}) as instance:

@@ -105,7 +105,7 @@ async def chunks_in(config: NatsBackendConfig) -> int:
 async def test_what_cannot_be_registered_is_refused(
     config: NatsBackendConfig, data: bytes, name: str, form: dict[str, str], status: int
 ) -> None:
-    """ERR-PYOCO-0002"""
+    """ERR-PYOCO-0002, PYOCO_WHEEL_MAX_BYTES"""
     async with gateway(replace(config, wheel_max_bytes=100_000)) as client:
         answer = await upload(client, data, name, **form)
         assert (answer.status_code, answer.json()["err_id"]) == (status, "ERR-PYOCO-0002")

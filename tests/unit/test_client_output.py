@@ -1,10 +1,13 @@
 """REQ-0021: JSON on stdout is whole, and harmless in a terminal."""
 
 import json
+from typing import Any
 
 import pytest
 
 from pyoco_server.cli.client_output import print_json, print_json_line
+from pyoco_server.cli.client_runs import NOT_FOLLOWED, _answered
+from pyoco_server.http_client import PyocoHttpClient
 
 ANSWER = {"error": "\x1b[31m\u202e\U000e0001 売上 😀\n"}
 
@@ -21,3 +24,12 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_json_line(ANSWER)
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) == ANSWER
+
+
+def test_a_warning_of_the_server_is_shown_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """D45: a tag that no worker has."""
+    answer: Any = {"run_id": "r1", "status": "PENDING", "warning": "no worker has the tag \x1b[31mgpu"}
+    assert _answered(PyocoHttpClient("http://127.0.0.1:1"), answer, NOT_FOLLOWED) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["run_id"] == "r1"
+    assert said.err == "warning: no worker has the tag �[31mgpu\n"

@@ -200,11 +200,13 @@ def test_a_dotenv_file_is_read_and_the_real_environment_wins(tmp_path: Path) -> 
 
 
 def test_a_dotenv_file_can_be_named(tmp_path: Path) -> None:
+    """PYOCO_ENV_FILE"""
     (tmp_path / "other.env").write_text("PYOCO_DEFAULT_TAG=other\n")
     assert NatsBackendConfig.from_env({"PYOCO_ENV_FILE": "other.env"}).default_tag == "other"
 
 
 def test_the_dotenv_file_can_be_switched_off(tmp_path: Path) -> None:
+    """PYOCO_LOAD_DOTENV"""
     (tmp_path / ".env").write_text("PYOCO_DEFAULT_TAG=file\n")
     assert NatsBackendConfig.from_env({"PYOCO_LOAD_DOTENV": "0"}).default_tag == "default"
 

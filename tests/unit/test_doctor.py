@@ -1,14 +1,17 @@
 """REQ-0021: what the doctor makes of what it sees."""
 
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pyoco_server
 from pyoco_server.cli.doctor_installation import check_clocks, check_streams, check_workers
 from pyoco_server.cli.doctor_machine import check_disk, check_packages, check_settings
 from pyoco_server.cli.findings import Finding
+from pyoco_server.config import unknown_names
 from pyoco_server.domain.workers import WorkerRecord, WorkerState
 from pyoco_server.jetstream.inspection import NatsReport, StreamReport, WorkerReport
 
@@ -135,3 +138,12 @@ def test_programs_read_english_whatever_the_locale_is(monkeypatch: pytest.Monkey
         "fact": "the clock of this machine is -9.0 s off the one of NATS",
         "advice": "set the clock (NTP): heartbeats, lists and timeouts compare times",
     }
+
+
+def test_every_variable_that_a_command_reads_is_known() -> None:
+    """D42: PYOCO_HTTP_PORT was called unknown."""
+    read = re.compile(r'(?:environ(?:\.get)?[\[(]|env_var=)"(PYOCO_\w+)"')
+    source = Path(pyoco_server.__path__[0])
+    found = {name for path in source.rglob("*.py") for name in read.findall(path.read_text())}
+    assert {"PYOCO_HTTP_HOST", "PYOCO_HTTP_PORT", "PYOCO_SERVER_URL", "PYOCO_API_KEY"} <= found
+    assert unknown_names({"PYOCO_LOAD_DOTENV": "0", **dict.fromkeys(found, "1")}) == []

@@ -1,4 +1,4 @@
-"""What the source says when it is read, not run: actions of log lines, and requirements that tests name."""
+"""What the source says when it is read, not run: log actions; requirements and settings that tests name."""
 
 import ast
 import re
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 
-ACTION_ARGUMENT = {"best_effort": 1, "Pulse": 1}
+ACTION_ARGUMENT = {"best_effort": 1, "surviving": 1, "Pulse": 1}
 """Calls that take an action by position, and at which. What they log is a warning."""
 _LEVELS = {"exception": "error", **{level: level for level in ("debug", "info", "warning", "error")}}
 
 
-_NAMED = re.compile(r"REQ-\d{4}|\b[DW]\d{2}\b")
+_NAMED = re.compile(r"REQ-\d{4}|\b[DW]\d{2}\b|\b(?:PYOCO|AX)_[A-Z_]+\b")
 
 
 class LogCall(NamedTuple):
@@ -63,7 +63,7 @@ def _pattern(value: ast.expr) -> str:
 
 @cache
 def proofs() -> dict[str, list[str]]:
-    """Test files whose docstrings name a requirement or a defect, as paths from the root."""
+    """Test files whose docstrings or ids name a requirement, defect or setting, as paths from the root."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for requirement in _requirements_named_in(path):
@@ -73,5 +73,7 @@ def proofs() -> dict[str, list[str]]:
 
 def _requirements_named_in(path: Path) -> set[str]:
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
-    return {found for node in nodes for found in _NAMED.findall(ast.get_docstring(node) or "")}
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    texts = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)]
+    texts += [_text(node.value) or "" for node in nodes if isinstance(node, ast.keyword) and node.arg == "id"]
+    return {found for text in texts for found in _NAMED.findall(text)}

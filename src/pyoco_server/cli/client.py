@@ -46,13 +46,14 @@ def launch(
     Parameters
     ----------
     server
-        Address of the server (also: PYOCO_SERVER_URL). Default: http://127.0.0.1:8000
+        Address of the server (also: PYOCO_SERVER_URL). Default: the server of this directory, else
+        http://127.0.0.1:8000
     api_key
         Key for a server with auth on (also: PYOCO_API_KEY).
     api_key_header
         The header that carries the key.
     """
-    command, bound, ignored = app.parse_args(tokens, exit_on_error=False)
+    command, bound, ignored = app.parse_args(tokens, exit_on_error=False, print_error=False)
     with told_to_the_user():
         if "client" not in ignored:
             command(*bound.args, **bound.kwargs)
@@ -74,7 +75,7 @@ add_completion(app)
 
 
 def main() -> None:
-    run_app(app.meta, name="pyoco-client")
+    run_app(app, app.meta)
 
 
 if __name__ == "__main__":

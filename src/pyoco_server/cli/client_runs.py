@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -327,6 +327,9 @@ def cancel(
 
 
 def _answered(client: PyocoHttpClient, submitted: SubmittedRun, following: Following) -> int:
+    warning = cast("dict[str, Any]", submitted).get("warning")  # older servers send none
+    if warning:
+        note(texts.SERVER_WARNS(warning=printable(str(warning))))
     if following.wait:
         return _follow(client, submitted["run_id"], following.timeout_sec)
     print_json(submitted)

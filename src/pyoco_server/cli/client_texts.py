@@ -194,7 +194,9 @@ EXCERPTS_FOLLOW = Text(
 )
 STORED_LINES_FOLLOW = Text(en="… end of the excerpts …", ja="… 抜粋はここまで …")
 
-# A run that is followed
+# A run that is submitted and followed
+
+SERVER_WARNS = Text(en="warning: {warning}", ja="警告: {warning}")
 
 WAITING_FOR_A_WORKER = Text(en="waiting for a worker", ja="worker待ち")
 ON_WORKER = Text(en="on {worker_id}", ja="worker {worker_id}")

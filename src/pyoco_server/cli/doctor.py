@@ -22,7 +22,8 @@ from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.findings import Finding
 from pyoco_server.cli.loop import run
 from pyoco_server.config import NatsBackendConfig, is_set
-from pyoco_server.errors import ConfigError, IncompatibleNats, NatsUnavailable
+from pyoco_server.errors import ConfigError, IncompatibleNats, NatsUnauthorized, NatsUnavailable
+from pyoco_server.running_server import running_server
 from pyoco_server.wiring import NatsReport, inspect_nats, running_embedded_url, without_credentials
 
 _COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
@@ -32,7 +33,8 @@ def examine(server: str, nats_url: str | None, data_dir: Path) -> list[Finding]:
     """Everything, from the ground up."""
     ground = [check_python(), check_packages(), check_disk(data_dir)]
     try:
-        embedded = running_embedded_url(data_dir / "nats")
+        found = running_server(data_dir)
+        embedded = running_embedded_url(data_dir / "nats") if found is None else found.nats_url
         url_is_given = nats_url is not None or is_set("nats_url")
         config = NatsBackendConfig.from_env(nats_url=nats_url if url_is_given else embedded)
     except ConfigError as error:
@@ -58,6 +60,8 @@ def _ask_nats(config: NatsBackendConfig) -> tuple[NatsReport | None, Finding]:
     url = without_credentials(config.nats_url)
     try:
         report = run(inspect_nats(config))
+    except NatsUnauthorized:
+        return None, Finding("nats", "FAIL", texts.NATS_REFUSES(url=url), texts.NATS_REFUSES_ADVICE())
     except (NatsUnavailable, IncompatibleNats) as error:
         return None, Finding("nats", "FAIL", texts.NATS_SILENT(reason=error), texts.NATS_SILENT_ADVICE())
     return report, Finding("nats", "OK", texts.NATS(version=f"nats-server {report.version}", url=url))

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from pyoco_server.cli import doctor_texts as texts
 from pyoco_server.cli.findings import Finding, Level
-from pyoco_server.config import ENV_PREFIX, env_file, setting_names, unknown_names
+from pyoco_server.config import COMMAND_VARIABLES, ENV_PREFIX, env_file, setting_names, unknown_names
 from pyoco_server.errors import ConfigError
 from pyoco_server.wiring import find_nats_server
 
@@ -69,7 +69,7 @@ def check_settings(environ: Mapping[str, str] = os.environ) -> list[Finding]:
 
 
 def _unknown(name: str) -> Finding:
-    meant = get_close_matches(name, setting_names(), n=1)
+    meant = get_close_matches(name, [*setting_names(), *COMMAND_VARIABLES], n=1)
     advice = texts.SETTING_MEANT(name=meant[0]) if meant else texts.SETTING_REMOVE()
     return Finding("settings", "WARN", texts.SETTING_UNKNOWN(name=name), advice)
 

@@ -52,6 +52,14 @@ NATS_SILENT_ADVICE = Text(
     en="start it, or correct PYOCO_NATS_URL / --nats-url; JetStream must be on",
     ja="起動するか、PYOCO_NATS_URL / --nats-url を修正してください。JetStreamが有効である必要があります",
 )
+NATS_REFUSES = Text(
+    en="{url} answers and refuses the credentials (authorization)",
+    ja="{url} は応答しましたが、認証情報を拒否しました（authorization）",
+)
+NATS_REFUSES_ADVICE = Text(
+    en="correct user and password in PYOCO_NATS_URL / --nats-url",
+    ja="PYOCO_NATS_URL / --nats-url のユーザー名とパスワードを修正してください",
+)
 NATS_NOT_STARTED = Text(en="not running, and none is configured", ja="起動しておらず、設定もありません")
 NATS_NOT_STARTED_ADVICE = Text(
     en="nothing to do: pyoco-server up brings its own",

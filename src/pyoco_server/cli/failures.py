@@ -8,24 +8,45 @@ from typing import NoReturn
 
 import cyclopts
 
+from pyoco_server.cli import argument_texts
 from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli.argument_errors import command_line, example, explained
+from pyoco_server.cli.japanese_help import JapaneseHelp
 from pyoco_server.cli.language import language
-from pyoco_server.errors import ConfigError, ErrorEntry, IncompatibleNats, PyocoServerError
+from pyoco_server.errors import ConfigError, ErrorEntry, IncompatibleNats, InvalidCliInput, PyocoServerError
 
 FAILED = 1
 INTERRUPTED = 130
 
 
-def run_app(app: cyclopts.App, name: str | None = None) -> None:
-    """Arguments that cannot be used end with 1, as every failure; the library alone would say 2."""
+def run_app(app: cyclopts.App, launcher: cyclopts.App | None = None) -> None:
+    """Arguments that cannot be used end with 1, as every failure; the library alone would say 2.
+
+    `launcher` reads the options that stand before the command, where there are any.
+    """
     _write_what_can_be_written()
+    if language() == "ja":
+        app.help_formatter = JapaneseHelp()
     try:
-        app(exit_on_error=False)
-    except cyclopts.CycloptsError as error:  # it has been printed, with what is wrong
-        command = " ".join([name or app.name[0], *(error.command_chain or [])])
-        fail(texts.WHAT_IT_TAKES(command=command))
+        (launcher or app)(sys.argv[1:], exit_on_error=False, print_error=False)
+    except cyclopts.CycloptsError as error:
+        fail_arguments(app, error)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def fail_arguments(app: cyclopts.App, error: cyclopts.CycloptsError) -> NoReturn:
+    """MSG-PYOCO-0018 with what is wrong, an example, and where to read more."""
+    fail(
+        _invalid_arguments(explained(error)),
+        argument_texts.EXAMPLE(command=example(app, error)),
+        argument_texts.USAGE(command=command_line(app, error)),
+    )
+
+
+def _invalid_arguments(detail: str) -> str:
+    entry = InvalidCliInput.entry
+    return f"{entry.err_id} {entry.msg_id} {entry.message(language())}: {detail}"
 
 
 def _write_what_can_be_written() -> None:
@@ -43,6 +64,8 @@ def told_to_the_user() -> Iterator[None]:
         sys.exit(INTERRUPTED)
     except ConfigError as error:
         fail(texts.BAD_SETTINGS(), *(f"  {problem}" for problem in error.problems))
+    except InvalidCliInput as error:
+        fail(_invalid_arguments(error.detail))
     except PyocoServerError as error:
         fail(with_message(error.entry, error.detail))
     except IncompatibleNats as error:

@@ -1,22 +1,14 @@
 """Texts in the language of the person at the terminal: Japanese where the locale says so, else English.
 
-What programs read (JSON, log lines, names of options) is the same in every language.
+What programs read (JSON, names of options, fields of log lines) is the same in every language.
 """
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
-Language = Literal["en", "ja"]
+from pyoco_server.config import language
 
-_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-"""As POSIX has it: the first that is set decides."""
-
-
-def language(environ: Mapping[str, str] = os.environ) -> Language:
-    decisive = next((environ[name] for name in _VARIABLES if environ.get(name)), "")
-    return "ja" if decisive.partition("_")[0].partition(".")[0].lower() == "ja" else "en"
+__all__ = ["Message", "Text", "language"]
 
 
 class Message(str):

@@ -16,11 +16,11 @@ from pyoco_server.cli.demo import run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.init import make_project
-from pyoco_server.cli.listening import Host, Port
+from pyoco_server.cli.listening import Host, Port, is_loopback, local_url
 from pyoco_server.cli.loop import run, serve
 from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
 from pyoco_server.cli.options import Flag, server_url
-from pyoco_server.cli.ports import require_free
+from pyoco_server.cli.ports import holder_of, require_free
 from pyoco_server.cli.stack import (
     Child,
     OwnNats,
@@ -33,13 +33,16 @@ from pyoco_server.cli.stack import (
 )
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import InvalidCliInput
+from pyoco_server.free_ports import is_taken
 from pyoco_server.http_api import create_app
 from pyoco_server.logs import configure_logging
-from pyoco_server.wiring import Durability, without_credentials
+from pyoco_server.running_server import RunningServer, announced
+from pyoco_server.wiring import Durability, EmbeddedNats, without_credentials
 
 app = cyclopts.App(name="pyoco-server", help="Run Python workflows on your own machines.")
 
 
+DEFAULT_NATS_PORT = 4222
 SAMPLE_FLOWS = "pyoco_server.engine.sample_flows:resolve"
 
 
@@ -93,15 +96,13 @@ def up(  # noqa: PLR0913 - the options of the contract
         configure_logging(
             service="pyoco-server:http",
             level=config.log_level,
-            log_format=config.log_format,
-            utc=config.log_utc,
-            include_traceback=config.log_include_traceback,
         )
         require_free(host, port)
         with _nats(config, bootstrap, data_dir, durability, url=nats_url) as (usable, nats):
-            say(f"NATS     {describe_nats(usable, nats)}")
             worker = worker_child(usable, flow_source, "worker", None) if with_worker else None
-            sys.exit(serve(_serve(usable, nats, host, port, worker)))
+            server = RunningServer(nats_url=usable.nats_url, http_url=local_url(host, port))
+            with announced(server, data_dir):
+                sys.exit(serve(_serve(usable, nats, host, port, worker)))
 
 
 def _nats(
@@ -133,7 +134,13 @@ async def _serve(
     config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
 ) -> int:
     async with running_stack(config, nats, host, port, worker) as serving:
-        say(texts.HTTP_AT(url=f"http://{host}:{port}"))
+        say(f"NATS       {describe_nats(config, nats)}")
+        _say_what_was_ignored(nats)
+        url = local_url(host, port)
+        say(texts.DASHBOARD_AT(url=url))
+        say(texts.HTTP_AT(url=url))
+        if config.http_auth_mode == "none" and not is_loopback(host):
+            say(texts.OPEN_TO_THE_NETWORK(host=host))
         if worker is None:
             command = f"pyoco-worker --flows DIR{_where(config)}"
             say(texts.NO_WORKER_HERE(command=command))
@@ -144,6 +151,17 @@ async def _serve(
     if received is signal.SIGINT:
         return INTERRUPTED
     return 0 if received is signal.SIGTERM else FAILED
+
+
+def _say_what_was_ignored(nats: OwnNats | None) -> None:
+    """Whoever is at the usual port is not ours, and a worker elsewhere would go there."""
+    if (
+        isinstance(nats, EmbeddedNats)
+        and nats.port != DEFAULT_NATS_PORT
+        and is_taken("127.0.0.1", DEFAULT_NATS_PORT)
+    ):
+        holder = holder_of(DEFAULT_NATS_PORT) or texts.ANOTHER_PROGRAM()
+        say(texts.NATS_IGNORED(holder=holder, url=nats.url))
 
 
 def _where(config: NatsBackendConfig) -> str:
@@ -206,7 +224,8 @@ def doctor(
     Parameters
     ----------
     server
-        Address of the gateway (also: PYOCO_SERVER_URL). Default: http://127.0.0.1:8000
+        Address of the gateway (also: PYOCO_SERVER_URL). Default: the server of this directory, else
+        http://127.0.0.1:8000
     nats_url
         The NATS to look at (also: PYOCO_NATS_URL). Default: the embedded one of --data-dir.
     data_dir
@@ -215,8 +234,15 @@ def doctor(
         For programs: the same in every language.
     """
     with told_to_the_user():
-        configure_logging(service="pyoco-server:doctor", level="CRITICAL", stream=sys.stderr)
-        sys.exit(show(examine(server_url(server), nats_url, data_dir), as_json=json))
+        configure_logging(  # whatever is set: wrong settings are what it is to find
+            service="pyoco-server:doctor",
+            level="CRITICAL",
+            log_format="text",
+            utc=True,
+            include_traceback=False,
+            stream=sys.stderr,
+        )
+        sys.exit(show(examine(server_url(server, data_dir), nats_url, data_dir), as_json=json))
 
 
 add_completion(app)

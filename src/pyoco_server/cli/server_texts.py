@@ -27,18 +27,33 @@ NATS_EMBEDDED = Text(
     ja="ここで起動しました: {url}、データ {directory}（{durability}）",
 )
 NATS_BOOTSTRAPPED = Text(
-    en="started by nats-bootstrap at {url}, monitoring on port {http_port},\n         data in {directory}",
-    ja="nats-bootstrap で起動しました: {url}、監視ポート {http_port}、\n         データ {directory}",
+    en="started by nats-bootstrap at {url}, monitoring on port {http_port},\n           data in {directory}",
+    ja="nats-bootstrap で起動しました: {url}、監視ポート {http_port}、\n           データ {directory}",
 )
-HTTP_AT = Text(en="HTTP     {url}   (API: {url}/docs)", ja="HTTP     {url}   （API: {url}/docs）")
+NATS_IGNORED = Text(
+    en="           Port 4222 is used by {holder}: it is ignored.\n"
+    "           To use a NATS there: --nats-url nats://127.0.0.1:4222\n"
+    "           Commands in this directory find this server; elsewhere: --nats-url {url}",
+    ja="           ポート 4222 は {holder} が使用中のため、使いません。\n"
+    "           そのNATSを使うには: --nats-url nats://127.0.0.1:4222\n"
+    "           このディレクトリのコマンドはこのサーバーを自動で見つけます。ほかの場所では: --nats-url {url}",
+)
+DASHBOARD_AT = Text(en="Dashboard  {url}/", ja="Dashboard  {url}/")
+HTTP_AT = Text(en="HTTP       {url}   (API: {url}/docs)", ja="HTTP       {url}   （API: {url}/docs）")
+OPEN_TO_THE_NETWORK = Text(
+    en="WARNING    It listens on {host} and asks for no API key: whoever reaches this port can run flows here.\n"
+    "           Set PYOCO_HTTP_AUTH_MODE=api_key and issue a key: pyoco-server-admin api-key create --tenant NAME",
+    ja="警告       {host} で待ち受けており、API key が不要です。このポートに到達できる人は誰でもflowを実行できます。\n"
+    "           PYOCO_HTTP_AUTH_MODE=api_key を設定し、keyを発行してください: pyoco-server-admin api-key create --tenant NAME",
+)
 NO_WORKER_HERE = Text(
-    en="Worker   none here; start one:\n         {command}",
-    ja="Worker   なし。起動するには:\n         {command}",
+    en="Worker     none here; start one:\n           {command}",
+    ja="Worker     なし。起動するには:\n           {command}",
 )
-WORKER_HERE = Text(en="Worker   on this machine, tag {tag}", ja="Worker   このマシンで起動、tag {tag}")
+WORKER_HERE = Text(en="Worker     on this machine, tag {tag}", ja="Worker     このマシンで起動、tag {tag}")
 EVENTS_IMPORTED = Text(
-    en="Events   {count} records imported from {path} ({left_out} left out: see the log)",
-    ja="Events   {path} から {count} 件を取り込みました（除外 {left_out} 件。詳細はログを参照）",
+    en="Events     {count} records imported from {path} ({left_out} left out: see the log)",
+    ja="Events     {path} から {count} 件を取り込みました（除外 {left_out} 件。詳細はログを参照）",
 )
 CTRL_C_STOPS_IT = Text(en="Ctrl-C stops it.", ja="Ctrl-C で停止します。")
 
@@ -89,10 +104,12 @@ CANNOT_WRITE = Text(
 )
 PROJECT_MADE = Text(en="{path}: {count} files", ja="{path} に {count} 個のファイルを作成しました")
 PROJECT_NEXT = Text(
-    en="Next:\n  cd {path}\n  python -m pytest\n  pyoco-server up --with-worker --flows flows\n"
-    "and, in a second terminal:\n  pyoco-client submit --flow-name extract --wait",
-    ja="次に:\n  cd {path}\n  python -m pytest\n  pyoco-server up --with-worker --flows flows\n"
-    "別の端末で:\n  pyoco-client submit --flow-name extract --wait",
+    en="Next:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
+    "and in a second terminal, in the same directory:\n  pyoco-client submit --flow-name extract --wait\n"
+    "Its tests need pytest:\n  pip install pytest\n  python -m pytest",
+    ja="次に:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
+    "別の端末で、同じディレクトリから:\n  pyoco-client submit --flow-name extract --wait\n"
+    "テストには pytest が必要です:\n  pip install pytest\n  python -m pytest",
 )
 
 # pyoco-worker
@@ -111,6 +128,15 @@ BAD_WORKER_NAMES = Text(
 )
 WORKER_ID_IN_USE = Text(en="{reason}; example: --worker-id node-2", ja="{reason}。例: --worker-id node-2")
 
+DRAINING = Text(
+    en="Stopping. Runs in progress: {runs}; they have up to {seconds} s to end. Ctrl-C again gives them back to the queue now.",
+    ja="停止します。実行中のrun {runs} 件の終了を最長 {seconds} 秒待ちます。もう一度 Ctrl-C を押すと、すぐにキューへ戻します。",
+)
+GIVING_BACK = Text(
+    en="Giving the runs back to the queue; another worker starts them again.",
+    ja="実行中のrunをキューへ戻します。ほかのworkerが最初から実行します。",
+)
+
 # demo
 
 DEMO_STOPPED = Text(
@@ -121,5 +147,4 @@ TRY_IT = Text(en="Try it from another terminal:", ja="別の端末から試せ�
 
 # Failures
 
-WHAT_IT_TAKES = Text(en="What it takes:  {command} --help", ja="使い方:  {command} --help")
 BAD_SETTINGS = Text(en="The settings cannot be used:", ja="設定に誤りがあります:")

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import cyclopts
@@ -18,9 +19,11 @@ from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.loop import serve
 from pyoco_server.cli.options import Flag
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.cli.stack import say
+from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
+from pyoco_server.running_server import running_server, settings_here
 from pyoco_server.usecases.ports import WorkerBackend
 from pyoco_server.usecases.sync_wheels import SyncWheels
 from pyoco_server.wiring import ExecutorSpec, Limits, open_process_executors, open_wheels, open_worker_backend
@@ -33,6 +36,7 @@ log = get_logger(__name__)
 app = cyclopts.App(name="pyoco-worker", help="Run flows that were submitted to a pyoco-server.")
 
 CONNECT_RETRY_SEC = 1.0
+MAX_CONNECT_RETRY_SEC = 15.0
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -75,7 +79,8 @@ def worker(  # noqa: PLR0913 - the options of the contract
     flows
         Instead of --flow-resolver: a directory of flow files (*.py), loaded again when they change.
     nats_url
-        The NATS of the server (also: PYOCO_NATS_URL).
+        The NATS of the server (also: PYOCO_NATS_URL). Default: that of the server of this directory, else
+        nats://127.0.0.1:4222
     tags
         Take jobs of these tags, e.g. cpu,linux. Default: PYOCO_DEFAULT_TAG.
     worker_id
@@ -87,7 +92,8 @@ def worker(  # noqa: PLR0913 - the options of the contract
     max_memory_mb
         Replace a process that has grown beyond this after a run; 0: never.
     drain_timeout
-        After SIGTERM: how many seconds running flows may take to end before they are given back.
+        After SIGTERM or Ctrl-C: how many seconds running flows may take to end before they are given back.
+        A second Ctrl-C gives them back at once.
     wheel_sync
         Install the wheels that are registered for these tags (also: PYOCO_WHEEL_SYNC_ENABLED).
     wheel_sync_dir
@@ -102,7 +108,7 @@ def worker(  # noqa: PLR0913 - the options of the contract
         Handle one job (or none, if none comes) and stop.
     """
     with told_to_the_user():
-        config = NatsBackendConfig.from_env(
+        config = settings_here(
             nats_url=nats_url,
             wheel_sync_enabled=wheel_sync,
             wheel_sync_dir=wheel_sync_dir,
@@ -112,9 +118,6 @@ def worker(  # noqa: PLR0913 - the options of the contract
         configure_logging(
             service="pyoco-server:worker",
             level=config.log_level,
-            log_format=config.log_format,
-            utc=config.log_utc,
-            include_traceback=config.log_include_traceback,
         )
         options = Options(
             worker_id=worker_id or socket.gethostname(),
@@ -131,7 +134,8 @@ def worker(  # noqa: PLR0913 - the options of the contract
             run_once=run_once,
         )
         _check(options)
-        sys.exit(serve(_work(config, options)))
+        is_url_given = nats_url is not None or is_set("nats_url")
+        sys.exit(serve(_work(config, options, find_server=not is_url_given)))
 
 
 def _flow_source(flow_resolver: str | None, flows: str | None) -> str:
@@ -157,7 +161,7 @@ def _check(options: Options) -> None:
         raise InvalidCliInput(texts.BAD_WORKER_NAMES(reason=error)) from error
 
 
-async def _work(config: NatsBackendConfig, options: Options) -> int:
+async def _work(config: NatsBackendConfig, options: Options, *, find_server: bool) -> int:
     async with AsyncExitStack() as stack:
         spec = ExecutorSpec(
             flow_resolver=options.flow_resolver,
@@ -172,21 +176,25 @@ async def _work(config: NatsBackendConfig, options: Options) -> int:
         )
         if wheels is not None:
             wheels.executors = executors
-        backend = await _connected(stack, config, options.worker_id)
+        backend, config = await _connected(stack, config, options.worker_id, find_server=find_server)
         instance = Worker(config, backend, executors, options.worker_id, options.tags, wheels)
+        opening = asyncio.ensure_future(_opened(instance))
+        stopping = Stopping(instance, options.drain_timeout, opening)
+        stopping.listen()
         try:
-            await _opened(instance)
+            await opening
         except WorkerIdInUse as error:
             raise InvalidCliInput(texts.WORKER_ID_IN_USE(reason=error)) from error
-        received = _stop_on_signals(instance)
+        except asyncio.CancelledError:
+            return stopping.exit_code
         try:
-            await _serve(instance, options)
+            await _serve(instance, options, stopping)
         except SideWorkEnded:
             log.exception("the worker stops", action="worker.failed")
             return FAILED
         finally:
             await instance.close()
-    return INTERRUPTED if signal.SIGINT in received else 0
+    return stopping.exit_code
 
 
 async def _synced_wheels(
@@ -205,28 +213,62 @@ async def _synced_wheels(
     return keeper
 
 
-async def _serve(instance: Worker, options: Options) -> None:
+async def _serve(instance: Worker, options: Options, stopping: "Stopping") -> None:
     if options.run_once:
         await instance.handle_one(options.poll_timeout)
         return
     await instance.run()
-    left = await instance.drain(options.drain_timeout)
+    left = await stopping.drained()
     if left:
         log.warning("runs that did not end in time are given back", action="worker.gave_back", runs=left)
 
 
-def _stop_on_signals(instance: Worker) -> list[signal.Signals]:
-    """Stops politely at the first signal. Answers with a list that tells which it was."""
-    received: list[signal.Signals] = []
+class Stopping:
+    """The first signal lets running flows end, the second gives them back, the third ends the process."""
 
-    def stop(by: signal.Signals) -> None:
-        received.append(by)
-        instance.stop()
+    def __init__(self, instance: Worker, drain_timeout: float, opening: "asyncio.Future[None]") -> None:
+        self._instance = instance
+        self._opening = opening
+        self._drain_timeout = drain_timeout
+        self._draining: asyncio.Task[int] | None = None
+        self._received: list[signal.Signals] = []
 
-    loop = asyncio.get_running_loop()
-    for wanted in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(wanted, stop, wanted)
-    return received
+    @property
+    def exit_code(self) -> int:
+        return INTERRUPTED if signal.SIGINT in self._received else 0
+
+    def listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for wanted in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(wanted, self._stop, wanted)
+
+    async def drained(self) -> int:
+        """How many runs had to be left."""
+        self._draining = asyncio.ensure_future(self._instance.drain(self._drain_timeout))
+        if len(self._received) > 1:
+            self._draining.cancel()
+        await asyncio.wait({self._draining})
+        return self._instance.in_hand if self._draining.cancelled() else self._draining.result()
+
+    def _stop(self, by: signal.Signals) -> None:
+        self._received.append(by)
+        match len(self._received):
+            case 1 if not self._opening.done():
+                self._opening.cancel()
+            case 1:
+                self._instance.stop()
+                self._say_how_long()
+            case 2:
+                say(texts.GIVING_BACK())
+                if self._draining is not None:
+                    self._draining.cancel()
+            case _:
+                os._exit(INTERRUPTED)
+
+    def _say_how_long(self) -> None:
+        runs = self._instance.in_hand
+        if runs:
+            say(texts.DRAINING(runs=runs, seconds=f"{self._drain_timeout:g}"))
 
 
 async def _opened(instance: Worker) -> None:
@@ -237,22 +279,44 @@ async def _opened(instance: Worker) -> None:
         except IncompatibleNats:
             raise
         except NatsUnavailable as error:
-            log.warning("NATS went away; trying again", action="worker.waiting", exc_info=error)
+            _say_waiting("NATS went away; trying again", error, CONNECT_RETRY_SEC)
             await asyncio.sleep(CONNECT_RETRY_SEC)
         else:
             return
 
 
-async def _connected(stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str) -> WorkerBackend:
-    """Workers and NATS may be started in any order: wait for it, and say so."""
+async def _connected(
+    stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str, *, find_server: bool
+) -> tuple[WorkerBackend, NatsBackendConfig]:
+    """Workers and servers may be started in any order: wait for it, and say so."""
+    pause = CONNECT_RETRY_SEC
     while True:
+        if find_server:
+            config = _of_running_server(config)
         try:
-            return await stack.enter_async_context(
+            backend = await stack.enter_async_context(
                 open_worker_backend(config, name=f"pyoco-worker {worker_id}")
             )
         except NatsUnavailable as error:
-            log.warning("NATS is not there yet; trying again", action="worker.waiting", exc_info=error)
-            await asyncio.sleep(CONNECT_RETRY_SEC)
+            _say_waiting("cannot connect to NATS; trying again", error, pause)
+            await asyncio.sleep(pause)
+            pause = min(MAX_CONNECT_RETRY_SEC, pause * 2)
+        else:
+            return backend, config
+
+
+def _of_running_server(config: NatsBackendConfig) -> NatsBackendConfig:
+    """It may have been started, or again, since the settings were read."""
+    found = running_server()
+    if found is None:
+        return config
+    log.info("found the server of this directory", action="worker.server_found", http_url=found.http_url)
+    return replace(config, nats_url=found.nats_url)
+
+
+def _say_waiting(message: str, error: NatsUnavailable, pause: float) -> None:
+    """Without a traceback: the reason is what helps."""
+    log.warning(message, action="worker.waiting", reason=error.detail, pause_sec=pause, **error.ids)
 
 
 add_completion(app)

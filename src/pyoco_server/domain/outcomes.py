@@ -19,6 +19,15 @@ class FlowProgress(Struct, frozen=True):
     """Some value of a record is only marked, because it is too large."""
 
 
+class Raised(Struct, frozen=True):
+    """An exception of another process, as log lines have it."""
+
+    exc_type: str
+    exc_message: str
+    exc_origin: str | None = None
+    exc_traceback: str | None = None
+
+
 class FlowListener(Protocol):
     """Who is told how far a flow is."""
 
@@ -34,6 +43,8 @@ class FlowOutcome(Struct, frozen=True, kw_only=True):
     """It is not there because it is too large."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    raised: Raised | None = None
+    """The exception behind `error`; for the log, not for the snapshot."""
 
 
 def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...] | None = None) -> Conclude:

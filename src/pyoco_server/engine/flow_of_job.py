@@ -7,8 +7,9 @@ from msgspec import Struct
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.outcomes import FlowOutcome
-from pyoco_server.engine.flow_resolving import FlowResolver
+from pyoco_server.engine.flow_resolving import FlowResolver, UnknownFlow
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
+from pyoco_server.engine.raised import raised
 from pyoco_server.engine.values import described
 from pyoco_server.errors import PyocoServerError
 
@@ -36,7 +37,7 @@ def _from_yaml(
     try:
         loaded = load_flow_and_defaults(text, job.flow_name, allowed_modules, allowed_env)
     except PyocoServerError as error:
-        return FlowOutcome(ending=Ending.EXECUTION_ERROR, error=error.detail)
+        return FlowOutcome(ending=Ending.EXECUTION_ERROR, error=error.detail, raised=raised(error))
     # The file is the truth for its params; a gateway may have put them into the job as well, or not.
     return FlowOfJob(loaded.flow, loaded.defaults)
 
@@ -44,10 +45,19 @@ def _from_yaml(
 def _from_resolver(job: Job, resolver: FlowResolver) -> FlowOfJob | FlowOutcome:
     try:
         return FlowOfJob(resolver(job.flow_name), job.params or {})
-    except KeyError:
-        return FlowOutcome(ending=Ending.FLOW_NOT_FOUND, error=f"flow not found: {job.flow_name}")
+    except KeyError as error:
+        return FlowOutcome(
+            ending=Ending.FLOW_NOT_FOUND,
+            error=f"flow not found: {job.flow_name}{_suggestion(error)}",
+            raised=raised(error),
+        )
     except BaseException as error:  # noqa: BLE001 - a resolver is user code
         return FlowOutcome(
             ending=Ending.EXECUTION_ERROR,
             error=f"the flow resolver raised {described(error)}",
+            raised=raised(error),
         )
+
+
+def _suggestion(error: KeyError) -> str:
+    return f"; {error.advice}" if isinstance(error, UnknownFlow) else ""

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -17,7 +18,34 @@ from pyoco_server.errors import ExecutionFailed, InvalidCliInput
 FlowResolver = Callable[[str], Any]
 """Answers with a pyoco Flow, or raises KeyError for a name it does not know."""
 
+MAX_NAMES = 3
 _EXAMPLES = "examples: my_package.flows:resolve   flows/main.py:resolve   my_package.flows   flows/main.py"
+
+
+class UnknownFlow(KeyError):
+    """No flow has this name; `advice` names those that there are."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(name)
+        self.advice = _advice(name, sorted(known))
+
+
+def _advice(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=MAX_NAMES)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    more = f", … ({len(known)} in all)" if len(known) > MAX_NAMES else ""
+    return f"this worker has {', '.join(known[:MAX_NAMES])}{more}"
+
+
+def _finder(flows: dict[str, Flow]) -> FlowResolver:
+    def find(name: str) -> Flow:
+        try:
+            return flows[name]
+        except KeyError:
+            raise UnknownFlow(name, flows) from None
+
+    return find
 
 
 def load_resolver(spec: str) -> FlowResolver:
@@ -26,7 +54,7 @@ def load_resolver(spec: str) -> FlowResolver:
         return load_directory(Path(spec))
     place, separator, attribute = spec.rpartition(":")
     if not separator:
-        return _flows_in([_module(spec)], spec).__getitem__
+        return _finder(_flows_in([_module(spec)], spec))
     if not place or not attribute:
         raise InvalidCliInput(f"--flow-resolver {spec!r} is not module:function ({_EXAMPLES})")
     resolver = getattr(_module(place), attribute, None)
@@ -44,9 +72,9 @@ def load_directory(directory: Path) -> FlowResolver:
     sys.dont_write_bytecode = True
     sys.path.append(str(directory.resolve()))  # last: a file named like a library must not stand in for it
     files = sorted(path for path in directory.glob("*.py") if not path.name.startswith("_"))
-    return _flows_in(
-        [_from_file(path, f"pyoco_flow_files.{path.stem}") for path in files], directory
-    ).__getitem__
+    return _finder(
+        _flows_in([_from_file(path, f"pyoco_flow_files.{path.stem}") for path in files], directory)
+    )
 
 
 def _flows_in(modules: Iterable[ModuleType], place: object) -> dict[str, Flow]:

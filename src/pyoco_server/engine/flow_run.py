@@ -12,12 +12,14 @@ from pyoco.core.models import TaskState as EngineTaskState
 from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.domain.dispositions import Ending
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress, Raised
 from pyoco_server.domain.runs import TaskRecord, TaskState, replace
+from pyoco_server.engine.artifacts import ServerRunContext
 from pyoco_server.engine.awaiting import RunLoop, close_never_awaited, entered_loop, is_never_awaited
 from pyoco_server.engine.chain import without_thread_pool
 from pyoco_server.engine.flow_shape import dependencies_of
 from pyoco_server.engine.forked_tasks import end_forks_with_their_task
+from pyoco_server.engine.raised import raised
 from pyoco_server.engine.signatures import prepare_tasks
 from pyoco_server.engine.values import (
     MAX_VALUE_BYTES,
@@ -51,7 +53,7 @@ class FlowRun:
         self._flow = flow
         self._params = params
         self._max_value_bytes = max_value_bytes
-        self._context = RunContext(run_id=run_id)
+        self._context = ServerRunContext(run_id=run_id)
         self._loop = RunLoop()
         records = _Records(self._context, RecordBudget(max_value_bytes))
         self._trace = _Trace(flow, self._context, records, self._loop, on_progress, on_task)
@@ -62,14 +64,14 @@ class FlowRun:
             prepare_tasks(self._flow)
             end_forks_with_their_task(self._flow)
         except ExecutionFailed as error:
-            return self._failed(error.detail)
+            return self._failed(error.detail, raised(error))
         try:
             with self._loop:
                 context = self._engine.run(
                     without_thread_pool(self._flow), self._params, run_context=self._context
                 )
         except BaseException as error:  # noqa: BLE001 - whatever a task raises ends its run, SystemExit too
-            return self._failed(described(error))
+            return self._failed(described(error), raised(error))
         if self._context.status is EngineStatus.CANCELLED:
             return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
         try:
@@ -87,8 +89,10 @@ class FlowRun:
             warnings=result.warnings,
         )
 
-    def _failed(self, error: str) -> FlowOutcome:
-        return FlowOutcome(ending=Ending.EXECUTION_ERROR, progress=self._trace.complete(), error=error)
+    def _failed(self, error: str, exception: Raised | None = None) -> FlowOutcome:
+        return FlowOutcome(
+            ending=Ending.EXECUTION_ERROR, progress=self._trace.complete(), error=error, raised=exception
+        )
 
     def _result(self, results: dict[str, Any]) -> Result:
         """The outputs of the flow's last tasks, by name. Raises BadOutput."""

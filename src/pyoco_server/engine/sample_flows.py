@@ -4,6 +4,8 @@ import time
 
 from pyoco import Flow, task
 
+from pyoco_server.engine.flow_resolving import UnknownFlow
+
 
 @task
 def fetch(rows: int = 3) -> list[int]:
@@ -25,4 +27,6 @@ def report(square: list[int]) -> dict[str, int]:
 
 
 def resolve(flow_name: str) -> Flow:
-    return {"sample": Flow(name="sample") >> fetch >> square >> report}[flow_name]
+    if flow_name != "sample":
+        raise UnknownFlow(flow_name, ["sample"])
+    return Flow(name="sample") >> fetch >> square >> report

@@ -28,6 +28,7 @@ from pyoco_server.http_api.routes import (
     workflow_events,
 )
 from pyoco_server.http_api.routes import metrics as metrics_route
+from pyoco_server.logs import configure_unless_configured
 from pyoco_server.wiring import open_gateway_backend
 
 
@@ -42,7 +43,12 @@ class _App(FastAPI):
 def create_app(
     config: NatsBackendConfig | None = None, *, open_backend: OpenBackend | None = None
 ) -> FastAPI:
-    """The gateway. Without arguments it is configured by the environment; tests bring their own backend."""
+    """The gateway. Without arguments it is configured by the environment; tests bring their own backend.
+
+    So are its logs, if the program has none yet (`uvicorn pyoco_server.http_api:create_app --factory`).
+    """
+    if config is None:
+        configure_unless_configured("pyoco-server:http")
     settings = config or NatsBackendConfig.from_env()
     check_settings(settings)
     opener = open_backend or partial(open_gateway_backend, settings)

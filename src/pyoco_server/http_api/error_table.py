@@ -93,6 +93,8 @@ def _say(request: Request, error: Exception, status: HTTPStatus, entry: ErrorEnt
         status=int(status),
         err_id=entry.err_id,
         msg_id=entry.msg_id,
+        reason=entry.detail,
+        **{name: value for name, value in request.path_params.items() if name.endswith("_id")},
         exc_info=error,
     )
 

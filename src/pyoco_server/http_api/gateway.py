@@ -49,6 +49,7 @@ OpenBackend = Callable[[], AbstractAsyncContextManager[ServerBackend]]
 START_PATIENCE_SEC = 5.0
 """How long a start waits for NATS; after that the gateway answers 503 until NATS is there."""
 RETRY_SEC = 1.0
+MAX_RETRY_SEC = 30.0
 
 
 class UseCases:
@@ -264,15 +265,26 @@ class Gateway:
             await asyncio.wait(work, timeout=START_PATIENCE_SEC)
 
     async def _keep(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
-        """A gateway whose background work has died would lie by omission: say it and start it again."""
+        """A gateway whose background work has died would lie by omission: say it and start it again.
+
+        Work that fails time and again is started less and less often; once it has lasted, soon again.
+        """
+        loop = asyncio.get_running_loop()
+        pause = RETRY_SEC
         while not self._stopping.is_set():
+            began = loop.time()
             try:
                 await start()
             except Exception:
                 log.exception(
-                    "background work failed; starting it again", action="gateway.background", task=name
+                    "background work failed; starting it again",
+                    action="gateway.background",
+                    task=name,
+                    pause_sec=pause,
                 )
-            await asyncio.sleep(RETRY_SEC)
+            has_lasted = loop.time() - began > MAX_RETRY_SEC
+            await asyncio.sleep(pause)
+            pause = RETRY_SEC if has_lasted else min(MAX_RETRY_SEC, pause * 2)
 
 
 def gateway_of(request: Request) -> Gateway:

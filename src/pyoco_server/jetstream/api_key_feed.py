@@ -18,7 +18,7 @@ from pyoco_server.jetstream.delivery_facts import delivery_facts
 from pyoco_server.jetstream.kv_store import is_removal
 from pyoco_server.jetstream.pull import PullConsumer
 from pyoco_server.jetstream.reading_consumer import create_reader, delete_reader
-from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.logs import best_effort, get_logger, surviving
 
 log = get_logger(__name__)
 
@@ -95,7 +95,7 @@ class JetStreamApiKeyFeed:
     async def _follow(self) -> None:
         while not self._stopping:
             self._something_happened.clear()
-            with best_effort(log, "api_keys.follow", NatsUnavailable):
+            with surviving(log, "api_keys.follow", NatsUnavailable):
                 await self._go_on()
             await self._wait()
 

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavailable
 from pyoco_server.jetstream.requests import Requests
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import WrongRevision
@@ -35,6 +35,9 @@ _UNDECIDED = 10164
 """Refused because another write to the same subject is under way, which may yet be stored, or never."""
 UNDECIDED_LOOK_SEC = 0.005
 """Replicas agree on a write within milliseconds, unless one is cut off."""
+MAX_COMPLAINT_PAUSE_SEC = 60.0
+"""A refusal that lasts is logged less and less often, down to this."""
+_REFUSED = re.compile("authorization|authentication", re.IGNORECASE)
 _USERINFO = re.compile(r"//[^@/]*@")
 
 
@@ -95,15 +98,30 @@ class NatsConnection:
         self._name = name
         self._client = Client()
         self._on_reconnect: list[Callable[[], None]] = []
+        self._refused = asyncio.Event()
+        """NATS has refused the credentials; nobody has changed that since."""
+        self._is_patient = False
+        self._complaint_pause_sec = 1.0
+        self._next_complaint_at = 0.0
 
     async def open(self, *, patiently: bool = False) -> None:
         """Connect. `patiently` waits for a server that is not there yet; otherwise NatsUnavailable."""
+        self._is_patient = patiently
         connecting = asyncio.ensure_future(self._connect())
+        refused = asyncio.ensure_future(self._refused.wait())
         try:
-            done, _ = await asyncio.wait({connecting}, timeout=None if patiently else CONNECT_TIMEOUT_SEC * 2)
+            await asyncio.wait(
+                {connecting} if patiently else {connecting, refused},
+                timeout=None if patiently else CONNECT_TIMEOUT_SEC * 2,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
         finally:
+            refused.cancel()
             connecting.cancel()  # it would go on for ever; when it is done this does nothing
-        if not done:
+        self._is_patient = True  # from now on nobody waits for us who could report it
+        if not connecting.done():
+            if self._refused.is_set():
+                raise NatsUnauthorized(self._refusal())
             raise NatsUnavailable(f"no NATS server answers at {without_credentials(self._url)}")
         with translated():
             connecting.result()
@@ -140,7 +158,8 @@ class NatsConnection:
 
     @property
     def server_version(self) -> str:
-        return str(self._client.connected_server_version)
+        version = self._client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
 
     @property
     def max_payload(self) -> int:
@@ -230,8 +249,31 @@ class NatsConnection:
                 f"pyoco-server needs {wanted} or newer"
             )
 
+    def _refusal(self) -> str:
+        return (
+            f"NATS at {without_credentials(self._url)} refuses the credentials (authorization): "
+            "check user and password in the NATS url"
+        )
+
+    def _complain_of_refusal(self) -> None:
+        """Tries go on twice a second; the log gets a line now and then."""
+        self._refused.set()
+        now = asyncio.get_running_loop().time()
+        if self._is_patient and now >= self._next_complaint_at:
+            log.error(
+                "NATS refuses the credentials",
+                action="nats.unauthorized",
+                reason=self._refusal(),
+                next_report_sec=self._complaint_pause_sec,
+                **NatsUnauthorized().ids,
+            )
+            self._next_complaint_at = now + self._complaint_pause_sec
+            self._complaint_pause_sec = min(MAX_COMPLAINT_PAUSE_SEC, self._complaint_pause_sec * 2)
+
     async def _say_error(self, error: Exception) -> None:
-        if isinstance(error, (OSError, asyncio.TimeoutError, nats.errors.NoServersError)):
+        if _REFUSED.search(str(error)):
+            self._complain_of_refusal()
+        elif isinstance(error, (OSError, asyncio.TimeoutError, nats.errors.NoServersError)):
             log.debug("NATS is not reachable yet", action="nats.unreachable", exc_info=error)
         else:
             log.warning("NATS reported an error", action="nats.error", exc_info=error)
@@ -245,6 +287,8 @@ class NatsConnection:
             )
 
     async def _say_reconnected(self) -> None:
+        self._refused.clear()
+        self._complaint_pause_sec, self._next_complaint_at = 1.0, 0.0
         log.info("connected to NATS again", action="nats.reconnected")
         for callback in list(self._on_reconnect):
             callback()

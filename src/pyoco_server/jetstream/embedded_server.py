@@ -72,7 +72,9 @@ class EmbeddedNats:
     def start(self) -> None:
         """Start the server and wait until it takes connections. A restart keeps its port."""
         may_choose = not (self.port or self._wanted_port)
-        self.port = self.port or self._wanted_port or free_port("127.0.0.1", DEFAULT_PORT)
+        self.port = (
+            self.port or self._wanted_port or free_port("127.0.0.1", self._last_port() or DEFAULT_PORT)
+        )
         try:
             self._start()
         except NatsUnavailable:
@@ -81,6 +83,11 @@ class EmbeddedNats:
             # Another one that was started at the same moment has it. It would not be by chance again.
             self.port = free_port("127.0.0.1")
             self._start()
+
+    def _last_port(self) -> int | None:
+        """Of the start before this one: workers that are still there come back to it."""
+        address = _address_in(self.directory)
+        return int(address.rpartition(":")[2]) if address else None
 
     def _start(self) -> None:
         name = f"pyoco_embedded_{secrets.token_hex(4)}"
@@ -124,12 +131,21 @@ def running_embedded_url(directory: Path) -> str | None:
         with (directory / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        written = (directory / "nats-server.conf").read_text()
-        found = re.search(r'^listen: "([^"]+)"', written, re.MULTILINE)
-        return f"nats://{found[1]}" if found else None
+        address = _address_in(directory)
+        return f"nats://{address}" if address else None
     except OSError:
         return None
     return None
+
+
+def _address_in(directory: Path) -> str | None:
+    """Where the server of a directory listens now, or did when it last ran."""
+    try:
+        written = (directory / "nats-server.conf").read_text()
+    except FileNotFoundError:
+        return None
+    found = re.search(r'^listen: "([^"]+)"', written, re.MULTILINE)
+    return found[1] if found else None
 
 
 def _environment() -> dict[str, str]:

@@ -70,7 +70,7 @@ class SyncWheels:
             try:
                 installed.append(await self._installer.install(wheel, self._wheels.read(wheel)))
             except (WheelSyncFailed, NatsUnavailable) as error:
-                log.error(  # noqa: TRY400 - its reason says enough
+                log.exception(
                     "a wheel could not be installed; the worker goes on without it",
                     action="wheel.install_failed",
                     wheel=wheel.name,

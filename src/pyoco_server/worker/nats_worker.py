@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.running_server import settings_here
 from pyoco_server.wiring import new_thread_executors, open_worker_backend
 from pyoco_server.worker.worker import Worker, check_names
 
@@ -26,7 +27,7 @@ class PyocoNatsWorker:
         tags: Sequence[str] | None = None,
     ) -> Self:
         """Connect, register and be ready for `run_once`. Raises NatsUnavailable when NATS is not there."""
-        settings = config or NatsBackendConfig.from_env()
+        settings = config or settings_here()
         wanted_tags = tuple(tags or (settings.default_tag,))
         check_names(worker_id, wanted_tags)
         async with AsyncExitStack() as stack:

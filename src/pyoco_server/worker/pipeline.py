@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import structlog
 from msgspec import Struct
 
@@ -29,7 +30,7 @@ from pyoco_server.errors import (
     NatsUnavailable,
     ProgressNotSent,
 )
-from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.logs import best_effort, get_logger, surviving
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.ports import Clock, Delivery, Versioned, WorkerBackend, WrongRevision
 from pyoco_server.worker.executors import FlowExecutors
@@ -161,8 +162,16 @@ class Pipeline:
 
     async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Handled:
         """It will never be readable; its run, if it names one, must not stay PENDING."""
-        log.error("invalid job", action="job.invalid", subject=delivery.subject, exc_info=error)
         run_id = wire.run_id_in(delivery.payload)
+        log.error(
+            "invalid job",
+            action="job.invalid",
+            run_id=run_id,
+            worker_id=self._worker_id,
+            subject=delivery.subject,
+            reason=Ending.INVALID_JOB,
+            exc_info=error,
+        )
         if run_id is None or not is_run_id(run_id):
             return Handled(Ending.INVALID_JOB, error=error.detail)
         try:
@@ -182,7 +191,7 @@ class Pipeline:
         """Dead letter first, then the queue: after a crash between the two the record exists."""
         wanted = disposition(handled.ending, publish_execution_error=self._config.dlq_publish_execution_error)
         if wanted.dlq is not None:
-            with best_effort(log, "dlq.publish", DlqPublishFailed, run_id=handled.run_id):
+            with surviving(log, "dlq.publish", DlqPublishFailed, run_id=handled.run_id):
                 await self._backend.dead_letters.publish(
                     self._letter(delivery, job, handled, wanted.dlq), _tag_of(delivery, job)
                 )
@@ -232,13 +241,9 @@ def _say_failure(outcome: FlowOutcome) -> None:
             action=f"run.{outcome.ending}",
             reason=outcome.ending,
             error=outcome.error,
-            exc_traceback=_first_traceback(outcome),
             **kind().ids,
+            **({} if outcome.raised is None else msgspec.structs.asdict(outcome.raised)),
         )
-
-
-def _first_traceback(outcome: FlowOutcome) -> str | None:
-    return next((r.traceback for r in outcome.progress.task_records.values() if r.traceback), None)
 
 
 def _tag_of(delivery: Delivery, job: Job | None) -> str:

@@ -9,7 +9,7 @@ from pyoco_server.domain.runs import RunStatus
 from pyoco_server.domain.wheel_sync import WheelSync
 from pyoco_server.domain.workers import WorkerActivity, WorkerRecord, WorkerState
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.logs import get_logger, surviving
 from pyoco_server.usecases.ports import Clock
 from pyoco_server.usecases.register_worker import RegisterWorker
 
@@ -86,7 +86,7 @@ class Presence:
             self._changed.clear()
             if not self._stopping:
                 record = None
-                with best_effort(log, "worker.heartbeat", NatsUnavailable):
+                with surviving(log, "worker.heartbeat", NatsUnavailable):
                     record = await self._register(self._now())
                 if record is not None:
                     self._check_ours(record)
@@ -135,7 +135,7 @@ class Presence:
             stopped_at=self._clock(),
             stop_reason=reason,
         )
-        with best_effort(log, "worker.stopped", NatsUnavailable):
+        with surviving(log, "worker.stopped", NatsUnavailable):
             await self._register(last)
 
 

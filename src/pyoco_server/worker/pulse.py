@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from pyoco_server.errors import PyocoServerError
-from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.logs import get_logger, surviving
 
 log = get_logger(__name__)
 
@@ -37,5 +37,5 @@ class Pulse:
             for token in list(self._beats):
                 beat = self._beats.get(token)  # it may have ended while we were at another
                 if beat is not None:
-                    with best_effort(log, self._action, self._error):
+                    with surviving(log, self._action, self._error):
                         await beat()

@@ -128,6 +128,11 @@ class Worker:
         self._freed.set()
         self._source.interrupt()
 
+    @property
+    def in_hand(self) -> int:
+        """Runs that have not ended yet."""
+        return len(self._in_hand)
+
     async def drain(self, patience: float) -> int:
         """Let what is in hand end. Answers with how many runs had to be left."""
         if self._in_hand:

@@ -1,0 +1,108 @@
+"""The server of a project: what `pyoco-server up` leaves in its data directory while it runs.
+
+Workers, clients and the admin command of the same directory find it there, whatever port it got. The file is
+locked while its server lives, so one that a killed server left behind counts for nothing.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pyoco_server.config import NatsBackendConfig, is_set
+from pyoco_server.logs import get_logger
+
+log = get_logger(__name__)
+
+DATA_DIRECTORY = Path(".pyoco")
+FILE = "server.json"
+LOCK_TRIES, LOCK_PAUSE_SEC = 20, 0.01
+_OWNER_ONLY = 0o600
+"""The url of a NATS may contain a password."""
+
+
+class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
+    nats_url: str
+    http_url: str
+
+
+@contextmanager
+def announced(server: RunningServer, directory: Path) -> Iterator[None]:
+    """Until the block ends. A directory that cannot be written, or has a server already, is left as it is."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT, _OWNER_ONLY)
+    except OSError as error:
+        log.warning(
+            "workers and clients cannot find this server by its directory",
+            action="server.unannounced",
+            reason=str(error),
+        )
+        yield
+        return
+    try:
+        with _held(file, server):
+            yield
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _held(file: int, server: RunningServer) -> Iterator[None]:
+    if not _locked(file):
+        log.warning(
+            "another server of this directory is running; workers and clients find that one",
+            action="server.unannounced",
+        )
+        yield
+        return
+    os.ftruncate(file, 0)
+    os.pwrite(file, msgspec.json.encode(server), 0)
+    try:
+        yield
+    finally:
+        os.ftruncate(file, 0)
+
+
+def _locked(file: int) -> bool:
+    """More than one try: a reader that found the file of a dead server may hold it for a moment."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_PAUSE_SEC)
+        else:
+            return True
+    return False
+
+
+def running_server(directory: Path = DATA_DIRECTORY) -> RunningServer | None:
+    """The server that runs now with this data directory."""
+    try:
+        with (directory / FILE).open("rb") as file:
+            if _is_locked(file.fileno()):
+                return msgspec.json.decode(file.read(), type=RunningServer)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return None
+
+
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def settings_here(*, nats_url: str | None = None, **overrides: Any) -> NatsBackendConfig:
+    """The settings of this environment; the NATS of this directory's server where none is set."""
+    if nats_url is None and not is_set("nats_url"):
+        found = running_server()
+        nats_url = None if found is None else found.nats_url
+    return NatsBackendConfig.from_env(nats_url=nats_url, **overrides)
