@@ -181,7 +181,9 @@ class ProcessFlow:
     def _time_out(self, started: TaskStarted) -> None:
         if self._timed_out is None:
             self._timed_out = f"task {started.task!r} timed out after {started.timeout_sec:g} s"
-            log.warning("a task has timed out", action="task.timeout", task=started.task)
+            log.warning(
+                "a task has timed out", action="task.timeout", run_id=self._job.run_id, task=started.task
+            )
 
     def _send(self, message: Struct) -> None:
         if self._executor is not None and not self.ended.done():
