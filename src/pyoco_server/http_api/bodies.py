@@ -13,6 +13,8 @@ from pyoco_server.errors import BodyTooSlow, RequestTooLarge
 
 PATIENCE_SEC = 30.0
 """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
+MIN_BYTES_PER_SEC = 4096
+"""The average that an upload of more than `PATIENCE_SEC` must keep up: a byte now and then is too little."""
 MAX_DIGITS = 20
 
 M = TypeVar("M", bound=BaseModel)
@@ -31,7 +33,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
-    """The body's chunks, as long as they are not too many, and none keeps us waiting too long."""
+    """The body's chunks, unless they are too many or come too slowly."""
     async for chunk in _bounded(_prompt(request.stream()), limit):
         yield chunk
 
@@ -46,16 +48,26 @@ async def _bounded(chunks: AsyncGenerator[bytes, None], limit: int) -> AsyncGene
 
 
 async def _prompt(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    while (chunk := await _next(chunks)) is not None:
+    loop = asyncio.get_running_loop()
+    began, size = loop.time(), 0
+    while True:
+        earned = began + PATIENCE_SEC + size / MIN_BYTES_PER_SEC - loop.time()
+        chunk = await _next(chunks, min(PATIENCE_SEC, earned))
+        if chunk is None:
+            return
+        size += len(chunk)
         yield chunk
 
 
-async def _next(chunks: AsyncGenerator[bytes, None]) -> bytes | None:
+async def _next(chunks: AsyncGenerator[bytes, None], patience: float) -> bytes | None:
     try:
-        async with asyncio.timeout(PATIENCE_SEC):
+        async with asyncio.timeout(patience):
             return await anext(chunks, None)
     except TimeoutError as error:
-        raise BodyTooSlow(f"nothing more of the body came for {PATIENCE_SEC:g} s") from error
+        raise BodyTooSlow(
+            f"the body came too slowly: at least {MIN_BYTES_PER_SEC} bytes a second, "
+            f"and no pause of {PATIENCE_SEC:g} s"
+        ) from error
 
 
 def parse_json(body: bytes, model: type[M]) -> M:
