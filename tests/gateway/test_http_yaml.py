@@ -137,3 +137,10 @@ async def test_a_refused_flow_does_not_use_up_its_key(gateway: RunningGateway) -
     key = {"Idempotency-Key": "k"}
     assert (await post(gateway, headers=key, tag="a.b")).status_code == 422
     assert (await post(gateway, headers=key, tag="gpu")).status_code == 200
+
+
+async def test_a_field_that_nobody_reads_is_refused(gateway: RunningGateway) -> None:
+    """D27: params of a flow.yaml are its defaults, so a form that brings others must hear of it."""
+    answer = await post(gateway, params='{"x": 4}')
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+    assert "unknown field 'params'; known: workflow, flow_name, tag" in answer.json()["detail"]

@@ -1,14 +1,15 @@
 """Request bodies: read within a limit, parsed strictly, and refused with the place that is wrong."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pyoco_server.domain.suggestions import nearest
 from pyoco_server.errors import BodyTooSlow, RequestTooLarge
 
 PATIENCE_SEC = 30.0
@@ -18,6 +19,12 @@ MIN_BYTES_PER_SEC = 4096
 MAX_DIGITS = 20
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class Body(BaseModel):
+    """A body whose fields are all read: one that nobody reads would look accepted, so it is refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -84,8 +91,22 @@ def validated(value: Any, model: type[M]) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         raise RequestValidationError(
-            [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors(include_url=False)]
+            [{**problem, "loc": ("body", *problem["loc"])} for problem in problems_of(error, model)]
         ) from error
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str, Any]]:
+    """What is wrong with a body, with the field that may have been meant for each unknown one."""
+    problems: list[dict[str, Any]] = [dict(problem) for problem in error.errors(include_url=False)]
+    for problem in problems:
+        if problem["type"] == "extra_forbidden":
+            problem["msg"] = unknown("field", str(problem["loc"][-1]), model.model_fields)
+    return problems
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> str:
+    """With what may have been meant, and everything that is known."""
+    return f"unknown {kind} {name!r}{nearest(name, known)}; known: {', '.join(known) or 'none'}"
 
 
 def _invalid_json(reason: str) -> RequestValidationError:

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
+from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import (
@@ -21,13 +22,13 @@ from pyoco_server.errors import (
     WorkflowTooLarge,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, problems_of, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.error_table import error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, gateway_of
-from pyoco_server.http_api.refusals import places, refusing_with
+from pyoco_server.http_api.refusals import StrictRoute, places, refusing_with
 from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
     json_array,
@@ -41,7 +42,7 @@ from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.ports import Revision
 from pyoco_server.usecases.watch_run import WatchRequest
 
-router = APIRouter(tags=["runs"], responses=EVERYWHERE)
+router = APIRouter(tags=["runs"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
     tags=["runs"],
     route_class=refusing_with(InvalidListQuery),
@@ -58,6 +59,15 @@ Include = Annotated[
     list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
 ]
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
+def _label(text: str) -> str:
+    if not is_label(text):
+        raise ValueError(f"a tag must have {LABEL_RULE}")
+    return text
+
+
+Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), AfterValidator(_label)]
 RunId = Annotated[str, Path(description="what submitting it answered")]
 IDEMPOTENCY_KEY_DOCS = {
     "name": "Idempotency-Key",
@@ -69,20 +79,22 @@ IDEMPOTENCY_KEY_DOCS = {
 UnixSeconds = Annotated[float | None, Query(allow_inf_nan=False, description="unix seconds")]
 
 
-class RunSubmitRequest(BaseModel):
+class RunSubmitRequest(Body):
     flow_name: str = Field(min_length=1, max_length=200, description="the flow to run")
     params: dict[str, Any] = Field(default_factory=dict, description="for its tasks, up to 256 KiB")
     tag: Tag | None = Field(None, description="run it on a worker with this tag")
-    tags: list[Tag] | None = Field(None, max_length=32, description="to find it by")
+    tags: list[Label] | None = Field(
+        None, max_length=MAX_TAGS, description="free labels to find it by, each up to 64 characters"
+    )
 
 
-class RunBatchRequest(BaseModel):
+class RunBatchRequest(Body):
     runs: list[dict[str, Any]] = Field(
         min_length=1, max_length=1000, description="each as the body of POST /runs"
     )
 
 
-class CancelRequest(BaseModel):
+class CancelRequest(Body):
     reason: str | None = Field(None, max_length=2000, description="kept with the run")
 
 
@@ -156,7 +168,7 @@ def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submis
         wanted = RunSubmitRequest.model_validate(run)
         _check_params(wanted.params, MAX_PARAMS_BYTES + 1)
     except ValidationError as error:
-        return InvalidRequest(places(error.errors()))
+        return InvalidRequest(places(problems_of(error, RunSubmitRequest)))
     except RequestTooLarge as error:
         return error
     return _submission(wanted, caller, default_tag)

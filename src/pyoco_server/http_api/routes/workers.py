@@ -3,12 +3,12 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from pyoco_server.domain.workers import WorkerRecord, WorkerState
 from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import gateway_of
@@ -25,7 +25,7 @@ router = APIRouter(
 MAX_BODY_BYTES = 4096
 
 
-class PatchWorkerRequest(BaseModel):
+class PatchWorkerRequest(Body):
     hidden: StrictBool = Field(description="whether lists leave it out")
 
 
