@@ -35,6 +35,10 @@ class FollowRuns:
         self.is_caught_up = False
         """Whether everything that was stored when the reading began has been read."""
 
+    @property
+    def stale_sec(self) -> float:
+        return self._feed.stale_sec
+
     async def run(self) -> None:
         async for batch in self._feed.follow(self._index.position):
             await self._take(batch)

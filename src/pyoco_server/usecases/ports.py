@@ -86,6 +86,16 @@ class FeedBatch(Struct, Generic[T], frozen=True):
 
 
 class Feed(Protocol[T]):
+    @property
+    def stale_sec(self) -> float:
+        """Seconds since what was read was all there is; 0: it is up to date."""
+        ...
+
+    @property
+    def missed_sec(self) -> float:
+        """How long it was out of date, in all, before now: what happened then was not seen as it happened."""
+        ...
+
     def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         """Changes after `position`, or of everything, for ever. It waits out failures of the store."""
         ...

@@ -27,7 +27,7 @@ from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.error_table import error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
-from pyoco_server.http_api.gateway import Gateway, gateway_of
+from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of
 from pyoco_server.http_api.refusals import StrictRoute, places, refusing_with
 from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
@@ -229,6 +229,7 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     include: Annotated[
         list[Literal["full", "all"]], Query(description="either: everything that is known of each run")
     ] = [],  # noqa: B006 - FastAPI's form of a default
+    stale: Stale = None,
 ) -> Response:
     """An array; with `updated_after`, `cursor` or `workflow_yaml_sha256` an object with `next_cursor`."""
     wanted = RunFilter(
@@ -239,10 +240,11 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
         updated_after=updated_after,
         workflow_yaml_sha256=workflow_yaml_sha256,
     )
-    page = await gateway_of(request).read_model.list_runs(wanted, cursor, limit, full=bool(include))
+    reading = gateway_of(request).reading(stale)
+    page = await reading.use_cases.list_runs(wanted, cursor, limit, full=bool(include))
     if (updated_after, cursor, workflow_yaml_sha256) == (None, None, None):
-        return json_array(page.items)
-    return page_view(page)
+        return reading.marked(json_array(page.items))
+    return reading.marked(page_view(page))
 
 
 @lists.get(

@@ -11,7 +11,7 @@ from pyoco_server.http_api import shapes
 from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
-from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.gateway import Stale, gateway_of
 from pyoco_server.http_api.refusals import refusing_with
 from pyoco_server.http_api.views import json_response
 from pyoco_server.usecases.list_workers import WorkerFilter
@@ -39,11 +39,15 @@ async def list_workers(
     state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
     include_hidden: Annotated[bool, Query(description="hidden ones, too")] = False,
     limit: Annotated[int, Query(ge=1, le=500, description="at most so many")] = 100,
+    stale: Stale = None,
 ) -> Response:
     wanted = WorkerFilter(
         active_only=scope == "active", state=state, include_hidden=include_hidden, limit=limit
     )
-    return json_response(gateway_of(request).read_model.list_workers.for_caller(wanted, caller_of(request)))
+    reading = gateway_of(request).reading(stale)
+    return reading.marked(
+        json_response(reading.use_cases.list_workers.for_caller(wanted, caller_of(request)))
+    )
 
 
 @router.patch(
