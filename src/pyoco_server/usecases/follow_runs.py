@@ -64,7 +64,7 @@ class FollowRuns:
             if self.is_caught_up:  # the revisions that watchers know mean nothing any more
                 self._hub.send_home()
             self.is_caught_up = False
-        self._hub.tell(batch.changes)
+        self._hub.tell(batch.changes, self._index.is_known)
         self._look(batch.changes)
         if self.is_caught_up:  # history was counted when it was news
             observe(batch.changes, self._meter)

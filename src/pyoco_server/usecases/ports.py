@@ -130,7 +130,8 @@ class ApiKeyStore(Store[ApiKeyRecord], Protocol):
 class IndexedPage(Struct, frozen=True):
     summaries: list[bytes]
     """Each run's summary as JSON, ready to be sent."""
-    run_ids: list[str]
+    places: list[Place]
+    """Of each run, in the same order."""
     more_after: Place | None
     """Where the next page starts; None when this was the last."""
 
@@ -147,6 +148,10 @@ class RunIndex(Protocol):
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage: ...
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
     def is_of(self, run_id: str, tenant_id: str) -> bool: ...
+    def is_known(self, change: Change[RunSnapshot]) -> bool:
+        """Whether the index has the run in this state already, apart from its heartbeat."""
+        ...
+
     def unfinished(self) -> Iterable[tuple[str, Revision]]:
         """Every run that has not ended, of all tenants, with the revision it was seen at."""
         ...
