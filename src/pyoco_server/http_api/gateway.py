@@ -17,6 +17,8 @@ from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.authenticate import Authenticate
+from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
@@ -198,6 +200,15 @@ class Gateway:
         if self._ask_who is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
         return self._ask_who
+
+    async def is_still_allowed(self, caller: Caller) -> bool:
+        """Whether an answer that goes on and on may do so. While nobody can tell, it may."""
+        if not isinstance(self._ask_who, Authenticate):
+            return True
+        try:
+            return await self._ask_who.is_still_allowed(caller)
+        except NatsUnavailable:
+            return True
 
     @property
     def read_model(self) -> UseCases:

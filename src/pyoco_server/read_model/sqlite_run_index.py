@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -258,6 +259,7 @@ def _lists_of(scope: str, run: RunSnapshot | _Listed) -> list[bytes]:
     ]
 
 
+@lru_cache(maxsize=4096)
 def _name(scope: str, flow: str | None, tag: str | None, sha256: str | None) -> bytes:
     """Of a list: short, because every run in it repeats it."""
     parts = msgspec.json.encode((scope, flow, tag, sha256))
