@@ -124,6 +124,10 @@ async def open_wheel_form(request: Request, max_file_bytes: int) -> AsyncIterato
     form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, WHEEL_DOCS)
     try:
         upload = _upload(form, "wheel", "curl -F wheel=@my_flows-1.0-py3-none-any.whl -F tags=cpu")
+        if (upload.size or 0) > max_file_bytes:
+            raise RequestTooLarge(
+                f"the wheel has {upload.size:,} bytes; PYOCO_WHEEL_MAX_BYTES allows {max_file_bytes:,}"
+            )
         yield WheelForm(
             upload.filename or "", upload.file, upload.size or 0, _text(form, "tags") or "", _flag(form)
         )
