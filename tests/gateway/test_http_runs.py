@@ -1,5 +1,6 @@
 """REQ-0001, REQ-0002, REQ-0004: the gateway's runs and health, on the memory backend."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -267,3 +268,25 @@ async def test_a_run_that_has_ended_does_not_speak_of_its_worker(world: World) -
     await world.backend.runs.create(RUN_ID, a_snapshot(RunStatus.COMPLETED, OWNER))
     await world.backend.workers.create(OWNER.worker_id, a_worker())
     assert (await world.client.get(f"/runs/{RUN_ID}")).json()["worker_alive"] is None
+
+
+async def test_a_run_that_no_worker_can_take_is_accepted_with_a_warning(world: World) -> None:
+    """D45: a mistyped tag waited for ever, and only doctor knew why."""
+
+    async def warning(**body: Any) -> str | None:
+        answer = await world.client.post("/runs", json={"flow_name": "f", **body})
+        assert answer.status_code == 200
+        found: str | None = answer.json().get("warning")
+        return found
+
+    assert await warning() == "no worker is running: the run waits until one comes"
+    seen = {"last_seen_at": time.time(), "last_heartbeat_at": time.time()}
+    for worker_id, tags in (("w1", ("default", "gpu")), ("w2", ("cpu",))):
+        await world.backend.workers.create(worker_id, a_worker(worker_id=worker_id, tags=tags, **seen))
+    await until(warning, lambda found: found is None)
+    assert await warning(tag="cpu") is None
+    meant = "no running worker has the tag 'gpuu' (did you mean 'gpu'?): the run waits until one comes"
+    assert await warning(tag="gpuu") == meant
+    batch = {"runs": [{"flow_name": "f", "tag": "gpuu"}, {"flow_name": "f"}]}
+    results = (await world.client.post("/runs/batch", json=batch)).json()["results"]
+    assert [result.get("warning") for result in results] == [meant, None]

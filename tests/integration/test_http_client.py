@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-import httpx2
 import pytest
 
 from pyoco_server import PyocoHttpClient
 from pyoco_server.cli.stack import gateway as gateway_on
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import GatewayUnreachable
+from pyoco_server.http_client.refusals import RequestRefused
 from support.nats_server import free_port
 from support.things import RUN_ID
 from support.wheels import a_wheel, wheel_name
@@ -51,8 +51,8 @@ async def test_errors_of_the_client_are_those_of_httpx_too(config: NatsBackendCo
             for call in calls:
                 with pytest.raises(httpx.HTTPStatusError) as caught:
                     await asyncio.to_thread(call)
-                error: Any = caught.value
-                assert isinstance(error, httpx2.HTTPStatusError)
+                error: object = caught.value
+                assert isinstance(error, RequestRefused)
                 assert (error.response.status_code, error.request.method) == (404, "GET")
                 assert error.err_id in ("ERR-PYOCO-0005", "ERR-PYOCO-0023")
                 assert error.detail in ("run not found", "wheel not found")

@@ -13,6 +13,8 @@ import nats
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.jetstream.wheel_store import WheelObjects
+from pyoco_server.wiring.connecting import connected
 from pyoco_server.worker import PyocoNatsWorker
 from support.gateway import gateway
 from support.waiting import until
@@ -213,3 +215,20 @@ async def test_a_worker_in_a_program_syncs_before_run_once(config: NatsBackendCo
         finally:
             await worker.close()
     assert not [path for path in sys.path if str(tmp_path) in path]
+
+
+async def test_what_an_upload_left_whose_gateway_died_is_collected(config: NatsBackendConfig) -> None:
+    """D16: its chunks stayed for ever."""
+    data = a_wheel()
+    async with gateway(config) as client, connected(config, "test", patiently=False) as connection:
+        await upload(client, data)
+        complete = await chunks_in(config)
+        wheels = WheelObjects(connection, config.wheel_object_store_bucket)
+
+        chunk = f"$O.{config.wheel_object_store_bucket}.C.0190aaaabbbb7ccc8dddeeeeffff0001"
+        await connection.publish_acked(chunk, b"x" * 1000, {})
+        assert await chunks_in(config) == complete + 1
+        assert await wheels.collect(3600.0) == 0, "it may be under way"
+        assert await wheels.collect(0.0) == 1
+        assert await chunks_in(config) == complete
+        assert (await client.get(f"/wheels/{wheel_name()}")).content == data

@@ -138,6 +138,7 @@ class UseCases:
             "end-undeliverable": self.end_undeliverable.run,
             "follow-workers": self.follow_workers.run,
             "keep-time": self._keep_time,
+            "collect-chunks": self.wheels.keep_collecting,
             **self.executions.background(),
         }
 

@@ -281,6 +281,10 @@ class WheelStore(Protocol):
         """The wheel that was removed; None when there was none."""
         ...
 
+    async def collect(self, older_than: float) -> int:
+        """Remove what uploads left that never came to their end, `older_than` seconds ago. How many."""
+        ...
+
 
 class GraphStore(Store[GraphRecord], Protocol):
     """Versions of graphs by `newest_key` and `version_key`."""

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 from packaging.tags import sys_tags
@@ -23,7 +23,7 @@ class CodeUsers(Protocol):
 
     @property
     def paths_in_use(self) -> Collection[str]: ...
-    async def change_spec(self, **changes: Any) -> str | None:
+    async def change_spec(self, *, path: tuple[str, ...], wheels: tuple[CodeWheel, ...]) -> str | None:
         """Use another `path` and `wheels`. Answers with why they cannot be used, if they cannot."""
         ...
 
@@ -68,7 +68,7 @@ class KeepWheels:
                 self.when_due()
 
     def _paths_in_use(self) -> set[str]:
-        return set() if self.executors is None else self.executors.paths_in_use
+        return set() if self.executors is None else set(self.executors.paths_in_use)
 
     async def _use(self, wheels: Sequence[InstalledWheel]) -> str | None:
         path = tuple(self._installer.path_of(wheel) for wheel in wheels)

@@ -125,12 +125,17 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
     else:
         submitted = await gateway.use_cases.submit_once(submission, key)
         run_id, is_replayed = submitted.run_id, submitted.is_replayed
-    response = json_response({"run_id": run_id, "status": RunStatus.PENDING})
+    response = json_response(_accepted(run_id, gateway.use_cases.list_workers.warning_for(submission.tag)))
     if is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
     else:
         gateway.metrics.submitted.inc()
     return response
+
+
+def _accepted(run_id: str, warning: str | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {"run_id": run_id, "status": RunStatus.PENDING}
+    return answer if warning is None else {**answer, "warning": warning}
 
 
 @router.post(
@@ -151,14 +156,17 @@ async def submit_batch(request: Request) -> Response:
         {
             "accepted": accepted,
             "refused": len(answers) - accepted,
-            "results": [_batch_answer(answer, request) for answer in answers],
+            "results": [_batch_answer(answer, request, gateway) for answer in answers],
         }
     )
 
 
-def _batch_answer(answer: RunSnapshot | PyocoServerError, request: Request) -> dict[str, Any]:
+def _batch_answer(
+    answer: RunSnapshot | PyocoServerError, request: Request, gateway: Gateway
+) -> dict[str, Any]:
     if isinstance(answer, RunSnapshot):
-        return {"run_id": answer.run_id, "status": answer.status}
+        warning = gateway.use_cases.list_workers.warning_for(answer.tag or "")
+        return _accepted(answer.run_id, warning)
     return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
 
 
