@@ -114,9 +114,32 @@ async def test_a6_its_own_names_are_those_of_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("listens_on", "own"),
+    [
+        ("127.0.0.1", "localhost:8000"),
+        ("127.0.0.2", "127.0.0.2:8000"),
+        ("127.1", "127.0.0.1"),
+        ("LOCALHOST", "Localhost:8000"),
+        ("localhost", "localhost.:8000"),
+        ("::1", "[::1]:8000"),
+        ("[::1]", "[::1]"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+    ],
+)
+async def test_a18_every_way_to_spell_loopback_is_guarded(listens_on: str, own: str) -> None:
+    """D55: the guard was off for `--host ::1`, `127.0.0.2` and `LOCALHOST`."""
+    config = for_this_machine(NatsBackendConfig(), listens_on)
+    async with memory_app(allowed_hosts=config.allowed_hosts) as gateway:
+        assert (await gateway.client.get("/runs", headers={"Host": own})).status_code == 200
+        assert (await gateway.client.get("/runs", headers={"Host": "evil.example"})).status_code == 403
+
+
+@pytest.mark.parametrize(
     ("settings", "listens_on"),
     [
         ({}, "192.0.2.1"),
+        ({}, "0.0.0.0"),  # noqa: S104
+        ({}, "::"),
         ({"http_auth_mode": "api_key"}, "127.0.0.1"),
         ({"allowed_hosts": "a,b"}, "127.0.0.1"),
     ],

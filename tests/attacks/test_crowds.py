@@ -1,4 +1,4 @@
-"""A10: watchers by the thousand, watchers that never read, and that come back at once, on a real gateway."""
+"""A10, A14: watchers by the thousand, that never read, come back at once, pipeline: on a real gateway."""
 
 import asyncio
 import json
@@ -53,9 +53,10 @@ def running(run_id: str, **changes: object) -> RunSnapshot:
 class Crowd:
     """Connections that watch a run and read no more than the first line of the answer."""
 
-    def __init__(self, port: int, run_id: str) -> None:
+    def __init__(self, port: int, run_id: str, behind: bytes = b"") -> None:
+        """`behind`: what each sends at once after its request."""
         self._port = port
-        self._request = f"GET /runs/{run_id}/watch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        self._request = f"GET /runs/{run_id}/watch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() + behind
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._writers: list[asyncio.StreamWriter] = []
         self.answers: Counter[int] = Counter()
@@ -166,3 +167,45 @@ async def last_status(gateway: GatewayProcess, run_id: str) -> str:
     data = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
     status: str = data[-1]["snapshot"]["status"]
     return status
+
+
+async def test_a14_a_watch_with_a_request_behind_it_frees_its_place_when_its_client_leaves(
+    gateway: GatewayProcess, config: NatsBackendConfig
+) -> None:
+    """D51: each connection sends a watch and a second request behind it, reads the head, and hangs up."""
+    async with a_run(config) as (_, run_id):
+        crowd = Crowd(gateway.port, run_id, behind=b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await crowd.come(ALLOWED)
+        assert crowd.answers == {200: ALLOWED}
+        files, said = gateway.open_files(), len(gateway.program.output)
+        crowd.leave()
+        await until(lambda: watchers_of(gateway), lambda count: count == 0)
+
+        async def open_files() -> int:
+            return gateway.open_files()
+
+        await until(open_files, lambda count: count <= files - ALLOWED + 2)
+        assert len(gateway.program.output) - said < 10_000
+        await crowd.come(1)
+        assert crowd.answers == {200: ALLOWED + 1}
+        crowd.leave()
+
+
+@pytest.mark.parametrize("count", [100, 3_000])
+async def test_a14_watches_pipelined_on_one_connection_take_one_place_and_leave_none(
+    gateway: GatewayProcess, config: NatsBackendConfig, count: int
+) -> None:
+    """D51: nothing is kept for requests that were sent ahead, and too many of them end the connection."""
+    async with a_run(config) as (_, run_id):
+        crowd = Crowd(gateway.port, run_id)
+        await crowd.come(1)
+        request = f"GET /runs/{run_id}/watch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        for _ in range(10):
+            _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            writer.write(request * count)
+            await asyncio.sleep(0)
+            writer.close()
+        await until(lambda: watchers_of(gateway), lambda found: found == 1)
+        crowd.leave()
+        await until(lambda: watchers_of(gateway), lambda found: found == 0)
+        assert len(gateway.program.output) < 50_000

@@ -173,6 +173,28 @@ async def test_a4_a_slow_sender_is_sent_away(path: str, monkeypatch: pytest.Monk
     assert (answer.status_code, answer.json()["err_id"]) == (408, "ERR-PYOCO-0002")
 
 
+@pytest.mark.parametrize("path", ["/runs/yaml", "/wheels"])
+async def test_a4_a_sender_of_a_byte_now_and_then_is_sent_away(
+    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """D57: a byte before each patience is over kept an upload open for ever."""
+    monkeypatch.setattr(bodies, "PATIENCE_SEC", 0.5)
+    port = free_port()
+    async with gateway_here(config, "127.0.0.1", port), asyncio.timeout(2 * SOON_SEC):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def drip() -> None:
+            writer.write(head(path, FORM, "Content-Length: 100000") + FILE)
+            while not writer.is_closing():
+                writer.write(b"x")
+                await asyncio.sleep(0.1)
+
+        dripping = asyncio.ensure_future(drip())
+        assert (await reader.readline()).split()[1] == b"408"
+        dripping.cancel()
+        writer.close()
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /runs HTTP/1.1\r\nHost: x\r\nX-Slow: "])
 async def test_a4_a_head_that_does_not_come_to_its_end_is_not_waited_for(
     config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch, sent: bytes

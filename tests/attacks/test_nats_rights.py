@@ -92,7 +92,7 @@ async def test_with_these_rights_the_whole_product_works(site: Site, tmp_path: P
         (listed,) = until_now(site.client.get_workers)
         assert listed["worker_id"] == "w1"
 
-        from_wheel = await ended(site.client, site.client.submit_run_yaml(YAML, "y")["run_id"])
+        from_wheel = await ended(site.client, site.client.submit_run_yaml(YAML, flow_name="y")["run_id"])
         assert (from_wheel["status"], from_wheel["result"]) == ("COMPLETED", {"which": 42})
         assert from_wheel["wheels"][0]["name"] == wheel_name()
         assert [line["text"] for line in site.client.get_logs(from_wheel["run_id"])] == ["from the wheel\n"]

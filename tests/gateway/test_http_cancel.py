@@ -74,14 +74,16 @@ async def test_a_run_that_has_ended_is_answered_as_it_is(gateway: RunningGateway
     assert found.revision == revision, "nothing was written"
 
 
-@pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"reason": null}', b'{"unknown": 1}'])
+@pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"reason": null}'])
 async def test_the_body_is_optional(gateway: RunningGateway, body: bytes) -> None:
     await gateway.backend.runs.create(RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER))
     answer = await gateway.client.post(CANCEL, content=body)
     assert (answer.status_code, answer.json()["cancel_reason"]) == (200, None)
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'{"reason": 3}', b'{"reason": "%s"}' % (b"x" * 2001)])
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"reason": 3}', b'{"reason": "%s"}' % (b"x" * 2001), b'{"reson": "r"}']
+)
 async def test_a_body_that_makes_no_sense_cancels_nothing(gateway: RunningGateway, body: bytes) -> None:
     """ERR-PYOCO-0002"""
     await gateway.backend.runs.create(RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER))

@@ -265,3 +265,29 @@ async def test_a_list_after_a_write_that_never_arrives_waits_once_only(gateway: 
     await gateway.client.get("/runs")
     assert use_cases.list_runs._own_writes._latest == 0
     assert len(use_cases.follow_runs._waiting) <= 1
+
+
+@pytest.mark.parametrize(
+    ("query", "err_id"),
+    [
+        ("/runs?staus=FAILED", "ERR-PYOCO-0017"),
+        ("/runs?flow=f&tags=a", "ERR-PYOCO-0017"),
+        ("/runs/watch?flow=f", "ERR-PYOCO-0017"),
+        ("/workers?tag=gpu", "ERR-PYOCO-0019"),
+        ("/wheels/history?name=a.whl", "ERR-PYOCO-0002"),
+        (f"/runs/{new_run_id()}?includes=records", "ERR-PYOCO-0002"),
+    ],
+)
+async def test_a_filter_that_does_not_exist_is_refused(
+    gateway: RunningGateway, query: str, err_id: str
+) -> None:
+    """D27: a mistyped filter answered with everything."""
+    answer = await gateway.client.get(query)
+    assert (answer.status_code, answer.json()["err_id"]) == (422, err_id)
+    assert "unknown query parameter" in answer.text
+
+
+async def test_a_mistyped_filter_comes_with_the_one_that_was_meant(gateway: RunningGateway) -> None:
+    """D27"""
+    answer = await gateway.client.get("/runs?staus=FAILED")
+    assert "unknown query parameter 'staus' (did you mean 'status'?)" in answer.json()["detail"]

@@ -1,6 +1,7 @@
 """REQ-0001, REQ-0002, REQ-0004: the gateway's runs and health, on the memory backend."""
 
 import re
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -82,7 +83,10 @@ async def test_two_equal_posts_are_two_runs(world: World) -> None:
         ({"flow_name": "f", "tag": "ends\n"}, ["body", "tag"]),
         ({"flow_name": "f", "tag": ""}, ["body", "tag"]),
         ({"flow_name": "f", "tags": "a"}, ["body", "tags"]),
-        ({"flow_name": "f", "tags": ["a", "b c"]}, ["body", "tags", 1]),
+        ({"flow_name": "f", "tags": ["a", "b\tc"]}, ["body", "tags", 1]),
+        ({"flow_name": "f", "tags": ["a\u2028"]}, ["body", "tags", 0]),
+        ({"flow_name": "f", "tags": [""]}, ["body", "tags", 0]),
+        ({"flow_name": "f", "tags": ["x" * 65]}, ["body", "tags", 0]),
         ({"flow_name": "f", "tags": [f"t{n}" for n in range(33)]}, ["body", "tags"]),
         ([], ["body"]),
     ],
@@ -94,6 +98,57 @@ async def test_a_body_of_the_wrong_shape_is_refused_with_the_place(
     assert answer.status_code == 422
     assert answer.json()["err_id"] == "ERR-PYOCO-0002"
     assert [problem["loc"] for problem in answer.json()["detail"]] == [place]
+    assert world.jobs() == []
+
+
+LABELS = ["env:prod", "月次", "team/data", "a b", "x" * 64, "*", "a.b.>"]
+
+
+async def test_tags_are_free_labels(world: World) -> None:
+    """D35: only `tag`, which is part of a subject, has a pattern."""
+    answer = await world.client.post("/runs", json={"flow_name": "f", "tags": LABELS})
+    assert answer.status_code == 200, answer.text
+    batch = await world.client.post("/runs/batch", json={"runs": [{"flow_name": "f", "tags": LABELS}]})
+    assert batch.json()["accepted"] == 1
+    assert [job.tags for job in world.jobs()] == [tuple(LABELS)] * 2
+    for label in LABELS:
+        found = (await world.client.get("/runs", params={"tag": label})).json()
+        assert [run["tags"] for run in found] == [LABELS] * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "meant"),
+    [
+        ({"flow_nam": "f"}, "did you mean 'flow_name'?"),
+        ({"flow_name": "f", "parms": {}}, "did you mean 'params'?"),
+        ({"flow_name": "f", "priority": 3}, "unknown field 'priority'; known: flow_name, params, tag, tags"),
+        ({"flow_name": "f", "run_at": "2030-01-01"}, "unknown field 'run_at'"),
+        ({"flow_name": "f", "status": "COMPLETED"}, "unknown field 'status'"),
+        ({"flow_name": "f", "run_id": "x"}, "unknown field 'run_id'"),
+    ],
+)
+async def test_a_field_that_nobody_reads_is_refused_with_a_suggestion(
+    world: World, body: dict[str, Any], meant: str
+) -> None:
+    """D27: it was accepted, and the run started now, without it. ERR-PYOCO-0002."""
+    field = list(body)[-1]
+    answer = await world.client.post("/runs", json=body)
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+    (problem,) = [found for found in answer.json()["detail"] if found["loc"] == ["body", field]]
+    assert meant in problem["msg"]
+    batch = (await world.client.post("/runs/batch", json={"runs": [body]})).json()
+    assert batch["refused"] == 1
+    assert meant in batch["results"][0]["error"]["detail"]
+    assert (await world.client.post("/runs/batch", json={"runs": [], "run": []})).status_code == 422
+    assert world.jobs() == []
+
+
+@pytest.mark.parametrize("path", ["/runs", "/runs/batch", "/runs/yaml"])
+async def test_what_a_submit_says_in_its_query_is_refused(world: World, path: str) -> None:
+    """D27"""
+    answer = await world.client.post(f"{path}?tag=gpu", json={"flow_name": "f"})
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+    assert answer.json()["detail"][0]["msg"] == "unknown query parameter 'tag'; known: none"
     assert world.jobs() == []
 
 
@@ -276,3 +331,25 @@ async def test_a_run_that_has_ended_does_not_speak_of_its_worker(world: World) -
     await world.backend.runs.create(RUN_ID, a_snapshot(RunStatus.COMPLETED, OWNER))
     await world.backend.workers.create(OWNER.worker_id, a_worker())
     assert (await world.client.get(f"/runs/{RUN_ID}")).json()["worker_alive"] is None
+
+
+async def test_a_run_that_no_worker_can_take_is_accepted_with_a_warning(world: World) -> None:
+    """D45: a mistyped tag waited for ever, and only doctor knew why."""
+
+    async def warning(**body: Any) -> str | None:
+        answer = await world.client.post("/runs", json={"flow_name": "f", **body})
+        assert answer.status_code == 200
+        found: str | None = answer.json().get("warning")
+        return found
+
+    assert await warning() == "no worker is running: the run waits until one comes"
+    seen = {"last_seen_at": time.time(), "last_heartbeat_at": time.time()}
+    for worker_id, tags in (("w1", ("default", "gpu")), ("w2", ("cpu",))):
+        await world.backend.workers.create(worker_id, a_worker(worker_id=worker_id, tags=tags, **seen))
+    await until(warning, lambda found: found is None)
+    assert await warning(tag="cpu") is None
+    meant = "no running worker has the tag 'gpuu' (did you mean 'gpu'?): the run waits until one comes"
+    assert await warning(tag="gpuu") == meant
+    batch = {"runs": [{"flow_name": "f", "tag": "gpuu"}, {"flow_name": "f"}]}
+    results = (await world.client.post("/runs/batch", json=batch)).json()["results"]
+    assert [result.get("warning") for result in results] == [meant, None]

@@ -198,12 +198,14 @@ async def test_a_run_bears_the_marks_of_its_tenant(tenants: Tenants) -> None:
 
 
 async def test_a_tenant_cannot_submit_for_another(tenants: Tenants) -> None:
-    body = {"flow_name": "f", "tenant_id": "other", "api_key_id": "key-b"}
-    run_id = (await tenants.submit(tenants.ours, **body)).json()["run_id"]
-    batch = await tenants.submit(tenants.ours, "/runs/batch", runs=[body])
-    for found in (run_id, batch.json()["results"][0]["run_id"]):
-        run = (await tenants.ask("GET", f"/runs/{found}", tenants.ours)).json()
-        assert (run["tenant_id"], run["api_key_id"]) == ("acme", "key-a")
+    for forged in ({"tenant_id": "other"}, {"api_key_id": "key-b"}):
+        body = {"flow_name": "f", **forged}
+        assert (await tenants.ask("POST", "/runs", tenants.ours, json=body)).status_code == 422
+        batch = await tenants.submit(tenants.ours, "/runs/batch", runs=[body])
+        assert batch.json()["results"][0]["http_status"] == 422
+    run_id = (await tenants.submit(tenants.ours)).json()["run_id"]
+    run = (await tenants.ask("GET", f"/runs/{run_id}", tenants.ours)).json()
+    assert (run["tenant_id"], run["api_key_id"]) == ("acme", "key-a")
 
 
 @pytest.mark.parametrize(

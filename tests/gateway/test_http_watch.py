@@ -9,10 +9,11 @@ import pytest
 
 from pyoco_server.domain.runs import RunStatus, TaskRecord, TaskState
 from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.usecases.manage_api_keys import revoke_api_key
 from pyoco_server.usecases.ports import Revision
 from pyoco_server.usecases.watch_hub import MAX_LINES_WAITING
 from pyoco_server.usecases.watch_run import HEARTBEAT_SEC
-from support.gateway import RunningGateway, memory_app
+from support.gateway import RunningGateway, memory_app, new_key
 from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.watching import stream
 
@@ -264,3 +265,21 @@ async def test_a_last_event_id_of_the_future_is_no_error(gateway: RunningGateway
     await create(gateway, RunStatus.COMPLETED)
     answer = await gateway.client.get(WATCH, headers={"Last-Event-ID": "999999"})
     assert (answer.status_code, answer.text) == (200, "")
+
+
+@pytest.mark.parametrize("path", [f"/runs/{RUN_ID}/watch", "/runs/watch"])
+async def test_the_streams_of_a_revoked_key_end(path: str) -> None:
+    """D55, A17: they went on for as long as their client wanted."""
+    async with memory_app(http_auth_mode="api_key") as gateway:
+        keys = gateway.backend.api_keys
+        ours, theirs = await new_key(keys, "acme", "key-a"), await new_key(keys, "acme", "key-b")
+        await gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
+        async with (
+            stream(gateway.app, path, x_api_key=ours["X-API-Key"]) as revoked,
+            stream(gateway.app, path, x_api_key=theirs["X-API-Key"]) as other,
+        ):
+            assert await revoked.event() is not None
+            assert await other.event() is not None
+            await revoke_api_key(keys, "key-a", lambda: NOW)
+            await revoked.rest()
+            assert await other.event() is not None, "another key of the tenant"

@@ -68,9 +68,8 @@ async def test_a_heartbeat_alone_is_no_news(gateway: RunningGateway) -> None:
         await asyncio.sleep(0)  # the beat is taken in by itself
         idle = await watching.next()
         assert idle.data["items"] == []
-        await runs.update(
-            RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER, heartbeat_at=NOW + 2, tasks=tasks), revision
-        )
+        later = {"heartbeat_at": NOW + 2, "updated_at": NOW + 2}
+        await runs.update(RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER, tasks=tasks, **later), revision)
         assert (await news(watching))["items"][0]["tasks_total"] == 1
 
 

@@ -1,14 +1,15 @@
 """REQ-0015, REQ-0022: the fleet over HTTP."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from pyoco_server.domain.workers import WorkerRecord, WorkerState
+from pyoco_server.domain.workers import WorkerRecord, WorkerState, register
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.ports import Versioned
-from support.gateway import RunningGateway, memory_app
-from support.things import NOW, a_worker
+from support.gateway import RunningGateway, memory_app, new_key
+from support.things import NOW, a_worker, an_activity
 from support.waiting import until
 
 
@@ -147,3 +148,43 @@ async def test_a_worker_that_does_not_exist_is_not_found(gateway: RunningGateway
     answer = await gateway.client.patch(f"/workers/{worker_id}", json={"hidden": True})
     assert (answer.status_code, answer.json()["err_id"]) == (404, "ERR-PYOCO-0020")
     assert answer.json()["detail"] == "worker not found"
+
+
+async def test_hiding_a_worker_hides_it_from_ones_own_tenant_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D57: any key hid a worker from all tenants."""
+    monkeypatch.setattr("time.time", lambda: NOW)
+    async with memory_app(http_auth_mode="api_key") as gateway:
+        ours = await new_key(gateway.backend.api_keys, "acme", "key-a")
+        theirs = await new_key(gateway.backend.api_keys, "other", "key-b")
+        await gateway.backend.workers.create("w", a_worker(worker_id="w"))
+
+        async def seen(who: dict[str, str], query: str = "") -> list[Any]:
+            return (await gateway.client.get(f"/workers?{query}", headers=who)).json()  # type: ignore[no-any-return]
+
+        await until(lambda: seen(theirs), lambda found: len(found) == 1)
+        answer = await gateway.client.patch("/workers/w", json={"hidden": True}, headers=ours)
+        assert (answer.status_code, answer.json()["hidden"]) == (200, True)
+        assert (await seen(ours), len(await seen(theirs))) == ([], 1)
+        (mine,), (other,) = await seen(ours, "include_hidden=true"), await seen(theirs)
+        assert (mine["hidden"], other["hidden"]) == (True, False)
+        assert "acme" not in str(other)
+        stored = await gateway.backend.workers.get("w")
+        assert stored is not None
+        assert register(stored.value, an_activity(worker_id="w"), NOW).hidden_for == ("acme",)
+        await gateway.client.patch("/workers/w", json={"hidden": False}, headers=ours)
+        assert len(await seen(ours)) == 1
+
+
+async def test_a_worker_that_was_hidden_for_everybody_can_be_shown_again_by_a_tenant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D57: say, before there were keys."""
+    monkeypatch.setattr("time.time", lambda: NOW)
+    async with memory_app(http_auth_mode="api_key") as gateway:
+        ours = await new_key(gateway.backend.api_keys, "acme", "key-a")
+        await gateway.backend.workers.create("w", a_worker(worker_id="w", hidden=True))
+        answer = await gateway.client.patch("/workers/w", json={"hidden": False}, headers=ours)
+        assert answer.json()["hidden"] is False
+        assert len((await gateway.client.get("/workers", headers=ours)).json()) == 1

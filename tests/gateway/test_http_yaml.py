@@ -151,3 +151,10 @@ async def test_a_file_that_reads_the_environment_is_refused_with_the_place() -> 
     )
     async with memory_app(worker_allowed_env="PYOCO_NATS_URL") as gateway:
         assert (await post(gateway, reading)).status_code == 200
+
+
+async def test_a_field_that_nobody_reads_is_refused(gateway: RunningGateway) -> None:
+    """D27: params of a flow.yaml are its defaults, so a form that brings others must hear of it."""
+    answer = await post(gateway, params='{"x": 4}')
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+    assert "unknown field 'params'; known: workflow, flow_name, tag" in answer.json()["detail"]

@@ -5,6 +5,8 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,7 +36,7 @@ async def post(client: httpx2.AsyncClient, **body: Any) -> httpx2.Response:
 
 
 def is_unavailable(answer: httpx2.Response) -> bool:
-    return (answer.status_code, answer.json()["err_id"]) == (503, "ERR-PYOCO-0003")
+    return answer.status_code == 503 and answer.json()["err_id"] == "ERR-PYOCO-0003"
 
 
 async def ready(client: httpx2.AsyncClient) -> None:
@@ -304,3 +306,51 @@ async def _is_answered(connection: NatsConnection) -> bool:
     except NatsUnavailable:
         return False
     return True
+
+
+LISTS = ("/runs", "/workers", "/executions", "/waits")
+
+
+async def test_lists_without_nats_are_refused_unless_old_ones_will_do(own_nats: EmbeddedNats) -> None:
+    """D30, REQ-0006: they answered 200 with old rows, and every worker as disconnected. ERR-PYOCO-0003."""
+    config = replace(unique_config(own_nats.url), worker_disconnect_timeout_sec=2.0)
+    async with gateway(config) as client, worker(config, {}, worker_id="w1"):
+        await ready(client)
+        run_id = (await post(client)).json()["run_id"]
+        await until(lambda: client.get("/workers"), lambda answer: len(answer.json()) == 1)
+        for path in LISTS:
+            answer = await client.get(path, params={"stale": "ok"})
+            assert (answer.status_code, "x-pyoco-stale-sec" in answer.headers) == (200, False)
+        own_nats.stop()
+        for path in LISTS:
+            await until(partial(client.get, path), is_unavailable)
+        # Longer than a worker may be silent: it is the gateway that is away.
+        answer = await until(
+            lambda: client.get("/workers?stale=ok"),
+            lambda answer: int(answer.headers["x-pyoco-stale-sec"]) > 3,
+        )
+        assert [(found["worker_id"], found["state"] != "DISCONNECTED") for found in answer.json()] == [
+            ("w1", True)
+        ]
+        answer = await client.get("/runs?stale=ok")
+        assert [run["run_id"] for run in answer.json()] == [run_id]
+        assert int(answer.headers["x-pyoco-stale-sec"]) > 3
+        own_nats.start()
+        for path in LISTS:
+            answer = await until(partial(client.get, path), lambda answer: answer.status_code == 200)
+            assert "x-pyoco-stale-sec" not in answer.headers
+        assert len((await client.get("/workers")).json()) == 1
+
+
+async def test_lists_while_nats_stands_still_are_refused(own_nats: EmbeddedNats) -> None:
+    """D30: its socket is open, and it says nothing."""
+    config = unique_config(own_nats.url)
+    async with gateway(config) as client:
+        await ready(client)
+        os.kill(own_nats.pid, signal.SIGSTOP)
+        try:
+            await until(lambda: client.get("/runs"), is_unavailable)
+            assert (await client.get("/runs?stale=ok")).status_code == 200
+        finally:
+            os.kill(own_nats.pid, signal.SIGCONT)
+        await until(lambda: client.get("/runs"), lambda answer: answer.status_code == 200)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
+from pyoco_server.domain.run_changes import Beat, Claim, Conclude, RunChange, decide
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.http_api import create_app
 from pyoco_server.jetstream.bucket_feed import _Reading
@@ -45,8 +46,8 @@ def a_record(run_id: str, **fields: Any) -> bytes:
     return wire.encode(a_snapshot(run_id=run_id, **fields))
 
 
-async def listed(client: httpx2.AsyncClient) -> list[str]:
-    answer = await client.get("/runs?limit=200")
+async def listed(client: httpx2.AsyncClient, more: str = "") -> list[str]:
+    answer = await client.get(f"/runs?limit=200{more}")
     return [run["run_id"] for run in answer.json()] if answer.status_code == 200 else []
 
 
@@ -135,7 +136,7 @@ async def test_the_picture_survives_a_restart_of_nats(own_nats: EmbeddedNats) ->
         await shows(client, first)
         own_nats.stop()
         await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 503)
-        assert await listed(client) == [first], "what is known is shown meanwhile"
+        assert await listed(client, "&stale=ok") == [first], "what is known is shown to who asks for it"
         own_nats.start()
         await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 200)
         second = (await client.post("/runs", json={"flow_name": "f"})).json()["run_id"]
@@ -397,3 +398,48 @@ async def test_a_full_page_is_read_from_the_store(config: NatsBackendConfig) -> 
     found: list[RunSnapshot] = [wire.decode_run(wire.encode(run)) for run in answer.json()]
     assert {run.run_id for run in found} == ids
     assert sorted(run.params["n"] for run in found) == list(range(200))
+
+
+class Poller:
+    """Asks for what was updated after the newest that it has seen."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, str] = {}
+        self._mark = 0.0
+
+    async def poll(self, client: httpx2.AsyncClient, **query: str) -> dict[str, str]:
+        answer = await client.get("/runs", params={"updated_after": self._mark, **query})
+        for run in answer.json()["items"] if answer.status_code == 200 else []:
+            self.seen[run["run_id"]] = run["status"]
+            self._mark = max(self._mark, run["updated_at"])
+        return self.seen
+
+
+async def write(backend: JetStreamBackend, run_id: str, change: RunChange, now: float) -> None:
+    stored = await backend.runs.get(run_id)
+    assert stored is not None
+    changed = decide(stored.value, change, now)
+    assert isinstance(changed, RunSnapshot)
+    await backend.runs.update(run_id, changed, stored.revision)
+
+
+@pytest.mark.parametrize("off_sec", [-300.0, 300.0])
+async def test_a_poller_sees_every_change_whatever_the_clocks_of_its_writers(
+    config: NatsBackendConfig, off_sec: float
+) -> None:
+    """D12: of a worker whose clock is minutes off, at two gateways."""
+    poller, workers_clock = Poller(), time.time() + off_sec
+    times = {"updated_at": time.time(), "heartbeat_at": time.time()}
+    async with gateway(config) as first, gateway(config) as second, open_backend(config, "test") as backend:
+        ids = [await put(backend, **times) for _ in range(2)]
+        await until(lambda: poller.poll(first), lambda seen: set(seen) == set(ids))
+        for run_id in ids:
+            await write(backend, run_id, Claim(OWNER), workers_clock)
+            await until(lambda: poller.poll(second, include="full"), has(run_id, "RUNNING"))
+            await write(backend, run_id, Beat(OWNER), workers_clock + 1)
+            await write(backend, run_id, Conclude(owner=OWNER, status=RunStatus.FAILED), workers_clock + 1)
+            await until(lambda: poller.poll(first), has(run_id, "FAILED"))
+
+
+def has(run_id: str, status: str) -> Callable[[dict[str, str]], bool]:
+    return lambda seen: seen.get(run_id) == status

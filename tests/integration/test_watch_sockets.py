@@ -1,10 +1,14 @@
 """REQ-0019: watching over real sockets."""
 
 import asyncio
+import socket
 import time
 
 import httpx2
+import pytest
 
+from pyoco_server.cli import http_protocol
+from pyoco_server.cli.http_protocol import notice_vanished_peer
 from pyoco_server.cli.stack import DRAIN_SEC, gateway
 from pyoco_server.config import NatsBackendConfig
 from support.nats_server import free_port
@@ -52,3 +56,29 @@ async def test_a_client_that_hangs_up_frees_its_place(config: NatsBackendConfig)
                 break
             assert not await watchers()
         await until(watchers)
+
+
+async def test_a_connection_whose_client_vanished_is_ended_by_the_kernel(
+    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D57: who vanishes without a FIN held a watcher's place for the 15 minutes that TCP retries."""
+    accepted: list[socket.socket] = []
+
+    def noticing(connection: socket.socket | None) -> None:
+        assert connection is not None
+        notice_vanished_peer(connection)
+        accepted.append(connection)
+
+    monkeypatch.setattr(http_protocol, "notice_vanished_peer", noticing)
+    port = free_port()
+    async with gateway(config, "127.0.0.1", port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def seen() -> bool:
+            return bool(accepted)
+
+        await until(seen)
+        limit_ms = accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert limit_ms == http_protocol.VANISHED_AFTER_SEC * 1000 <= 30_000
+        assert accepted[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        writer.close()

@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,11 @@ import nats
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.jetstream.wheel_store import WheelObjects
+from pyoco_server.wiring.connecting import connected
+from pyoco_server.worker import PyocoNatsWorker
 from support.gateway import gateway
+from support.waiting import until
 from support.wheels import a_wheel, wheel_name
 
 
@@ -112,6 +118,16 @@ async def test_what_cannot_be_registered_is_refused(
         assert (await client.get("/wheels")).json() == []
 
 
+@pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 413)])
+async def test_the_limit_of_a_wheel_is_exact(config: NatsBackendConfig, over: int, status: int) -> None:
+    """D19: what surrounds the file in its form was added to the limit."""
+    data = a_wheel()
+    async with gateway(replace(config, wheel_max_bytes=len(data) - over)) as client:
+        answer = await upload(client, data)
+        assert answer.status_code == status
+        assert status == 200 or answer.json()["err_id"] == "ERR-PYOCO-0002"
+
+
 async def test_the_history_says_who_did_what_newest_first(config: NatsBackendConfig) -> None:
     async with gateway(config) as client:
         await upload(client, a_wheel(), tags="cpu")
@@ -151,3 +167,68 @@ async def test_wheels_of_other_clients_of_the_object_store_are_read(
         assert read_by_others.data == newer
         assert read_by_others.info.headers == {"x-pyoco-wheel-tags": "gpu"}
     await client.close()
+
+
+async def test_a_worker_in_a_program_syncs_before_run_once(config: NatsBackendConfig, tmp_path: Path) -> None:
+    """D29, REQ-0026: PYOCO_WHEEL_SYNC_ENABLED=1 did nothing there."""
+    package = "lib_flows"
+    settings = replace(
+        config,
+        wheel_sync_enabled=True,
+        wheel_sync_dir=str(tmp_path / "wheels"),
+        wheel_sync_interval_sec=0.05,
+        worker_heartbeat_interval_sec=0.2,
+    )
+
+    def resolve(_name: str) -> Any:
+        return importlib.import_module(f"{package}.flows").flow()
+
+    def wheel(version: str) -> tuple[bytes, str]:
+        task = f"from pyoco import Flow, task\n@task\ndef which(): return {version!r}\n"
+        code = f"{task}def flow(): return Flow() >> which\n"
+        content = a_wheel(package, version, files={f"{package}/flows.py": code})
+        return content, wheel_name(package, version)
+
+    async with gateway(settings) as client:
+        assert (await upload(client, *wheel("1.0"))).status_code == 200
+        worker = await PyocoNatsWorker.connect(config=settings, flow_resolver=resolve, worker_id="lib")
+
+        async def ran() -> dict[str, Any]:
+            run_id = (await client.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+            while await worker.run_once() != run_id:
+                pass
+            found: dict[str, Any] = (await client.get(f"/runs/{run_id}")).json()
+            return found
+
+        async def shown() -> list[str]:
+            (record,) = (await client.get("/workers")).json()
+            return [one["version"] for one in record["wheel_sync"]["installed_wheels"]]
+
+        try:
+            first = await ran()
+            assert (first["result"], first["wheels"][0]["version"]) == ({"which": "1.0"}, "1.0")
+            await until(shown, lambda versions: versions == ["1.0"])
+            assert (await upload(client, *wheel("2.0"))).status_code == 200
+            second = await until(ran, lambda run: run["result"] == {"which": "2.0"})
+            assert second["wheels"][0]["version"] == "2.0"
+            await until(shown, lambda versions: versions == ["2.0"])
+        finally:
+            await worker.close()
+    assert not [path for path in sys.path if str(tmp_path) in path]
+
+
+async def test_what_an_upload_left_whose_gateway_died_is_collected(config: NatsBackendConfig) -> None:
+    """D16: its chunks stayed for ever."""
+    data = a_wheel()
+    async with gateway(config) as client, connected(config, "test", patiently=False) as connection:
+        await upload(client, data)
+        complete = await chunks_in(config)
+        wheels = WheelObjects(connection, config.wheel_object_store_bucket)
+
+        chunk = f"$O.{config.wheel_object_store_bucket}.C.0190aaaabbbb7ccc8dddeeeeffff0001"
+        await connection.publish_acked(chunk, b"x" * 1000, {})
+        assert await chunks_in(config) == complete + 1
+        assert await wheels.collect(3600.0) == 0, "it may be under way"
+        assert await wheels.collect(0.0) == 1
+        assert await chunks_in(config) == complete
+        assert (await client.get(f"/wheels/{wheel_name()}")).content == data

@@ -187,6 +187,9 @@ class LateFeed:
         self._process = process
         self._target = target
 
+    stale_sec = 0.0
+    missed_sec = 0.0
+
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[Any]:
         async for batch in self._target.follow(position):
             await self._process.step()

@@ -6,6 +6,7 @@ from typing import Any, cast
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.bucket_feed import _Reading
 from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.feed_contact import FeedContact
 from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
 
 
@@ -43,6 +44,7 @@ def reading() -> _Reading[str]:
         "consumer",
         lambda message, facts: Change(message.subject, facts.revision, None, None),
         FeedPosition("now", Revision(0)),
+        FeedContact(lambda: True),
     )
 
 

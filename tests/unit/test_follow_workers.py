@@ -20,6 +20,9 @@ class Told:
     def __init__(self, *changes: Change[WorkerRecord]) -> None:
         self._changes = [*changes]
 
+    stale_sec = 0.0
+    missed_sec = 0.0
+
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[WorkerRecord]]:
         yield FeedBatch(self._changes, FeedPosition("x", Revision(9)), is_reset=True, is_caught_up=True)
         await asyncio.Event().wait()
@@ -60,3 +63,18 @@ async def test_a_worker_that_is_removed_is_forgotten() -> None:
     gone: Change[WorkerRecord] = Change(WORKER.worker_id, Revision(2), None, None)
     workers = await followed(written(WORKER, NOW), gone, clock=NOW, store_clock=NOW)
     assert workers.records == {}
+
+
+async def test_time_without_contact_is_no_silence_of_the_workers() -> None:
+    """D30: after an outage of the store every worker was shown as disconnected."""
+    feed = Told(written(WORKER, NOW))
+    workers = FollowWorkers(feed, lambda: NOW, lambda: NOW + 63)
+    following = asyncio.ensure_future(workers.run())
+    while not workers.is_caught_up:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    following.cancel()
+    assert workers.silent_for(WORKER) == 63
+    feed.stale_sec = 60.0
+    assert workers.silent_for(WORKER) == 3, "while it lasts"
+    feed.stale_sec, feed.missed_sec = 0.0, 60.0
+    assert workers.silent_for(WORKER) == 3, "and after it"

@@ -32,7 +32,7 @@ def test_no_tags_at_all_can_be_asked_for() -> None:
         ({"flow_name": "x" * 201}, "flow_name"),
         ({"tag": "a.b"}, "'a.b'"),
         ({"tag": ""}, "tag ''"),
-        ({"tags": ("fine", "not fine")}, "'not fine'"),
+        ({"tags": ("all fine", "not\nfine")}, r"'not\\nfine'"),
         ({"tags": tuple(f"t{n}" for n in range(33))}, "at most 32"),
     ],
 )

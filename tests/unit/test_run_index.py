@@ -1,10 +1,13 @@
 """REQ-0006: the index of runs answers like a plain list that is sorted and filtered anew each time."""
 
+import itertools
 import sqlite3
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +20,7 @@ from pyoco_server.domain.wire import encode
 from pyoco_server.read_model import sqlite_run_index
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.usecases.ports import Change, FeedPosition, Revision
-from support.things import NOW, a_snapshot
+from support.things import NOW, OWNER, a_snapshot
 
 RUN_IDS = [f"0190aaaa-bbbb-7ccc-8ddd-eeeeffff000{n}" for n in range(8)]
 TENANTS = [None, "acme", "other"]
@@ -196,7 +199,7 @@ def put(index: SqliteRunIndex, key: str, revision: int, **fields: Any) -> None:
 
 
 def ids(index: SqliteRunIndex) -> list[str]:
-    return index.page(RunFilter(), None, 50).run_ids
+    return [place.run_id for place in index.page(RunFilter(), None, 50).places]
 
 
 def test_a_record_under_a_key_that_is_not_its_run_id_spoils_nothing() -> None:
@@ -289,3 +292,99 @@ def test_a_whole_file_is_taken_over(tmp_path: Path) -> None:
 def test_a_summary_has_the_fields_of_its_snapshot() -> None:
     run = replace(a_snapshot(), error="e", attempt=3)
     assert (summary(run).error, summary(run).attempt) == ("e", 3)
+
+
+STORED = NOW + 1000
+
+
+def stored(index: SqliteRunIndex, run: RunSnapshot, revision: int, stored_at: float) -> None:
+    change = Change(run.run_id, Revision(revision), run, None, stored_at)
+    index.apply([change], FeedPosition("created", Revision(revision)))
+
+
+def newer_than(index: SqliteRunIndex, mark: float) -> list[str]:
+    page = index.page(RunFilter(updated_after=mark), None, 50)
+    return [place.run_id for place in page.places]
+
+
+def test_lists_follow_the_clock_of_the_store() -> None:
+    """D12: an end that a host with a slow clock wrote was older than what its poller had seen."""
+    index = SqliteRunIndex(None, tenants=False)
+    slow = a_snapshot(run_id=RUN_IDS[0], updated_at=NOW - 300, heartbeat_at=NOW - 300)
+    stored(index, slow, 1, STORED)
+    stored(index, a_snapshot(run_id=RUN_IDS[1], updated_at=NOW + 300, heartbeat_at=NOW + 300), 2, STORED + 1)
+    page = index.page(RunFilter(), None, 50)
+    shown = [msgspec.json.decode(data) for data in page.summaries]
+    assert [(run["run_id"], run["updated_at"]) for run in shown] == [
+        (RUN_IDS[1], STORED + 1),
+        (RUN_IDS[0], STORED),
+    ]
+    mark = max(run["updated_at"] for run in shown)
+    assert newer_than(index, mark) == []
+    stored(index, replace(slow, status=RunStatus.FAILED, updated_at=NOW - 299), 3, STORED + 2)
+    assert newer_than(index, mark) == [RUN_IDS[0]]
+    index.close()
+
+
+@pytest.mark.parametrize("is_new_gateway", [False, True])
+def test_a_heartbeat_leaves_a_run_in_its_place(*, is_new_gateway: bool) -> None:
+    """D12: what the store's clock says of a heartbeat is not when the run changed."""
+    index = SqliteRunIndex(None, tenants=False)
+    run = a_snapshot(RunStatus.RUNNING, OWNER, run_id=RUN_IDS[0])
+    if not is_new_gateway:
+        stored(index, run, 1, STORED)
+    stored(index, replace(run, heartbeat_at=run.updated_at + 7), 2, STORED + 7)
+    assert newer_than(index, STORED) == []
+    assert newer_than(index, STORED - 1) == [RUN_IDS[0]]
+    index.close()
+
+
+def steps_of(index: SqliteRunIndex, wanted: RunFilter, after: Place | None = None) -> int:
+    """How many steps of SQLite's machine a page of 50 takes: no clock, so a busy machine is no matter."""
+    index.page(wanted, after, 50)
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    index._db.set_progress_handler(step, 1)
+    index.page(wanted, after, 50)
+    index._db.set_progress_handler(None, 1)
+    return steps
+
+
+RARE: dict[str, Any] = {
+    "status": RunStatus.FAILED,
+    "flow": "rare",
+    "tag": "rare",
+    "workflow_yaml_sha256": "rare",
+}
+COMBINED = [
+    RunFilter(**{name: RARE[name] for name in chosen})
+    for size in range(5)
+    for chosen in itertools.combinations(RARE, size)
+]
+
+
+def test_every_combination_of_filters_costs_the_page() -> None:
+    """D15: `tag` with `status` walked over every run of the tag, and so with the others."""
+    index = SqliteRunIndex(None, tenants=False)
+    changes = []
+    for n in range(6_000):
+        # Each is common alone, and no run has two of them: what walks over one to find another walks far.
+        kind = n % 4
+        run = a_snapshot(
+            RunStatus.FAILED if kind == 0 else RunStatus.COMPLETED,
+            run_id=str(uuid.UUID(int=n)),
+            flow_name="rare" if kind == 1 else "f",
+            tag="rare" if kind == 2 else "t",
+            workflow_yaml_sha256="rare" if kind == 3 else None,
+            updated_at=NOW + n,
+        )
+        changes.append(Change(run.run_id, Revision(n + 1), run, None))
+    index.apply(changes, FeedPosition("created", Revision(6_000)))
+    middle = Place(NOW + 3_000, str(uuid.UUID(int=3_000)))
+    costs = [steps_of(index, wanted, after) for wanted in COMBINED for after in (None, middle)]
+    assert max(costs) < 15_000, costs
+    index.close()

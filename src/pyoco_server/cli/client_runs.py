@@ -130,7 +130,7 @@ def submit_yaml(
     """
     if not workflow_file.is_file():
         raise InvalidCliInput(texts.NO_WORKFLOW_FILE(path=workflow_file))
-    submitted = client.submit_run_yaml(workflow_file, flow_name, tag)
+    submitted = client.submit_run_yaml(workflow_file, tag, flow_name)
     return _answered(client, submitted, following)
 
 

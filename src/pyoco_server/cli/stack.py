@@ -1,8 +1,10 @@
 """Everything on one machine: the embedded NATS, the gateway in this process, a worker beside it."""
 
 import asyncio
+import ipaddress
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -103,8 +105,28 @@ def for_this_machine(config: NatsBackendConfig, host: str) -> NatsBackendConfig:
 
     Else any web page could reach it from this machine's browser, under a name that points to 127.0.0.1.
     """
-    is_open = config.http_auth_mode == "none" and not config.allowed_hosts
-    return replace(config, allowed_hosts=",".join(LOOPBACK)) if is_open and host in LOOPBACK else config
+    if config.http_auth_mode != "none" or config.allowed_hosts:
+        return config
+    names = loopback_names(host)
+    return replace(config, allowed_hosts=",".join([*LOOPBACK, *names])) if names else config
+
+
+def loopback_names(host: str) -> list[str]:
+    """How requests may name the address that `host` is, if that is loopback, however it is spelled."""
+    plain = host.strip("[]")
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(plain, None, proto=socket.IPPROTO_TCP)}
+    except OSError:
+        return []  # nothing can listen there
+    if not all(_is_loopback(address) for address in found):
+        return []
+    return sorted({f"[{name}]" if ":" in name else name for name in (plain.lower(), *found)})
+
+
+def _is_loopback(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 class _Server(uvicorn.Server):

@@ -5,14 +5,12 @@ import os
 import signal
 import socket
 import sys
-import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import cyclopts
 from msgspec import Struct
-from packaging.tags import sys_tags
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.completion import add_completion
@@ -25,11 +23,9 @@ from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailab
 from pyoco_server.logs import configure_logging, get_logger
 from pyoco_server.running_server import running_server, settings_here
 from pyoco_server.usecases.ports import WorkerBackend
-from pyoco_server.usecases.sync_wheels import SyncWheels
 from pyoco_server.wiring import ExecutorSpec, Limits, open_process_executors, open_wheels, open_worker_backend
-from pyoco_server.worker.keep_wheels import KeepWheels
+from pyoco_server.worker.keep_wheels import KeepWheels, new_keep_wheels
 from pyoco_server.worker.presence import WorkerIdInUse
-from pyoco_server.worker.wheel_installer import DirectoryInstaller
 from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
 
 log = get_logger(__name__)
@@ -203,12 +199,8 @@ async def _synced_wheels(
     """Synced before anything is loaded: the flows themselves may come in a wheel."""
     if not config.wheel_sync_enabled:
         return None
-    installer = DirectoryInstaller(
-        Path(config.wheel_sync_dir) / options.worker_id, config.wheel_install_timeout_sec
-    )
     wheels = await stack.enter_async_context(open_wheels(config))
-    sync = SyncWheels(wheels, installer, options.tags, list(sys_tags()), time.time)
-    keeper = KeepWheels(sync, installer, spec, config.wheel_sync_interval_sec)
+    keeper = new_keep_wheels(wheels, config, options.worker_id, options.tags, spec)
     await keeper.sync()
     return keeper
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pyoco_server.domain.names import MAX_FLOW_NAME, MAX_TAGS, is_run_id, require_tag
+from pyoco_server.domain.names import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import InvalidJob, InvalidRequest
 
@@ -65,11 +65,13 @@ def check_names(submission: Submission) -> None:
     """Raises InvalidRequest."""
     if not 1 <= len(submission.flow_name) <= MAX_FLOW_NAME:
         raise InvalidRequest(f"flow_name must have 1 to {MAX_FLOW_NAME} characters")
+    require_tag(submission.tag)
     tags = submission.tags or ()
     if len(tags) > MAX_TAGS:
         raise InvalidRequest(f"tags: at most {MAX_TAGS} tags are allowed, got {len(tags)}")
-    for tag in (submission.tag, *tags):
-        require_tag(tag)
+    for tag in tags:
+        if not is_label(tag):
+            raise InvalidRequest(f"tags: {tag!r} must have {LABEL_RULE}")
 
 
 def check(job: Job) -> Job:

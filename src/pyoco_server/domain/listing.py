@@ -61,9 +61,30 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 _SAME_NAMES = [name for name in RunSummary.__struct_fields__ if not name.startswith("tasks_")]
 
 
-def summary(snapshot: RunSnapshot) -> RunSummary:
+def is_beat(snapshot: RunSnapshot) -> bool:
+    """Whether the last write was a heartbeat alone: it leaves `updated_at` behind."""
+    return snapshot.heartbeat_at > snapshot.updated_at
+
+
+def changed_at(snapshot: RunSnapshot, stored_at: float | None) -> float:
+    """When a run changed last, by the clock of the store that took the write.
+
+    Lists are ordered and filtered by it, and show it as `updated_at`: the clocks of the hosts that write
+    snapshots may be minutes apart, and a poller would miss what the slow one wrote. Every gateway gets it
+    from the stored message alone. Of a heartbeat, what passed since the change is known by one clock.
+    """
+    if stored_at is None:
+        return snapshot.updated_at
+    return stored_at - max(0.0, snapshot.heartbeat_at - snapshot.updated_at)
+
+
+def summary(snapshot: RunSnapshot, updated_at: float | None = None) -> RunSummary:
+    """`updated_at`: as `changed_at` has it."""
+    same = {name: getattr(snapshot, name) for name in _SAME_NAMES}
+    if updated_at is not None:
+        same["updated_at"] = updated_at
     return RunSummary(
-        **{name: getattr(snapshot, name) for name in _SAME_NAMES},
+        **same,
         tasks_total=len(snapshot.tasks),
         tasks_done=sum(state is TaskState.SUCCEEDED for state in snapshot.tasks.values()),
     )

@@ -1,6 +1,7 @@
 """Names that come from outside, checked before they become part of a subject, a key or a file name."""
 
 import re
+from unicodedata import category
 
 from pyoco_server.errors import InvalidRequest
 
@@ -8,6 +9,10 @@ _TAG = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RUN_ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _WORKER_ID = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 MAX_TAGS = 32
+MAX_LABEL = 64
+LABEL_RULE = f"1 to {MAX_LABEL} characters and no control characters"
+_CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Control characters, halves of characters, and what ends a line."""
 MAX_FLOW_NAME = 200
 MAX_WORKER_ID = 128
 
@@ -15,6 +20,11 @@ MAX_WORKER_ID = 128
 def is_tag(text: str) -> bool:
     """A tag is one token of a subject: no dots, no wildcards, no blanks."""
     return _TAG.fullmatch(text) is not None
+
+
+def is_label(text: str) -> bool:
+    """One of a run's `tags`: people find runs by it, and it is part of no subject."""
+    return 1 <= len(text) <= MAX_LABEL and not any(category(character) in _CONTROL for character in text)
 
 
 def is_run_id(text: str) -> bool:

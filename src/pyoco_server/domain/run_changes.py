@@ -253,6 +253,12 @@ _TURNED = {
 }
 
 
+TICK_SEC = 1e-6
+
+
 def _later(snapshot: RunSnapshot, now: float) -> float:
-    """`updated_at` never goes back, even when the clocks of two hosts differ."""
-    return max(now, snapshot.updated_at)
+    """`updated_at` grows with every change, even when the clocks of two hosts differ.
+
+    Never before the last heartbeat: a write that leaves it behind is a heartbeat alone (`listing.is_beat`).
+    """
+    return max(now, snapshot.updated_at + TICK_SEC, snapshot.heartbeat_at)

@@ -30,6 +30,9 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """The same as last_heartbeat_at, for older readers; not every worker of another make writes it."""
     updated_at: float = 0.0
     hidden: bool = False
+    """For everybody: by somebody without a key."""
+    hidden_for: tuple[str, ...] = ()
+    """For these tenants."""
     current_run_id: str | None = None
     last_run_id: str | None = None
     last_run_status: RunStatus | None = None
@@ -65,6 +68,7 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         state=activity.state,
         tags=activity.tags,
         hidden=known.hidden if known else False,
+        hidden_for=known.hidden_for if known else (),
         last_seen_at=now,
         last_heartbeat_at=now,
         heartbeat_at=now,
@@ -78,6 +82,21 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         stop_reason=activity.stop_reason,
         wheel_sync=activity.wheel_sync,
     )
+
+
+def hide(known: WorkerRecord, tenant_id: str | None, *, hidden: bool) -> WorkerRecord:
+    """For one tenant, or for everybody. Showing it again undoes both: that takes nothing from anybody."""
+    others = tuple(tenant for tenant in known.hidden_for if tenant != tenant_id)
+    if tenant_id is None:
+        return replace(known, hidden=hidden)
+    if hidden:
+        return replace(known, hidden_for=(*others, tenant_id))
+    return replace(known, hidden=False, hidden_for=others)
+
+
+def seen_by(known: WorkerRecord, tenant_id: str | None) -> WorkerRecord:
+    """The record with `hidden` as it is for one tenant."""
+    return replace(known, hidden=known.hidden or tenant_id in known.hidden_for, hidden_for=())
 
 
 def is_held_by_another(known: WorkerRecord | None, activity: WorkerActivity) -> bool:

@@ -1,6 +1,8 @@
 """Runs flows in a thread of this process, one at a time: for workers inside other programs, and for tests."""
 
 import asyncio
+import importlib
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,8 @@ FindFlow = Callable[[Job], FlowOfJob | FlowOutcome]
 
 class ThreadExecutors:
     capacity = 1
+    wheels: tuple[CodeWheel, ...] = ()
+    """What was put on the import path of this process."""
 
     def when_it_changes(self, tell: Callable[[], None]) -> None:
         """It never changes."""
@@ -38,22 +42,46 @@ class ThreadExecutors:
             flow_of, resolver=resolver, allowed_modules=allowed_modules, allowed_env=allowed_env
         )
         self._max_value_bytes = max_value_bytes
+        self._paths: tuple[str, ...] = ()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyoco-flow")
 
     async def start(self, job: Job, listener: FlowListener, patience: float) -> "ThreadFlow":  # noqa: ARG002
         flow = ThreadFlow(job, listener)
+        flow.wheels = self.wheels
         flow.ended = asyncio.get_running_loop().run_in_executor(
             self._threads, flow.run, self._find, self._max_value_bytes
         )
         return flow
 
+    @property
+    def paths_in_use(self) -> set[str]:
+        return set(self._paths)
+
+    async def change_spec(self, *, path: tuple[str, ...], wheels: tuple[CodeWheel, ...]) -> str | None:
+        """Have this process import from other directories, while no flow is going."""
+        import_from(path, instead_of=self._paths)
+        self._paths, self.wheels = path, wheels
+        return None
+
     async def close(self) -> None:
+        import_from((), instead_of=self._paths)
+        self._paths = ()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def import_from(paths: tuple[str, ...], *, instead_of: tuple[str, ...]) -> None:
+    """What was imported from directories that go is imported again where it is used next."""
+    gone = tuple(path for path in instead_of if path not in paths)
+    sys.path[:] = [*paths, *(path for path in sys.path if path not in (*paths, *gone))]
+    for name, module in list(sys.modules.items()):
+        if any((getattr(module, "__file__", None) or "").startswith(f"{path}/") for path in gone):
+            del sys.modules[name]
+    importlib.invalidate_caches()
 
 
 class ThreadFlow:
     wheels: tuple[CodeWheel, ...] = ()
-    """None: the caller's process has whatever code it has."""
+    """Beside them the caller's process has whatever code it has."""
     ended: "asyncio.Future[FlowOutcome]"
 
     def __init__(self, job: Job, listener: FlowListener) -> None:

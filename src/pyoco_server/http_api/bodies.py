@@ -1,21 +1,30 @@
 """Request bodies: read within a limit, parsed strictly, and refused with the place that is wrong."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pyoco_server.domain.json_reading import Refused, RefusedItems, decode_json
+from pyoco_server.domain.suggestions import nearest
 from pyoco_server.errors import BodyTooSlow, RequestTooLarge
 
 PATIENCE_SEC = 30.0
 """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
+MIN_BYTES_PER_SEC = 4096
+"""The average that an upload of more than `PATIENCE_SEC` must keep up: a byte now and then is too little."""
 MAX_DIGITS = 20
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class Body(BaseModel):
+    """A body whose fields are all read: one that nobody reads would look accepted, so it is refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -31,7 +40,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
-    """The body's chunks, as long as they are not too many, and none keeps us waiting too long."""
+    """The body's chunks, unless they are too many or come too slowly."""
     async for chunk in _bounded(_prompt(request.stream()), limit):
         yield chunk
 
@@ -46,16 +55,26 @@ async def _bounded(chunks: AsyncGenerator[bytes, None], limit: int) -> AsyncGene
 
 
 async def _prompt(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    while (chunk := await _next(chunks)) is not None:
+    loop = asyncio.get_running_loop()
+    began, size = loop.time(), 0
+    while True:
+        earned = began + PATIENCE_SEC + size / MIN_BYTES_PER_SEC - loop.time()
+        chunk = await _next(chunks, min(PATIENCE_SEC, earned))
+        if chunk is None:
+            return
+        size += len(chunk)
         yield chunk
 
 
-async def _next(chunks: AsyncGenerator[bytes, None]) -> bytes | None:
+async def _next(chunks: AsyncGenerator[bytes, None], patience: float) -> bytes | None:
     try:
-        async with asyncio.timeout(PATIENCE_SEC):
+        async with asyncio.timeout(patience):
             return await anext(chunks, None)
     except TimeoutError as error:
-        raise BodyTooSlow(f"nothing more of the body came for {PATIENCE_SEC:g} s") from error
+        raise BodyTooSlow(
+            f"the body came too slowly: at least {MIN_BYTES_PER_SEC} bytes a second, "
+            f"and no pause of {PATIENCE_SEC:g} s"
+        ) from error
 
 
 def parse_json(body: bytes, model: type[M], items: RefusedItems | None = None) -> M:
@@ -76,8 +95,22 @@ def validated(value: Any, model: type[M]) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         raise RequestValidationError(
-            [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors(include_url=False)]
+            [{**problem, "loc": ("body", *problem["loc"])} for problem in problems_of(error, model)]
         ) from error
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str, Any]]:
+    """What is wrong with a body, with the field that may have been meant for each unknown one."""
+    problems: list[dict[str, Any]] = [dict(problem) for problem in error.errors(include_url=False)]
+    for problem in problems:
+        if problem["type"] == "extra_forbidden":
+            problem["msg"] = unknown("field", str(problem["loc"][-1]), model.model_fields)
+    return problems
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> str:
+    """With what may have been meant, and everything that is known."""
+    return f"unknown {kind} {name!r}{nearest(name, known)}; known: {', '.join(known) or 'none'}"
 
 
 def _invalid_json(refused: Refused) -> RequestValidationError:

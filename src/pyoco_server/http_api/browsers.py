@@ -64,6 +64,6 @@ def _reason_to_refuse(scope: Scope, hosts: Collection[str]) -> str | None:
 
 
 def _name_of(host: str) -> str:
-    """Without the port; an IPv6 address keeps its brackets."""
+    """Without the port and the dot of the root; an IPv6 address keeps its brackets."""
     name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host
+    return (name if colon and port.isdigit() else host).removesuffix(".")

@@ -85,6 +85,10 @@ class ExecutionLevel:
     def is_caught_up(self) -> bool:
         return self._follow.is_caught_up
 
+    @property
+    def stale_sec(self) -> float:
+        return self._follow.stale_sec
+
     def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {
             "follow-executions": self._follow.run,

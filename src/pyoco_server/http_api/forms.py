@@ -10,7 +10,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from pyoco_server.errors import InvalidRequest, RequestTooLarge, WorkflowTooLarge
-from pyoco_server.http_api.bodies import within
+from pyoco_server.http_api.bodies import unknown, within
 
 MAX_FIELDS = 10
 FORM_OVERHEAD_BYTES = 16 * 1024
@@ -78,7 +78,7 @@ class FlowForm(Struct, frozen=True):
 async def read_flow_form(request: Request, max_file_bytes: int) -> FlowForm:
     """The form of POST /runs/yaml. Raises WorkflowTooLarge or InvalidRequest, which names the field."""
     try:
-        form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, "workflow")
+        form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, FLOW_YAML_DOCS)
     except RequestTooLarge as error:
         raise WorkflowTooLarge(f"workflow file too large: at most {max_file_bytes:,} bytes") from error
     try:
@@ -87,7 +87,17 @@ async def read_flow_form(request: Request, max_file_bytes: int) -> FlowForm:
         await form.close()
 
 
-async def _read_form(request: Request, limit: int, file_field: str) -> FormData:
+async def _read_form(request: Request, limit: int, docs: dict[str, Any]) -> FormData:
+    fields = docs["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
+    form = await _parsed(request, limit, next(iter(fields)))
+    for name in form:
+        if name not in fields:
+            await form.close()
+            raise InvalidRequest(f"{name}: {unknown('field', name, fields)}")
+    return form
+
+
+async def _parsed(request: Request, limit: int, file_field: str) -> FormData:
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         raise InvalidRequest(f"the body must be multipart/form-data with a file in the field {file_field}")
@@ -111,9 +121,13 @@ class WheelForm(Struct, frozen=True):
 @asynccontextmanager
 async def open_wheel_form(request: Request, max_file_bytes: int) -> AsyncIterator[WheelForm]:
     """The form of POST /wheels. The file lies on disk, not in memory, while it is open."""
-    form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, "wheel")
+    form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, WHEEL_DOCS)
     try:
         upload = _upload(form, "wheel", "curl -F wheel=@my_flows-1.0-py3-none-any.whl -F tags=cpu")
+        if (upload.size or 0) > max_file_bytes:
+            raise RequestTooLarge(
+                f"the wheel has {upload.size:,} bytes; PYOCO_WHEEL_MAX_BYTES allows {max_file_bytes:,}"
+            )
         yield WheelForm(
             upload.filename or "", upload.file, upload.size or 0, _text(form, "tags") or "", _flag(form)
         )

@@ -1,11 +1,13 @@
 """What a running gateway holds: its connection to NATS, its picture of the runs, and the use cases on top."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from typing import Annotated, Literal, NamedTuple
 
-from fastapi import Request
+from fastapi import Query, Request, Response
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunSnapshot
@@ -15,6 +17,8 @@ from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.authenticate import Authenticate
+from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.cancel_run import CancelRun
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
@@ -50,6 +54,11 @@ START_PATIENCE_SEC = 5.0
 """How long a start waits for NATS; after that the gateway answers 503 until NATS is there."""
 RETRY_SEC = 1.0
 MAX_RETRY_SEC = 30.0
+STALE_HEADER = "X-Pyoco-Stale-Sec"
+Stale = Annotated[
+    Literal["ok"] | None,
+    Query(description=f"ok: while NATS is away, answer what was known last, with its age in {STALE_HEADER}"),
+]
 
 
 class UseCases:
@@ -116,6 +125,11 @@ class UseCases:
             and self.executions.is_caught_up
         )
 
+    @property
+    def stale_sec(self) -> float:
+        """How old what is shown may be; 0: up to date."""
+        return max(self.follow_runs.stale_sec, self.follow_workers.stale_sec, self.executions.stale_sec)
+
     def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What goes on beside the requests, by name."""
         return {
@@ -126,8 +140,21 @@ class UseCases:
             "end-undeliverable": self.end_undeliverable.run,
             "follow-workers": self.follow_workers.run,
             "keep-time": self._keep_time,
+            "collect-chunks": self.wheels.keep_collecting,
             **self.executions.background(),
         }
+
+
+class Reading(NamedTuple):
+    """What a list is read from, and how old that may be."""
+
+    use_cases: UseCases
+    stale_sec: float
+
+    def marked(self, response: Response) -> Response:
+        if self.stale_sec > 0:
+            response.headers[STALE_HEADER] = str(math.ceil(self.stale_sec))
+        return response
 
 
 class Gateway:
@@ -153,7 +180,12 @@ class Gateway:
 
     @property
     def is_caught_up(self) -> bool:
-        return self._use_cases is not None and self._use_cases.is_caught_up
+        return self._use_cases is not None and self._use_cases.is_caught_up and self.stale_sec == 0
+
+    @property
+    def stale_sec(self) -> float:
+        """Seconds since the picture of all runs was up to date; 0: it is."""
+        return self._use_cases.stale_sec if self._use_cases is not None else 0.0
 
     @property
     def use_cases(self) -> UseCases:
@@ -174,12 +206,30 @@ class Gateway:
             raise NatsUnavailable("nats unavailable: not connected yet")
         return self._ask_who
 
+    async def is_still_allowed(self, caller: Caller) -> bool:
+        """Whether an answer that goes on and on may do so. While nobody can tell, it may."""
+        if not isinstance(self._ask_who, Authenticate):
+            return True
+        try:
+            return await self._ask_who.is_still_allowed(caller)
+        except NatsUnavailable:
+            return True
+
     @property
     def read_model(self) -> UseCases:
-        """The use cases that need the picture of all runs: an honest 503 while it is incomplete."""
+        """The use cases that need the picture of all runs: an honest 503 while it is incomplete or old."""
+        return self.reading(None).use_cases
+
+    def reading(self, stale: Stale) -> Reading:
+        """The same; with `stale` also when it is old, which the answer then says."""
         if not self.use_cases.is_caught_up:
             raise NatsUnavailable("the gateway is still reading the list of runs; try again in a moment")
-        return self.use_cases
+        stale_sec = self.stale_sec
+        if stale_sec > 0 and stale is None:
+            raise NatsUnavailable(
+                f"nats unavailable: the list is {math.ceil(stale_sec)} s old; stale=ok answers with it"
+            )
+        return Reading(self.use_cases, stale_sec)
 
     async def start(self) -> None:
         """Returns when NATS is there, or when waiting longer would keep a client from hearing 503.

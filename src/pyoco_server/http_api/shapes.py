@@ -32,8 +32,11 @@ class Run(RunSnapshot, frozen=True, kw_only=True):
 
 
 class Submitted(Struct):
+    """`warning`: why the run may wait for long."""
+
     run_id: str
     status: RunStatus
+    warning: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class BatchResult(Struct):
@@ -146,6 +149,7 @@ class EventPage(Struct):
     next_cursor: str | None
 
 
+Worker = _like(WorkerRecord, "WorkerRecord", hidden=("hidden_for",))
 WorkflowTemplate = _like(Template, "WorkflowTemplate", hidden=("tenant_id",))
 WorkflowAction = _like(Action, "WorkflowAction", hidden=("tenant_id",))
 
@@ -323,7 +327,7 @@ _TYPES = (
     *(JobStatus, RetryJobs, RetryJobChanged, RetryJobsDrained),
     *(EventSummary, NotificationSettingsState, NotificationTested),
     *(Run, RunSummary, Submitted, BatchResult, RunTasks, RunLogs),
-    *(WorkerRecord, WorkerPatched, WheelFile, WheelDeleted, WheelEvent, Health),
+    *(Worker, WorkerPatched, WheelFile, WheelDeleted, WheelEvent, Health),
 )
 _, COMPONENTS = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
 

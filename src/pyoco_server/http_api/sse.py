@@ -1,13 +1,17 @@
 """Server-sent events."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 
 import msgspec
+from fastapi import Request
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 from starlette.types import Receive, Scope, Send
 
+from pyoco_server.http_api.callers import caller_of
+from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.views import snapshot_view
 from pyoco_server.usecases.ports import Clock
 from pyoco_server.usecases.watch_run import Heartbeat, WatchEvent
@@ -27,8 +31,20 @@ class EventStream(StreamingResponse):
         self._opened = opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._opened as self.body_iterator:
+        request = Request(scope)
+        allowed = partial(gateway_of(request).is_still_allowed, caller_of(request))
+        async with self._opened as events, aclosing(_while(allowed, events)) as self.body_iterator:
             await super().__call__(scope, receive, send)
+
+
+async def _while(
+    is_allowed: Callable[[], Awaitable[bool]], events: AsyncIterator[bytes]
+) -> AsyncGenerator[bytes, None]:
+    """A key that is revoked ends its streams with the next event; there is one at least every 2 s."""
+    async for event in events:
+        if not await is_allowed():
+            return
+        yield event
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from fastapi import Response
 
 from pyoco_server.domain.execution.state import Execution, NodeState
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.workers import WorkerRecord
 from pyoco_server.usecases.list_runs import RunPage
 from pyoco_server.usecases.read_run import RunView
 
@@ -74,6 +75,13 @@ def snapshot_view(snapshot: RunSnapshot, include: Collection[str]) -> dict[str, 
     fields = msgspec.structs.asdict(snapshot)
     if _WITH_RECORDS.isdisjoint(include):
         del fields["task_records"]
+    return fields
+
+
+def worker_view(worker: WorkerRecord) -> dict[str, Any]:
+    """Without the names of tenants."""
+    fields = msgspec.structs.asdict(worker)
+    del fields["hidden_for"]
     return fields
 
 

@@ -5,8 +5,9 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 from urllib.parse import quote
 
 import httpx2
@@ -32,6 +33,7 @@ from pyoco_server.http_client.answers import (
 from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.execution_calls import ExecutionCalls
 from pyoco_server.http_client.plain_calls import PlainCalls
+from pyoco_server.http_client.refusals import raise_refused
 from pyoco_server.http_client.retrying import send_again_if_safe
 from pyoco_server.http_client.run_logs import MAX_PAGE, START, LogReader, in_order
 from pyoco_server.http_client.transport import transport_for
@@ -46,7 +48,9 @@ MAX_SENT_BYTES = 64 * 1024 * 1024
 
 
 class PyocoHttpClient:
-    """Speaks to one server. HTTP errors are raised as `httpx2.HTTPStatusError`.
+    """Speaks to one server. What that refuses is raised as `httpx2.HTTPStatusError`.
+
+    It has the server's `err_id`, `detail` and `advice`, and is one of httpx too where that is imported.
 
     What can be repeated without harm (reading, cancelling, submitting with an idempotency key) is repeated
     while the server is away for a moment; everything else is tried once.
@@ -95,8 +99,8 @@ class PyocoHttpClient:
     def submit_run_yaml(
         self,
         workflow_yaml: str | bytes | Path,
-        flow_name: str,
         tag: str | None = None,
+        flow_name: str = "workflow",
         *,
         idempotency_key: str | None = None,
     ) -> SubmittedRun:
@@ -294,20 +298,24 @@ class PyocoHttpClient:
 
     def upload_wheel(
         self,
-        wheel_file: str | Path,
+        wheel_file: str | Path | None = None,
         tags: Sequence[str] | None = None,
         *,
+        filename: str | None = None,
+        data: bytes | None = None,
         replace: bool = True,
         timeout: float = 600.0,
     ) -> Wheel:
-        """Register a wheel for the workers that have one of `tags`; without tags, for all."""
-        path = Path(wheel_file)
-        with path.open("rb") as file:
+        """Register a wheel for the workers that have one of `tags`; without tags, for all.
+
+        The path of a file, or `filename` and `data`.
+        """
+        with _wheel_content(wheel_file, filename, data) as (name, content):
             wheel: Wheel = self._call(
                 "POST",
                 "/wheels",
                 is_safe=False,
-                files={"wheel": (path.name, file, "application/octet-stream")},
+                files={"wheel": (name, content, "application/octet-stream")},
                 data={"tags": ",".join(tags or ()), "replace": str(replace).lower()},
                 timeout=timeout,
             )
@@ -319,7 +327,7 @@ class PyocoHttpClient:
         with self._http.stream("GET", _wheel(name)) as response:
             if response.is_error:
                 response.read()
-                response.raise_for_status()
+                raise_refused(response)
             with target.open("wb") as file:
                 for chunk in response.iter_bytes():
                     file.write(chunk)
@@ -381,7 +389,7 @@ class PyocoHttpClient:
         ) as response:
             if response.is_error:
                 response.read()
-                response.raise_for_status()
+                raise_refused(response)
             for event in httpx2.EventSource(response):
                 data: Any = event.json()
                 told: Any = {"event": event.event, "id": event.id, **data}
@@ -407,7 +415,7 @@ class PyocoHttpClient:
         except httpx2.TransportError as error:
             raise _unreachable(self._http.base_url, error) from error
         if not response.is_success:
-            response.raise_for_status()
+            raise_refused(response)
         return response
 
 
@@ -421,6 +429,19 @@ def _tolerated() -> Iterator[None]:
     except httpx2.HTTPStatusError as error:
         if not error.response.is_server_error:
             raise
+
+
+@contextmanager
+def _wheel_content(
+    wheel_file: str | Path | None, filename: str | None, data: bytes | None
+) -> Iterator[tuple[str, IO[bytes]]]:
+    if wheel_file is not None and filename is None and data is None:
+        with Path(wheel_file).open("rb") as file:
+            yield Path(wheel_file).name, file
+    elif wheel_file is None and filename is not None and data is not None:
+        yield filename, BytesIO(data)
+    else:
+        raise TypeError("upload_wheel takes the path of a wheel, or filename= and data=")
 
 
 def _unreachable(server: httpx2.URL, error: BaseException) -> GatewayUnreachable:

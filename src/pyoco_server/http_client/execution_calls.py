@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 import httpx2
 
+from pyoco_server.http_client.refusals import raise_refused
+
 Answer = dict[str, Any]
 ENDED = frozenset({"EXECUTION_COMPLETED", "EXECUTION_FAILED", "EXECUTION_CANCELED"})
 
@@ -146,7 +148,7 @@ class ExecutionCalls:
         with self._stream(_path(execution_id, "/watch"), {"Last-Event-ID": str(after)}) as response:
             if response.is_error:
                 response.read()
-                response.raise_for_status()
+                raise_refused(response)
             for event in httpx2.EventSource(response):
                 if event.event != "heartbeat":
                     data: Any = event.json()

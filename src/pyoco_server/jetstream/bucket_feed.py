@@ -15,6 +15,7 @@ from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
 from pyoco_server.jetstream.delivery_facts import DeliveryFacts, delivery_facts
+from pyoco_server.jetstream.feed_contact import HEARTBEAT_SEC, FeedContact
 from pyoco_server.jetstream.kv_store import is_removal
 from pyoco_server.jetstream.pull import PullConsumer
 from pyoco_server.jetstream.reading_consumer import create_reader, delete_reader
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 BATCH = 500
 RETRY_SEC = 0.5
+NEARLY_ALL = 1000
+"""Messages that a feed may be behind and still be up to date: it reads them within a tenth of a second."""
 
 
 class StreamFeed(Generic[T]):
@@ -49,6 +52,16 @@ class StreamFeed(Generic[T]):
         self._prefix = f"{prefix}."
         self._decode = decode
         self._max_age = 0.0
+        self._contact = FeedContact(lambda: connection.is_connected)
+        connection.on_reconnect(self._contact.interrupt)
+
+    @property
+    def stale_sec(self) -> float:
+        return self._contact.stale_sec
+
+    @property
+    def missed_sec(self) -> float:
+        return self._contact.missed_sec
 
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         """Changes after `position` (None: every key once, then what happens to it), for ever."""
@@ -94,6 +107,7 @@ class StreamFeed(Generic[T]):
             consumer["name"],
             self._change,
             start or FeedPosition(created, Revision(0)),
+            self._contact,
         )
         await reading.open(is_reset=start is None, is_empty=consumer["num_pending"] == 0)
         return reading
@@ -150,7 +164,9 @@ class _Reading(Generic[T]):
         consumer: str,
         to_change: Callable[[Msg, DeliveryFacts], Change[T]],
         position: FeedPosition,
+        contact: FeedContact,
     ) -> None:
+        self._contact = contact
         self._connection = connection
         self._stream = stream
         self._consumer = consumer
@@ -163,7 +179,13 @@ class _Reading(Generic[T]):
         self._has_missed = False
         self._wake = asyncio.Event()
         self._pull = PullConsumer(
-            connection, stream, consumer, self._receive, self._wake.set, on_heartbeat=self._compare
+            connection,
+            stream,
+            consumer,
+            self._receive,
+            self._wake.set,
+            on_heartbeat=self._compare,
+            heartbeat=HEARTBEAT_SEC,
         )
 
     async def open(self, *, is_reset: bool, is_empty: bool) -> None:
@@ -178,6 +200,8 @@ class _Reading(Generic[T]):
         The server refuses to go on with it, something that it sent was missed, or it says nothing at all: it
         lives on one node, which may be cut off while the others go on.
         """
+        if self._is_empty:
+            self._contact.confirm()
         if self._is_reset or self._is_empty:
             yield FeedBatch([], self._position, is_reset=self._is_reset, is_caught_up=self._is_empty)
         while self._pull.refusal is None and not self._has_missed:
@@ -201,13 +225,18 @@ class _Reading(Generic[T]):
         except NatsUnavailable:
             return True
         sent: int = info["delivered"]["consumer_seq"]
-        return self._lacks(sent)
+        is_behind = self._lacks(sent)
+        if not is_behind and info["num_pending"] <= NEARLY_ALL:
+            self._contact.confirm()
+        return is_behind
 
     def _compare(self, sent: int) -> None:
         """Without this, what was lost on the way is noticed when something else follows, or never."""
         if self._lacks(sent):
             self._has_missed = True
             self._wake.set()
+        else:
+            self._contact.confirm()
 
     def _lacks(self, sent: int) -> bool:
         return sent >= self._next + len(self._arrived)
@@ -229,6 +258,8 @@ class _Reading(Generic[T]):
             changes.append(self._to_change(message, facts))
         self._position = FeedPosition(self._position.stream_created, revision)
         is_caught_up = pending == 0 and not self._has_missed
+        if pending <= NEARLY_ALL and not self._has_missed:
+            self._contact.confirm()
         return FeedBatch(changes, self._position, is_reset=False, is_caught_up=is_caught_up)
 
     async def close(self) -> None:

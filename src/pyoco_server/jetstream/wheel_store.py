@@ -110,6 +110,22 @@ class WheelObjects:
             return wheel
         raise NatsUnavailable(f"the wheel {name} could not be removed: too many others are changed")
 
+    async def collect(self, older_than: float) -> int:
+        """Chunks without a description, of a gateway that died: by the server's clock, they are old."""
+        body = {"subjects_filter": self._chunk_subject("*")}
+        info = await self._connection.api(f"STREAM.INFO.{self._stream}", body)
+        described = {self._chunk_subject(wheel.nuid) for wheel in await self.list_wheels()}
+        left = [subject for subject in info["state"].get("subjects") or {} if subject not in described]
+        gone = [subject for subject in left if await self._age(subject, info["ts"]) > older_than]
+        for subject in gone:
+            await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": subject})
+        return len(gone)
+
+    async def _age(self, subject: str, now: str) -> float:
+        """Seconds since the last message of a subject."""
+        answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject})
+        return _timestamp(now) - _timestamp(answer["message"]["time"])
+
     async def _listed(self) -> tuple[list[Wheel], int]:
         """All wheels, and the sequence of the newest description: what a change is conditional on."""
         found, last = [], 0

@@ -1,21 +1,24 @@
 """Runs in SQLite: lists, filters, cursors and counts that cost the page, not the history."""
 
+import hashlib
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from pyoco_server.domain.listing import Place, RunFilter, summary
+from pyoco_server.domain.listing import Place, RunFilter, changed_at, is_beat, summary
 from pyoco_server.domain.runs import RunSnapshot, RunStatus, replace
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import Change, FeedPosition, IndexedPage, Revision
 
 log = get_logger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAX_FILE_AGE_SEC = 12 * 3600
 """An older file may have missed a removal, whose mark is gone from the store by now."""
 _SCHEMA = """
@@ -23,25 +26,20 @@ CREATE TABLE runs (
     run_id TEXT PRIMARY KEY,
     scope TEXT NOT NULL,
     status TEXT NOT NULL,
-    flow TEXT NOT NULL,
-    sha256 TEXT,
-    updated_at REAL NOT NULL,
+    written_at REAL NOT NULL,
+    changed_at REAL NOT NULL,
     revision INTEGER NOT NULL,
     expires_at REAL,
     summary BLOB NOT NULL
 );
-CREATE INDEX by_time ON runs (scope, updated_at, run_id);
-CREATE INDEX by_status ON runs (scope, status, updated_at, run_id);
-CREATE INDEX by_flow ON runs (scope, flow, updated_at, run_id);
-CREATE INDEX by_sha256 ON runs (scope, sha256, updated_at, run_id) WHERE sha256 IS NOT NULL;
 CREATE INDEX unfinished ON runs (run_id, revision) WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING');
 CREATE INDEX by_expiry ON runs (expires_at) WHERE expires_at IS NOT NULL;
-CREATE TABLE tags (
-    scope TEXT NOT NULL,
-    tag TEXT NOT NULL,
-    updated_at REAL NOT NULL,
+CREATE TABLE listed (
+    list BLOB NOT NULL,
+    status TEXT NOT NULL,
+    changed_at REAL NOT NULL,
     run_id TEXT NOT NULL,
-    PRIMARY KEY (scope, tag, updated_at, run_id)
+    PRIMARY KEY (list, status, changed_at, run_id)
 ) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
@@ -53,6 +51,9 @@ MAX_WAITING = 500
 class SqliteRunIndex:
     """One writer, one thread. `tenants` keeps the runs of different tenants in different lists.
 
+    A run is in one list per combination of flow, tag and flow.yaml that somebody may filter by, so that every
+    page is a walk along one index; without a status, six walks side by side.
+
     Changes wait in memory until somebody asks, or until they are many: a run is written several times in a
     moment, and only its last state is worth an insert.
     """
@@ -61,7 +62,7 @@ class SqliteRunIndex:
         self._tenants = tenants
         self._kind = f"{SCHEMA_VERSION} {'tenants' if tenants else 'shared'}"
         self._db = _open(path, self._kind)
-        self._waiting: dict[str, Change[RunSnapshot]] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._position: FeedPosition | None = None
         self._counts: Counter[tuple[str, str]] = Counter(
             {(scope, status): n for scope, status, n in self._db.execute(
@@ -85,13 +86,14 @@ class SqliteRunIndex:
         self._position = None
         with self._db:
             self._db.execute("DELETE FROM runs")
-            self._db.execute("DELETE FROM tags")
+            self._db.execute("DELETE FROM listed")
             self._db.execute("DELETE FROM facts WHERE name = 'position'")
         self._counts.clear()
 
     def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
         """Take changes over. Of several changes of one run only the last one matters."""
-        self._waiting.update((change.key, change) for change in changes)
+        for change in changes:
+            self._waiting[change.key] = _Waiting(change, self._changed_at(change))
         self._position = position
         if len(self._waiting) >= MAX_WAITING:
             self._write_waiting()
@@ -100,11 +102,11 @@ class SqliteRunIndex:
         if self._position is None:
             return
         with self._db:
-            for change in self._waiting.values():
+            for change, changed in self._waiting.values():
                 self._remove(change.key)
                 if change.value is not None:
                     # The key is what a run is found by, whatever a writer of another make put in the record.
-                    self._insert(replace(change.value, run_id=change.key), change)
+                    self._insert(replace(change.value, run_id=change.key), change, changed)
             self._db.execute(
                 "INSERT OR REPLACE INTO facts VALUES ('position', ?), ('written_at', ?)",
                 (msgspec.json.encode(self._position).decode(), str(time.time())),
@@ -129,17 +131,22 @@ class SqliteRunIndex:
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
         """Up to `limit` summaries (as JSON) behind `after`, and the place of the last if there are more."""
         self._write_waiting()
-        where, values = self._where(wanted, after)
-        table = "runs" if wanted.tag is None else "tags AS t JOIN runs USING (run_id)"
-        order = "runs" if wanted.tag is None else "t"
+        statuses = list(RunStatus) if wanted.status is None else [wanted.status]
+        within, values = _within(wanted, after)
+        name = _name(self._scope(wanted.tenant_id), wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
+        walk = (
+            f"SELECT * FROM (SELECT changed_at, run_id FROM listed WHERE list = ? AND status = ?{within} "  # noqa: S608
+            "ORDER BY changed_at DESC, run_id DESC LIMIT ?)"
+        )
         rows = self._db.execute(
-            f"SELECT summary, runs.updated_at, run_id FROM {table} WHERE {' AND '.join(where)} "  # noqa: S608
-            f"ORDER BY {order}.updated_at DESC, {order}.run_id DESC LIMIT ?",
-            (*values, limit + 1),
+            f"SELECT summary, page.changed_at, run_id FROM ({' UNION ALL '.join([walk] * len(statuses))} "  # noqa: S608
+            "ORDER BY changed_at DESC, run_id DESC LIMIT ?) AS page JOIN runs USING (run_id) "
+            "ORDER BY page.changed_at DESC, run_id DESC",
+            [v for status in statuses for v in (name, status.value, *values, limit + 1)] + [limit + 1],
         ).fetchall()
         shown = rows[:limit]
-        more = Place(shown[-1][1], shown[-1][2]) if len(rows) > limit else None
-        return IndexedPage([row[0] for row in shown], [row[2] for row in shown], more)
+        places = [Place(changed, run_id) for _, changed, run_id in shown]
+        return IndexedPage([row[0] for row in shown], places, places[-1] if len(rows) > limit else None)
 
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]:
         self._write_waiting()
@@ -158,76 +165,116 @@ class SqliteRunIndex:
             "SELECT run_id, revision FROM runs WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING')"
         ).fetchall()
 
-    def _where(self, wanted: RunFilter, after: Place | None) -> tuple[list[str], list[object]]:
-        # By tag, the tags table is walked in order and the run looked up; otherwise the runs table alone.
-        main = "runs" if wanted.tag is None else "t"
-        conditions: list[tuple[str, tuple[object, ...]]] = [
-            (f"{main}.scope = ?", (self._scope(wanted.tenant_id),))
-        ]
-        if wanted.tag is not None:
-            conditions.append(("t.tag = ?", (wanted.tag,)))
-        if wanted.status is not None:
-            conditions.append(("runs.status = ?", (wanted.status.value,)))
-        if wanted.flow is not None:
-            conditions.append(("runs.flow = ?", (wanted.flow,)))
-        if wanted.workflow_yaml_sha256 is not None:
-            conditions.append(("runs.sha256 = ?", (wanted.workflow_yaml_sha256,)))
-        if wanted.updated_after is not None:
-            conditions.append((f"{main}.updated_at > ?", (wanted.updated_after,)))
-        if after is not None:
-            conditions.append(
-                (f"({main}.updated_at, {main}.run_id) < (?, ?)", (after.updated_at, after.run_id))
-            )
-        return [text for text, _ in conditions], [value for _, values in conditions for value in values]
+    def is_known(self, change: Change[RunSnapshot]) -> bool:
+        known = self._known(change.key)
+        return known is not None and change.value is not None and known[:2] == _state(change.value)
 
-    def _insert(self, run: RunSnapshot, change: Change[RunSnapshot]) -> None:
+    def _changed_at(self, change: Change[RunSnapshot]) -> float:
+        """A heartbeat leaves a run where it is in the lists."""
+        if change.value is None:
+            return 0.0
+        if is_beat(change.value):
+            known = self._known(change.key)
+            if known is not None and known[:2] == _state(change.value):
+                return known[2]
+        return changed_at(change.value, change.stored_at)
+
+    def _known(self, run_id: str) -> tuple[str, float, float] | None:
+        """Its status, what its writer called `updated_at`, and its place in the lists."""
+        waiting = self._waiting.get(run_id)
+        if waiting is not None:
+            run = waiting.change.value
+            return None if run is None else (*_state(run), waiting.changed_at)
+        found: tuple[str, float, float] | None = self._db.execute(
+            "SELECT status, written_at, changed_at FROM runs WHERE run_id = ?", (run_id,)
+        ).fetchone()
+        return found
+
+    def _insert(self, run: RunSnapshot, change: Change[RunSnapshot], changed: float) -> None:
         scope = self._scope(run.tenant_id)
         self._db.execute(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 run.run_id,
                 scope,
                 run.status.value,
-                run.flow_name,
-                run.workflow_yaml_sha256,
                 run.updated_at,
+                changed,
                 change.revision,
                 change.expires_at,
-                msgspec.json.encode(summary(run)),
+                msgspec.json.encode(summary(run, changed)),
             ),
         )
         self._db.executemany(
-            "INSERT OR IGNORE INTO tags VALUES (?, ?, ?, ?)",
-            [(scope, tag, run.updated_at, run.run_id) for tag in _tags(run)],
+            "INSERT OR IGNORE INTO listed VALUES (?, ?, ?, ?)",
+            [(name, run.status.value, changed, run.run_id) for name in _lists_of(scope, run)],
         )
         self._counts[scope, run.status.value] += 1
 
     def _remove(self, run_id: str) -> None:
         found = self._db.execute(
-            "DELETE FROM runs WHERE run_id = ? RETURNING scope, status, updated_at, summary", (run_id,)
+            "DELETE FROM runs WHERE run_id = ? RETURNING scope, status, changed_at, summary", (run_id,)
         ).fetchone()
         if found is None:
             return
-        scope, status, updated_at, stored = found
+        scope, status, changed, stored = found
         self._counts[scope, status] -= 1
-        tags = msgspec.json.decode(stored, type=_Tagged)
+        listed = msgspec.json.decode(stored, type=_Listed)
         self._db.executemany(
-            "DELETE FROM tags WHERE scope = ? AND tag = ? AND updated_at = ? AND run_id = ?",
-            [(scope, tag, updated_at, run_id) for tag in _tags(tags)],
+            "DELETE FROM listed WHERE list = ? AND status = ? AND changed_at = ? AND run_id = ?",
+            [(name, status, changed, run_id) for name in _lists_of(scope, listed)],
         )
 
     def _scope(self, tenant_id: str | None) -> str:
         return (tenant_id or "") if self._tenants else ""
 
 
-class _Tagged(msgspec.Struct):
+class _Waiting(NamedTuple):
+    change: Change[RunSnapshot]
+    changed_at: float
+
+
+class _Listed(msgspec.Struct):
+    """Of a summary, what says in which lists a run is."""
+
+    flow_name: str
     tag: str | None = None
     tags: tuple[str, ...] | None = None
+    workflow_yaml_sha256: str | None = None
 
 
-def _tags(run: RunSnapshot | _Tagged) -> set[str]:
+def _state(run: RunSnapshot) -> tuple[str, float]:
+    return run.status.value, run.updated_at
+
+
+def _lists_of(scope: str, run: RunSnapshot | _Listed) -> list[bytes]:
     """The tag that routes and the tags that people search for are both found."""
-    return {tag for tag in (run.tag, *(run.tags or ())) if tag}
+    tags = {tag for tag in (run.tag, *(run.tags or ())) if tag}
+    sha256 = run.workflow_yaml_sha256
+    return [
+        _name(scope, flow, tag, file)
+        for flow in (None, run.flow_name)
+        for tag in (None, *tags)
+        for file in ((None, sha256) if sha256 else (None,))
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _name(scope: str, flow: str | None, tag: str | None, sha256: str | None) -> bytes:
+    """Of a list: short, because every run in it repeats it."""
+    parts = msgspec.json.encode((scope, flow, tag, sha256))
+    return hashlib.blake2b(parts, digest_size=12).digest()
+
+
+def _within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:
+    text, values = "", list[object]()
+    if wanted.updated_after is not None:
+        text += " AND changed_at > ?"
+        values.append(wanted.updated_after)
+    if after is not None:
+        text += " AND (changed_at, run_id) < (?, ?)"
+        values += [after.updated_at, after.run_id]
+    return text, values
 
 
 def _open(path: Path | None, kind: str) -> sqlite3.Connection:

@@ -73,6 +73,9 @@ class MemoryAudit:
     async def find(self, event_id: str) -> StoredEvent | None:
         return next((event for event in self.events if event.record.event_id == event_id), None)
 
+    stale_sec = 0.0
+    missed_sec = 0.0
+
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredEvent]]:
         seen: int = 0 if position is None else position.last_revision
         yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self.events)

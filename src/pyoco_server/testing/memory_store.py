@@ -56,6 +56,9 @@ class MemoryStore(Generic[T]):
         self._history.append((key, data, Revision(self._sequence)))
         self._written.set()
 
+    stale_sec = 0.0
+    missed_sec = 0.0
+
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         """The feed of this store."""
         seen = 0 if position is None else position.last_revision

@@ -65,6 +65,13 @@ class Authenticate:
             raise InvalidApiKey
         return self._remember(record, shown)
 
+    async def is_still_allowed(self, caller: Caller) -> bool:
+        """Whether the key of a caller that was let in may still be used. Raises NatsUnavailable."""
+        if caller.api_key_id is None:
+            return True
+        record = await self._record(caller.api_key_id)
+        return record is not None and record.tenant_id == caller.tenant_id
+
     async def _record(self, key_id: str) -> ApiKeyRecord | None:
         """The record of a key that may be used."""
         record = self._feed.known(key_id) if self._feed.is_current else await self._stored(key_id)

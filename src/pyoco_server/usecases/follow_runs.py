@@ -35,6 +35,10 @@ class FollowRuns:
         self.is_caught_up = False
         """Whether everything that was stored when the reading began has been read."""
 
+    @property
+    def stale_sec(self) -> float:
+        return self._feed.stale_sec
+
     async def run(self) -> None:
         async for batch in self._feed.follow(self._index.position):
             await self._take(batch)
@@ -60,7 +64,7 @@ class FollowRuns:
             if self.is_caught_up:  # the revisions that watchers know mean nothing any more
                 self._hub.send_home()
             self.is_caught_up = False
-        self._hub.tell(batch.changes)
+        self._hub.tell(batch.changes, self._index.is_known)
         self._look(batch.changes)
         if self.is_caught_up:  # history was counted when it was news
             observe(batch.changes, self._meter)

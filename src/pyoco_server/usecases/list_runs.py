@@ -4,8 +4,8 @@ import asyncio
 
 from msgspec import Struct
 
-from pyoco_server.domain.listing import RunFilter, decode_cursor, encode_cursor
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.listing import Place, RunFilter, decode_cursor, encode_cursor
+from pyoco_server.domain.runs import RunSnapshot, replace
 from pyoco_server.usecases.own_writes import OwnWrites
 from pyoco_server.usecases.ports import RunIndex, RunStore
 
@@ -27,10 +27,14 @@ class ListRuns:
         await self._own_writes.are_visible()
         page = self._index.page(wanted, after, limit)
         next_cursor = None if page.more_after is None else encode_cursor(page.more_after, wanted)
-        items = await self._details(page.run_ids) if full else page.summaries
+        items = await self._details(page.places) if full else page.summaries
         return RunPage(items, next_cursor)
 
-    async def _details(self, run_ids: list[str]) -> list[RunSnapshot]:
+    async def _details(self, places: list[Place]) -> list[RunSnapshot]:
         """A run that was removed a moment ago is left out: the page is of what exists."""
-        stored = await asyncio.gather(*(self._runs.get(run_id) for run_id in run_ids))
-        return [entry.value for entry in stored if entry is not None]
+        stored = await asyncio.gather(*(self._runs.get(place.run_id) for place in places))
+        return [
+            replace(entry.value, updated_at=place.updated_at)
+            for entry, place in zip(stored, places, strict=True)
+            if entry is not None
+        ]

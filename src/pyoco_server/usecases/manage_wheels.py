@@ -1,5 +1,6 @@
 """Register, read and remove wheels, with a history of who did."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import BinaryIO
@@ -23,6 +24,9 @@ from pyoco_server.usecases.wheel_files import check_wheel
 log = get_logger(__name__)
 
 CHUNK_BYTES = 128 * 1024
+COLLECT_INTERVAL_SEC = 3600.0
+UPLOAD_SEC = 3600.0
+"""An upload that has stored nothing for this long will not come to its end."""
 
 
 class Upload(Struct, frozen=True, kw_only=True):
@@ -52,6 +56,14 @@ class ManageWheels:
         )
         await self._record(WheelAction.UPLOAD, wheel, upload.actor, upload.source, replace=upload.replace)
         return wheel
+
+    async def keep_collecting(self) -> None:
+        """What uploads left whose gateway died."""
+        while True:
+            with best_effort(log, "wheel.collect", NatsUnavailable):
+                if count := await self._wheels.collect(UPLOAD_SEC):
+                    log.info("unfinished uploads removed", action="wheel.collected", count=count)
+            await asyncio.sleep(COLLECT_INTERVAL_SEC)
 
     async def find(self, name: str) -> Wheel:
         wheel = await self._wheels.get(name) if is_wheel_name(name) else None

@@ -86,6 +86,16 @@ class FeedBatch(Struct, Generic[T], frozen=True):
 
 
 class Feed(Protocol[T]):
+    @property
+    def stale_sec(self) -> float:
+        """Seconds since what was read was all there is; 0: it is up to date."""
+        ...
+
+    @property
+    def missed_sec(self) -> float:
+        """How long it was out of date, in all, before now: what happened then was not seen as it happened."""
+        ...
+
     def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         """Changes after `position`, or of everything, for ever. It waits out failures of the store."""
         ...
@@ -120,7 +130,8 @@ class ApiKeyStore(Store[ApiKeyRecord], Protocol):
 class IndexedPage(Struct, frozen=True):
     summaries: list[bytes]
     """Each run's summary as JSON, ready to be sent."""
-    run_ids: list[str]
+    places: list[Place]
+    """Of each run, in the same order."""
     more_after: Place | None
     """Where the next page starts; None when this was the last."""
 
@@ -137,6 +148,10 @@ class RunIndex(Protocol):
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage: ...
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
     def is_of(self, run_id: str, tenant_id: str) -> bool: ...
+    def is_known(self, change: Change[RunSnapshot]) -> bool:
+        """Whether the index has the run in this state already, apart from its heartbeat."""
+        ...
+
     def unfinished(self) -> Iterable[tuple[str, Revision]]:
         """Every run that has not ended, of all tenants, with the revision it was seen at."""
         ...
@@ -264,6 +279,10 @@ class WheelStore(Protocol):
 
     async def delete(self, name: str) -> Wheel | None:
         """The wheel that was removed; None when there was none."""
+        ...
+
+    async def collect(self, older_than: float) -> int:
+        """Remove what uploads left that never came to their end, `older_than` seconds ago. How many."""
         ...
 
 

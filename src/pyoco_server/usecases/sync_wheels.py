@@ -1,6 +1,6 @@
 """Give a worker the code that is registered for it. Between runs only; a bad wheel is skipped and shown."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from packaging.tags import Tag
 
@@ -11,6 +11,7 @@ from pyoco_server.domain.wheel_sync import (
     SyncResult,
     WheelSync,
     after_failures,
+    described,
     plan,
 )
 from pyoco_server.domain.wheels import Selection, Wheel, select
@@ -42,6 +43,32 @@ class SyncWheels:
         self.active: tuple[InstalledWheel, ...] = ()
         """What executors that are started now get."""
         self.status = WheelSync(enabled=True, last_result=SyncResult.IDLE)
+        self._failed: frozenset[str] = frozenset()
+        """What could not be installed at the last sync, by nuid."""
+        self._refused: tuple[InstalledWheel, ...] | None = None
+        """The set with which the flows could not be loaded."""
+
+    async def is_due(self, *, with_retries: bool) -> bool:
+        """Whether a sync would change anything; `with_retries`: or would try again what has failed."""
+        attempt = self._clock()
+        try:
+            selection = select(await self._wheels.list_wheels(), self._worker_tags, self._supported)
+        except NatsUnavailable as error:
+            self._fail(attempt, error.detail)
+            return False
+        planned = plan(selection.wheels, self.active)
+        target = self._target(planned, frozenset() if with_retries else self._failed)
+        if target == self.active or (target == self._refused and not with_retries):
+            if not planned.install:
+                self._report(attempt, selection, planned, [], [], [])
+            return False
+        return True
+
+    def _target(self, planned: Plan, failed: Collection[str]) -> tuple[InstalledWheel, ...]:
+        """What would be active if everything but `failed` could be installed."""
+        good = [described(wheel) for wheel in planned.install if wheel.nuid not in failed]
+        bad = [wheel for wheel in planned.install if wheel.nuid in failed]
+        return tuple(after_failures(planned, good, bad))
 
     async def __call__(self, use: Use) -> None:
         """One sync. `use` gets the new set when it is another one; a set it cannot use is not kept."""
@@ -53,12 +80,15 @@ class SyncWheels:
             return
         planned = plan(selection.wheels, self.active)
         installed, failures = await self._install(planned.install)
+        self._failed = frozenset(wheel.nuid for wheel, _ in failures)
         active = tuple(after_failures(planned, installed, [wheel for wheel, _ in failures]))
         if active != self.active:
             problem = await use(active)
             if problem is not None:
+                self._refused = active
                 self._fail(attempt, f"the flows cannot be loaded with the new wheels: {problem}")
                 return
+        self._refused = None
         dropped = [wheel for wheel in planned.drop if wheel not in active]
         self.active = active
         await self._installer.keep_only(active)

@@ -9,7 +9,7 @@ from itertools import chain
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pyoco_server.domain.listing import RunSummary, summary
+from pyoco_server.domain.listing import RunSummary, changed_at, is_beat, summary
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.errors import TooManyWatchers
@@ -75,29 +75,18 @@ class ListWatcher:
     def __init__(self, sees: Callable[[Change[RunSnapshot]], bool]) -> None:
         self._sees = sees
         self._changed: dict[str, RunSummary | None] = {}
-        self._known: dict[str, RunSummary] = {}
         self._is_partial = False
         self._arrived = asyncio.Event()
         self.is_over = False
 
     def tell(self, change: Change[RunSnapshot], shown: RunSummary | None) -> None:
-        if not self._sees(change) or not self._is_news(change.key, shown):
+        if not self._sees(change):
             return
         if len(self._changed) >= MAX_RUNS_WAITING and change.key not in self._changed:
             self._is_partial = True
         else:
             self._changed[change.key] = shown
         self._arrived.set()
-
-    def _is_news(self, run_id: str, shown: RunSummary | None) -> bool:
-        """A heartbeat alone is none: lists would be sent again every second."""
-        if shown is None or shown.status.is_terminal:
-            self._known.pop(run_id, None)
-            return True
-        still = replace(shown, heartbeat_at=0.0)
-        is_news = self._known.get(run_id) != still
-        self._known[run_id] = still
-        return is_news
 
     def end(self) -> None:
         self.is_over = True
@@ -179,18 +168,30 @@ class WatchHub:
         for watcher in everybody:
             watcher.end()
 
-    def tell(self, changes: Iterable[Change[RunSnapshot]]) -> None:
+    def tell(
+        self, changes: Iterable[Change[RunSnapshot]], is_known: Callable[[Change[RunSnapshot]], bool]
+    ) -> None:
+        """`is_known`: the lists have this change already, apart from its heartbeat."""
         for change in changes:
             if self._list_watchers:
-                self._tell_lists(change)
+                self._tell_lists(change, is_known)
             for watcher in self._watchers.get(change.key, ()):
                 if change.value is None:
                     watcher.end()
                 else:
                     watcher.tell(Versioned(change.value, change.revision))
 
-    def _tell_lists(self, change: Change[RunSnapshot]) -> None:
-        # The key is what a run is found by, whatever a writer of another make put in the record.
-        shown = None if change.value is None else summary(replace(change.value, run_id=change.key))
+    def _tell_lists(
+        self, change: Change[RunSnapshot], is_known: Callable[[Change[RunSnapshot]], bool]
+    ) -> None:
+        """A heartbeat alone is no news: lists would be sent again every second."""
+        if change.value is not None and is_beat(change.value) and is_known(change):
+            return
+        shown = None if change.value is None else _shown(change.key, change.value, change.stored_at)
         for watcher in self._list_watchers:
             watcher.tell(change, shown)
+
+
+def _shown(key: str, run: RunSnapshot, stored_at: float | None) -> RunSummary:
+    # The key is what a run is found by, whatever a writer of another make put in the record.
+    return summary(replace(run, run_id=key), changed_at(run, stored_at))

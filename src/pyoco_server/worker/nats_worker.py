@@ -6,7 +6,8 @@ from typing import Any, Self
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.running_server import settings_here
-from pyoco_server.wiring import new_thread_executors, open_worker_backend
+from pyoco_server.wiring import ExecutorSpec, new_thread_executors, open_wheels, open_worker_backend
+from pyoco_server.worker.keep_wheels import CodeUsers, KeepWheels, new_keep_wheels
 from pyoco_server.worker.worker import Worker, check_names
 
 
@@ -36,7 +37,8 @@ class PyocoNatsWorker:
             backend = await stack.enter_async_context(
                 open_worker_backend(settings, name=f"pyoco-worker {worker_id}")
             )
-            worker = Worker(settings, backend, executors, worker_id, wanted_tags)
+            wheels = await _synced(stack, settings, executors, worker_id, wanted_tags)
+            worker = Worker(settings, backend, executors, worker_id, wanted_tags, wheels)
             await worker.open()
             return cls(worker, stack.pop_all())
         raise AssertionError("unreachable")
@@ -54,7 +56,10 @@ class PyocoNatsWorker:
         return self._worker.tags
 
     async def run_once(self, timeout: float = 1.0) -> str | None:  # noqa: ASYNC109 - the contract's signature
-        """Handle one job. Its run id, or None when none came within `timeout` (or it had no readable id)."""
+        """Handle one job. Its run id, or None when none came within `timeout` (or it had no readable id).
+
+        With PYOCO_WHEEL_SYNC_ENABLED=1, wheels are synced before it, when there is something to change.
+        """
         handled = await self._worker.handle_one(timeout)
         return None if handled is None else handled.run_id
 
@@ -72,3 +77,21 @@ class PyocoNatsWorker:
             await self._worker.close()
         finally:
             await self._resources.aclose()
+
+
+async def _synced(
+    stack: AsyncExitStack,
+    config: NatsBackendConfig,
+    executors: CodeUsers,
+    worker_id: str,
+    tags: Sequence[str],
+) -> KeepWheels | None:
+    """Before the first job: flows may come in a wheel."""
+    if not config.wheel_sync_enabled:
+        return None
+    wheels = await stack.enter_async_context(open_wheels(config))
+    spec = ExecutorSpec(flow_resolver="", allowed_modules=config.allowed_modules)
+    keeper = new_keep_wheels(wheels, config, worker_id, tags, spec)
+    keeper.executors = executors
+    await keeper.sync()
+    return keeper

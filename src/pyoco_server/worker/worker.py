@@ -77,6 +77,8 @@ class Worker:
         self._executors.when_it_changes(self._look_again)
         work: list[Coroutine[Any, Any, None]] = [self._presence.run(), *self._pipeline.side_work()]
         if self._wheel_sync is not None:
+            self._wheel_sync.when_due = self._look_again
+            self._wheel_sync.is_idle = lambda: not self._in_hand
             work.append(self._wheel_sync.run())
         self._side_work = [asyncio.ensure_future(item) for item in work]
         for task in self._side_work:
@@ -86,6 +88,7 @@ class Worker:
     async def handle_one(self, patience: float) -> Handled | None:
         """The next job, from its delivery to its end; None when none came."""
         self._check_side_work()
+        await self._sync_if_due()
         delivery = await self._source.next(patience)
         return None if delivery is None else await self._handle(delivery)
 
@@ -93,6 +96,9 @@ class Worker:
         """Handle jobs until `stop`. Raises SideWorkEnded."""
         while not self._stopping.is_set():
             self._check_side_work()
+            await self._sync_if_due()
+            if self._stopping.is_set():
+                return
             wanted = self._wanted()
             if wanted <= 0:
                 await self._wait_until_freed()
@@ -100,6 +106,30 @@ class Worker:
             delivery = await self._source.next(WAIT_SEC, wanted)
             if delivery is not None:
                 self._take(delivery)
+
+    async def _sync_if_due(self) -> None:
+        """Other code is for the next run: no run is taken before it is there, and none is going meanwhile."""
+        if self._wheel_sync is None or not self._wheel_sync.is_due:
+            return
+        await self._source.pause()
+        if self._in_hand:
+            log.info("wheels wait until the runs in hand have ended", action="wheel.waiting")
+        while self._in_hand and not self._stopping.is_set():
+            self._freed.clear()
+            await self._freed.wait()
+            self._check_side_work()
+        if not self._stopping.is_set():
+            await self._unless_stopped(self._wheel_sync.sync())
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            working.cancel()
+        if working.done() and not working.cancelled():
+            working.result()
 
     def _wanted(self) -> int:
         """How many more jobs: those that can start now, and a few if they are done in no time."""

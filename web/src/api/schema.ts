@@ -1779,10 +1779,14 @@ export interface components {
             execution_id: string | null;
             node_id: string | null;
         };
-        /** Submitted */
+        /**
+         * Submitted
+         * @description `warning`: why the run may wait for long.
+         */
         Submitted: {
             run_id: string;
             status: components["schemas"]["RunStatus"];
+            warning?: string;
         };
         /** BatchResult */
         BatchResult: {
@@ -2066,6 +2070,8 @@ export interface operations {
                 limit?: number;
                 /** @description either: everything that is known of each run */
                 include?: ("full" | "all")[];
+                /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
+                stale?: "ok" | null;
             };
             header?: never;
             path?: never;
@@ -2152,7 +2158,7 @@ export interface operations {
                     tag?: string | null;
                     /**
                      * Tags
-                     * @description to find it by
+                     * @description free labels to find it by, each up to 64 characters
                      */
                     tags?: string[] | null;
                 };
@@ -2822,6 +2828,8 @@ export interface operations {
                 include_hidden?: boolean;
                 /** @description at most so many */
                 limit?: number;
+                /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
+                stale?: "ok" | null;
             };
             header?: never;
             path?: never;
@@ -3597,6 +3605,8 @@ export interface operations {
                 include?: "counts"[];
                 cursor?: string | null;
                 limit?: number;
+                /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
+                stale?: "ok" | null;
             };
             header?: never;
             path?: never;
@@ -3772,6 +3782,8 @@ export interface operations {
             query?: {
                 cursor?: string | null;
                 limit?: number;
+                /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
+                stale?: "ok" | null;
             };
             header?: never;
             path?: never;

@@ -25,7 +25,7 @@ from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body, 
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.execution_level import ExecutionLevel
-from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.gateway import Stale, gateway_of
 from pyoco_server.http_api.sse import EventStream, sse_event
 from pyoco_server.http_api.views import execution_view, items_view, json_response
 from pyoco_server.usecases.callers import Caller
@@ -184,7 +184,7 @@ def _check_size(name: str, value: Any, body_size: int) -> None:
     summary="Executions, newest first",
     responses=answers_like(shapes.of(shapes.ExecutionPage)),
 )
-async def list_executions(
+async def list_executions(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
     status: ExecutionStatus | None = None,
@@ -193,14 +193,16 @@ async def list_executions(
     include: Annotated[list[Literal["counts"]], Query(description="also how many in each status")] = [],  # noqa: B006
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    stale: Stale = None,
 ) -> Response:
     wanted = ExecutionFilter(
         tenant_id=caller_of(request).tenant_id, status=status, graph_id=graph_id, archived=archived
     )
-    read = gateway_of(request).read_model.executions.read
+    reading = gateway_of(request).reading(stale)
+    read = reading.use_cases.executions.read
     page = read.page(wanted, cursor, limit)
     counts = {"counts": read.counts(wanted)} if "counts" in include else {}
-    return items_view(page.items, page.next_cursor, **counts)
+    return reading.marked(items_view(page.items, page.next_cursor, **counts))
 
 
 @router.get(
@@ -213,10 +215,12 @@ async def list_waits(
     *,
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    stale: Stale = None,
 ) -> Response:
-    read = gateway_of(request).read_model.executions.read
+    reading = gateway_of(request).reading(stale)
+    read = reading.use_cases.executions.read
     page = read.waits(caller_of(request).tenant_id, cursor, limit)
-    return items_view(page.items, page.next_cursor)
+    return reading.marked(items_view(page.items, page.next_cursor))
 
 
 @router.get(

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.json_reading import RefusedItems
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
+from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.domain.values import MAX_PARAMS_BYTES
 from pyoco_server.engine.flow_yaml import check_flow_yaml
@@ -23,13 +24,13 @@ from pyoco_server.errors import (
     WorkflowTooLarge,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, problems_of, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.error_table import error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
-from pyoco_server.http_api.gateway import Gateway, gateway_of
-from pyoco_server.http_api.refusals import places, refusing_with
+from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of
+from pyoco_server.http_api.refusals import StrictRoute, places, refusing_with
 from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
     json_array,
@@ -43,7 +44,7 @@ from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.ports import Revision
 from pyoco_server.usecases.watch_run import WatchRequest
 
-router = APIRouter(tags=["runs"], responses=EVERYWHERE)
+router = APIRouter(tags=["runs"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
     tags=["runs"],
     route_class=refusing_with(InvalidListQuery),
@@ -59,6 +60,15 @@ Include = Annotated[
     list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
 ]
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
+def _label(text: str) -> str:
+    if not is_label(text):
+        raise ValueError(f"a tag must have {LABEL_RULE}")
+    return text
+
+
+Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), AfterValidator(_label)]
 RunId = Annotated[str, Path(description="what submitting it answered")]
 IDEMPOTENCY_KEY_DOCS = {
     "name": "Idempotency-Key",
@@ -70,20 +80,22 @@ IDEMPOTENCY_KEY_DOCS = {
 UnixSeconds = Annotated[float | None, Query(allow_inf_nan=False, description="unix seconds")]
 
 
-class RunSubmitRequest(BaseModel):
+class RunSubmitRequest(Body):
     flow_name: str = Field(min_length=1, max_length=200, description="the flow to run")
     params: dict[str, Any] = Field(default_factory=dict, description="for its tasks, up to 256 KiB")
     tag: Tag | None = Field(None, description="run it on a worker with this tag")
-    tags: list[Tag] | None = Field(None, max_length=32, description="to find it by")
+    tags: list[Label] | None = Field(
+        None, max_length=MAX_TAGS, description="free labels to find it by, each up to 64 characters"
+    )
 
 
-class RunBatchRequest(BaseModel):
+class RunBatchRequest(Body):
     runs: list[dict[str, Any]] = Field(
         min_length=1, max_length=1000, description="each as the body of POST /runs"
     )
 
 
-class CancelRequest(BaseModel):
+class CancelRequest(Body):
     reason: str | None = Field(None, max_length=2000, description="kept with the run")
 
 
@@ -114,12 +126,17 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
     else:
         submitted = await gateway.use_cases.submit_once(submission, key)
         run_id, is_replayed = submitted.run_id, submitted.is_replayed
-    response = json_response({"run_id": run_id, "status": RunStatus.PENDING})
+    response = json_response(_accepted(run_id, gateway.use_cases.list_workers.warning_for(submission.tag)))
     if is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
     else:
         gateway.metrics.submitted.inc()
     return response
+
+
+def _accepted(run_id: str, warning: str | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {"run_id": run_id, "status": RunStatus.PENDING}
+    return answer if warning is None else {**answer, "warning": warning}
 
 
 @router.post(
@@ -148,14 +165,17 @@ async def submit_batch(request: Request) -> Response:
         {
             "accepted": accepted,
             "refused": len(answers) - accepted,
-            "results": [_batch_answer(answer, request) for answer in answers],
+            "results": [_batch_answer(answer, request, gateway) for answer in answers],
         }
     )
 
 
-def _batch_answer(answer: RunSnapshot | PyocoServerError, request: Request) -> dict[str, Any]:
+def _batch_answer(
+    answer: RunSnapshot | PyocoServerError, request: Request, gateway: Gateway
+) -> dict[str, Any]:
     if isinstance(answer, RunSnapshot):
-        return {"run_id": answer.run_id, "status": answer.status}
+        warning = gateway.use_cases.list_workers.warning_for(answer.tag or "")
+        return _accepted(answer.run_id, warning)
     return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
 
 
@@ -165,7 +185,7 @@ def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submis
         wanted = RunSubmitRequest.model_validate(run)
         _check_params(wanted.params, MAX_PARAMS_BYTES + 1)
     except ValidationError as error:
-        return InvalidRequest(places(error.errors()))
+        return InvalidRequest(places(problems_of(error, RunSubmitRequest)))
     except RequestTooLarge as error:
         return error
     return _submission(wanted, caller, default_tag)
@@ -231,6 +251,7 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     include: Annotated[
         list[Literal["full", "all"]], Query(description="either: everything that is known of each run")
     ] = [],  # noqa: B006 - FastAPI's form of a default
+    stale: Stale = None,
 ) -> Response:
     """An array; with `updated_after`, `cursor` or `workflow_yaml_sha256` an object with `next_cursor`."""
     wanted = RunFilter(
@@ -241,10 +262,11 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
         updated_after=updated_after,
         workflow_yaml_sha256=workflow_yaml_sha256,
     )
-    page = await gateway_of(request).read_model.list_runs(wanted, cursor, limit, full=bool(include))
+    reading = gateway_of(request).reading(stale)
+    page = await reading.use_cases.list_runs(wanted, cursor, limit, full=bool(include))
     if (updated_after, cursor, workflow_yaml_sha256) == (None, None, None):
-        return json_array(page.items)
-    return page_view(page)
+        return reading.marked(json_array(page.items))
+    return reading.marked(page_view(page))
 
 
 @lists.get(

@@ -12,10 +12,11 @@ from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.forms import WHEEL_DOCS, open_wheel_form
 from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.refusals import StrictRoute
 from pyoco_server.http_api.views import iso_time, json_response
 from pyoco_server.usecases.manage_wheels import Upload
 
-router = APIRouter(tags=["wheels"], responses=EVERYWHERE)
+router = APIRouter(tags=["wheels"], route_class=StrictRoute, responses=EVERYWHERE)
 
 WheelName = Annotated[str, Path(description="its file name")]
 

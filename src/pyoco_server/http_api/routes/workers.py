@@ -3,17 +3,17 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import Field, StrictBool
 
-from pyoco_server.domain.workers import WorkerRecord, WorkerState
+from pyoco_server.domain.workers import WorkerState
 from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
-from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.gateway import Stale, gateway_of
 from pyoco_server.http_api.refusals import refusing_with
-from pyoco_server.http_api.views import json_response
+from pyoco_server.http_api.views import json_response, worker_view
 from pyoco_server.usecases.list_workers import WorkerFilter
 
 router = APIRouter(
@@ -25,11 +25,11 @@ router = APIRouter(
 MAX_BODY_BYTES = 4096
 
 
-class PatchWorkerRequest(BaseModel):
+class PatchWorkerRequest(Body):
     hidden: StrictBool = Field(description="whether lists leave it out")
 
 
-@router.get("/workers", summary="The fleet", responses=answers_like(shapes.list_of(WorkerRecord)))
+@router.get("/workers", summary="The fleet", responses=answers_like(shapes.list_of(shapes.Worker)))
 async def list_workers(
     request: Request,
     *,
@@ -39,11 +39,14 @@ async def list_workers(
     state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
     include_hidden: Annotated[bool, Query(description="hidden ones, too")] = False,
     limit: Annotated[int, Query(ge=1, le=500, description="at most so many")] = 100,
+    stale: Stale = None,
 ) -> Response:
     wanted = WorkerFilter(
         active_only=scope == "active", state=state, include_hidden=include_hidden, limit=limit
     )
-    return json_response(gateway_of(request).read_model.list_workers.for_caller(wanted, caller_of(request)))
+    reading = gateway_of(request).reading(stale)
+    workers = reading.use_cases.list_workers.for_caller(wanted, caller_of(request))
+    return reading.marked(json_response([worker_view(worker) for worker in workers]))
 
 
 @router.patch(
@@ -59,7 +62,9 @@ async def patch_worker(
     request: Request, worker_id: Annotated[str, Path(description="its --worker-id")]
 ) -> Response:
     wanted = parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
-    record = await gateway_of(request).use_cases.hide_worker(worker_id, hidden=wanted.hidden)
+    record = await gateway_of(request).use_cases.hide_worker(
+        worker_id, caller_of(request).tenant_id, hidden=wanted.hidden
+    )
     return json_response(
         {"worker_id": record.worker_id, "hidden": record.hidden, "updated_at": record.updated_at}
     )

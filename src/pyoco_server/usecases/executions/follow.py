@@ -76,6 +76,10 @@ class FollowExecutions:
         """Whether every execution that was there when the reading began is known."""
         return self._caught_up.is_set()
 
+    @property
+    def stale_sec(self) -> float:
+        return self._feed.stale_sec
+
     async def run(self) -> None:
         async for batch in self._feed.follow(None):
             await self._take(batch)
