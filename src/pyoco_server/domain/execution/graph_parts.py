@@ -22,6 +22,8 @@ from pyoco_server.domain.suggestions import nearest
 NAME_RULE = "[A-Za-z0-9_-]{1,64}"
 MAX_TIMEOUT_SEC = 10 * 366 * 86_400
 """Ten years: longer is a mistake, and every deadline stays a date."""
+ENOUGH_PROBLEMS = 100
+"""Where reading stops: nobody mends more at once, and each costs time."""
 _GIVEN_UP = object()
 
 Problems = list[str]
@@ -77,8 +79,10 @@ def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
     return node
 
 
-def read_edge(place: str, given: Any, nodes: Iterable[str], problems: Problems) -> Edge | None:
-    """None if it does not lead from one node to another."""
+def read_edge(
+    place: str, given: Any, nodes: Iterable[str], problems: Problems, *, is_stored: bool = False
+) -> Edge | None:
+    """None if it does not lead from one node to another. The condition of a stored one was checked before."""
     if not isinstance(given, Mapping):
         problems.append(f"{place} must be an object like {{from: a, to: b}}, got {_kind(given)}")
         return None
@@ -91,7 +95,7 @@ def read_edge(place: str, given: Any, nodes: Iterable[str], problems: Problems) 
     }
     if not _check_ends(where, fields, nodes, problems):
         return None
-    when = _when(where, fields.get("when"), nodes, problems)
+    when = fields.get("when") if is_stored else _when(where, fields.get("when"), nodes, problems)
     on = fields.get("on", EdgeOn.SUCCESS)
     return Edge(
         source=fields["from"],
@@ -108,6 +112,8 @@ def edge_name(edge: Edge) -> str:
 def check_keys(where: str, given: Mapping[Any, Any], known: Iterable[str], problems: Problems) -> None:
     known = tuple(known)
     for key in given:
+        if len(problems) >= ENOUGH_PROBLEMS:
+            return
         if key not in known:
             problems.append(f"{where}: unknown key {_shown(str(key))}{nearest(str(key), known)}")
 

@@ -133,7 +133,8 @@ class ManageGraphs:
         return self._parsed.get(key)
 
     async def _parse(self, key: str, record: GraphRecord) -> ParsedGraph:
-        parsed = ParsedGraph(await asyncio.to_thread(parse_graph, record.definition), record.version)
+        graph = await asyncio.to_thread(parse_graph, record.definition, is_stored=True)
+        parsed = ParsedGraph(graph, record.version)
         self._parsed[key] = parsed
         if len(self._parsed) > MAX_CACHED:
             self._parsed.popitem(last=False)

@@ -17,6 +17,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.executions.command import is_execution_id, is_visible
 from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.executions.heavy_work import HeavyWork
 from pyoco_server.usecases.executions.ports import (
     ExecutionFilter,
     ExecutionIndex,
@@ -47,7 +48,9 @@ class ReadExecutions:
         index: ExecutionIndex,
         hub: ExecutionHub,
         graphs: Graphs,
+        heavy_work: HeavyWork | None = None,
     ) -> None:
+        self._heavy_work = heavy_work or HeavyWork()
         self._records = records
         self._log = executions
         self._index = index
@@ -71,7 +74,7 @@ class ReadExecutions:
     async def edges(self, state: Execution) -> list[EdgeState]:
         """Which ways it went, up to that state."""
         versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
-        return edge_states(state, versioned.graph)
+        return await self._heavy_work(edge_states, state, versioned.graph)
 
     async def events(self, execution_id: str, caller: Caller, after: int, limit: int) -> list[Event]:
         await self._record(execution_id, caller)
