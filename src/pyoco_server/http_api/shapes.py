@@ -110,6 +110,7 @@ class ExecutionState(Execution, frozen=True, kw_only=True):
     """Where an execution stands; `edges` only where they were asked for."""
 
     phase: Phase
+    handled_failures: tuple[str, ...]  # type: ignore[assignment]
     nodes: dict[str, ExecutionNode]  # type: ignore[assignment]
     edges: list[EdgeState] | msgspec.UnsetType = msgspec.UNSET
 

@@ -45,6 +45,7 @@ def execution_view(state: Execution, run_statuses: Mapping[str, RunStatus]) -> d
     """
     fields = msgspec.structs.asdict(state)
     fields["phase"] = state.phase
+    fields["handled_failures"] = state.handled_failures
     fields["nodes"] = {node_id: _node_view(node, run_statuses) for node_id, node in state.nodes.items()}
     return fields
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.execution import conditions
 from pyoco_server.domain.execution.events import Failure
-from pyoco_server.domain.execution.graphs import Edge, EdgeOn, Graph, GraphNode, JoinPolicy, NodeType
+from pyoco_server.domain.execution.graphs import Edge, EdgeOn, Graph, GraphNode, JoinPolicy, NodeType, Then
 from pyoco_server.domain.execution.state import Execution, Gate, NodeState, NodeStatus
 
 
@@ -100,6 +100,14 @@ class Branches:
         """Whether the failure of a node led along an edge of its own."""
         return any(
             self._fate_of(edge) in (Fate.TAKEN, Fate.BROKEN)
+            for edge in self._graph.outgoing[node_id]
+            if edge.on is EdgeOn.FAILURE
+        )
+
+    def is_fatal(self, node_id: str) -> bool:
+        """Whether a failure edge that was taken fails the execution in the end."""
+        return any(
+            edge.then is Then.FAIL and self._fate_of(edge) is Fate.TAKEN
             for edge in self._graph.outgoing[node_id]
             if edge.on is EdgeOn.FAILURE
         )

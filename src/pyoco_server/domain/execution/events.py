@@ -22,8 +22,12 @@ class ActorKind(StrEnum):
 
 
 class Actor(Struct, frozen=True, omit_defaults=True):
+    """Who acts: `kind` and `id` as the sender claims, the other fields as it was authenticated."""
+
     kind: ActorKind
     id: str | None = None
+    api_key_id: str | None = None
+    tenant_id: str | None = None
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from pyoco_server.domain.execution.graph_model import (
     NodeType,
     OnTimeout,
     Retry,
+    Then,
 )
 from pyoco_server.domain.names import MAX_FLOW_NAME, is_tag
 from pyoco_server.domain.suggestions import nearest
@@ -51,7 +52,7 @@ _NODE_KEYS = {
     "min_success": _Key(Annotated[int, Meta(ge=1)], (JOIN,)),
     "cancel_rest": _Key(bool, (JOIN,)),
 }
-_EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "when": str}
+_EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "then": Then, "when": str}
 
 
 def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
@@ -96,11 +97,14 @@ def read_edge(
     if not _check_ends(where, fields, nodes, problems):
         return None
     when = fields.get("when") if is_stored else _when(where, fields.get("when"), nodes, problems)
-    on = fields.get("on", EdgeOn.SUCCESS)
+    on, then = fields.get("on", EdgeOn.SUCCESS), fields.get("then", Then.CONTINUE)
+    if on is EdgeOn.SUCCESS and "then" in fields:
+        problems.append(f"{where}: then belongs to edges with on: failure; remove it or add on: failure")
     return Edge(
         source=fields["from"],
         target=fields["to"],
         on=on if isinstance(on, EdgeOn) else EdgeOn.SUCCESS,
+        then=then if isinstance(then, Then) else Then.CONTINUE,
         when=when,
     )
 

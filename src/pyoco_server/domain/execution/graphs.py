@@ -19,6 +19,7 @@ from pyoco_server.domain.execution.graph_model import (
     NodeType,
     OnTimeout,
     Retry,
+    Then,
 )
 from pyoco_server.domain.execution.graph_parts import (
     ENOUGH_PROBLEMS,
@@ -53,6 +54,7 @@ __all__ = [
     "NodeType",
     "OnTimeout",
     "Retry",
+    "Then",
     "definition_of",
     "graph_definition",
     "parse_graph",

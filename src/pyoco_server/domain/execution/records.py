@@ -14,6 +14,7 @@ from pyoco_server.domain.execution.state import Execution, ExecutionStatus, Node
 
 MAX_SUMMARY_ERROR = 500
 MAX_SUMMARY_DATA = 1_000
+MAX_SUMMARY_FAILURES = 20
 MAX_PROMPTS = 100_000
 """Characters of all prompts together: a summary travels with every commit, a cancel included."""
 MAX_KEYS = 1_000
@@ -82,6 +83,8 @@ class ExecutionSummary(Struct, frozen=True, kw_only=True):
     ended_at: float | None = None
     archived_at: float | None = None
     failed_node_id: str | None = None
+    handled_failures: tuple[str, ...] = ()
+    """Nodes that failed in an execution that completed all the same: the first ones, if there are many."""
     error: str | None = None
     node_counts: dict[NodeStatus, int] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
@@ -109,6 +112,7 @@ def summarise(state: Execution) -> ExecutionSummary:
         ended_at=state.completed_at or state.failed_at or state.canceled_at,
         archived_at=state.archived_at,
         failed_node_id=state.failed_node_id,
+        handled_failures=state.handled_failures[:MAX_SUMMARY_FAILURES],
         error=None if state.error is None else shortened(state.error.message, MAX_SUMMARY_ERROR),
         node_counts=dict(Counter(node.status for node in state.nodes.values())),
         waits=tuple(_waits(state)),

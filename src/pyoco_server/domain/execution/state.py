@@ -143,6 +143,13 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.status is not ExecutionStatus.ACTIVE
 
     @property
+    def handled_failures(self) -> tuple[str, ...]:
+        """The nodes that failed in an execution that completed all the same."""
+        if self.status is not ExecutionStatus.COMPLETED:
+            return ()
+        return tuple(name for name, node in self.nodes.items() if node.status is NodeStatus.FAILED)
+
+    @property
     def phase(self) -> Phase:
         if self.is_terminal:
             return Phase(self.status.value)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from pyoco_server.domain.execution.codec import event_view
-from pyoco_server.domain.execution.commands import COMMANDS, read_command, snake_case
+from pyoco_server.domain.execution.commands import COMMANDS, ClaimedActor, read_command, snake_case
 from pyoco_server.domain.execution.events import Actor, ActorKind, Event
 from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT
@@ -70,6 +70,8 @@ EXECUTION_VERBS = {"start": "StartExecution", "cancel": "CancelExecution", "arch
 
 
 class ActorBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     kind: ActorKind
     id: str | None = Field(None, max_length=256)
 
@@ -124,7 +126,7 @@ def _level(request: Request) -> ExecutionLevel:
 
 def _actor(caller: Caller) -> Actor:
     """Who is known to have sent a request."""
-    return Actor(ActorKind.USER, caller.api_key_id)
+    return Actor(ActorKind.USER, caller.api_key_id, caller.api_key_id, caller.tenant_id)
 
 
 def _key(request: Request) -> str | None:
@@ -170,7 +172,9 @@ async def _create(request: Request, wanted: CreateExecutionRequest, body_size: i
         start=wanted.start,
         correlation_id=_correlation_id(request) or wanted.correlation_id,
     )
-    actor = _actor(caller) if wanted.actor is None else Actor(wanted.actor.kind, wanted.actor.id)
+    actor, claim = _actor(caller), wanted.actor
+    if claim is not None:
+        actor = ClaimedActor(claim.kind, claim.id).sent_by(actor)
     return _answer(await _level(request).create(new, caller, actor, _key(request)), 201)
 
 
