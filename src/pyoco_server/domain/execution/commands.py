@@ -33,6 +33,7 @@ class CreateExecution(Command, frozen=True, kw_only=True):
     api_key_id: str | None = None
     graph_version: int
     rerun_of: str | None = None
+    given_id: str | None = None
 
 
 class StartExecution(Command, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ def _create(graph: Graph, command: c.CreateExecution) -> list[e.Payload]:
         tenant_id=command.tenant_id,
         api_key_id=command.api_key_id,
         rerun_of=command.rerun_of,
+        given_id=command.given_id,
     )
     nodes = [e.NodeCreated(node_id=node.id, node_type=node.type.value) for node in graph.nodes.values()]
     return [created, *nodes]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from pyoco_server.domain.execution.events import Commit, shortened
@@ -88,6 +88,12 @@ class ExecutionSummary(Struct, frozen=True, kw_only=True):
     error: str | None = None
     node_counts: dict[NodeStatus, int] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
+    given_id: str | UnsetType = UNSET
+    """What its tenant calls it, where that is another id. Lists show it instead of `execution_id`."""
+
+    def shown(self) -> "ExecutionSummary":
+        given = self.given_id
+        return self if given is UNSET else replace(self, execution_id=given, given_id=UNSET)
 
 
 class LoggedCommit(Struct, frozen=True):
@@ -116,6 +122,7 @@ def summarise(state: Execution) -> ExecutionSummary:
         error=None if state.error is None else shortened(state.error.message, MAX_SUMMARY_ERROR),
         node_counts=dict(Counter(node.status for node in state.nodes.values())),
         waits=tuple(_waits(state)),
+        given_id=state.given_id or UNSET,
     )
 
 
@@ -125,7 +132,7 @@ def _waits(state: Execution) -> Iterable[Wait]:
     for node_id, node in waiting.items():
         asked = node.resume_request
         yield Wait(
-            execution_id=state.execution_id,
+            execution_id=state.shown_id,
             graph_id=state.graph_id,
             node_id=node_id,
             waiting_at=node.waiting_at or state.updated_at,
