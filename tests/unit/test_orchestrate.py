@@ -36,7 +36,7 @@ from pyoco_server.usecases.callers import ANONYMOUS
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.records import ExecutionRecords
-from pyoco_server.usecases.ports import FeedBatch, Revision
+from pyoco_server.usecases.ports import FeedBatch, FeedPosition, Revision
 from pyoco_server.usecases.watch_hub import WatchHub
 from support import virtual_time
 
@@ -235,7 +235,7 @@ class WithheldFeed:
         self.read = plain.read
         self.is_withheld = False
 
-    async def follow(self, after: Revision | None) -> AsyncIterator[FeedBatch[LoggedCommit]]:
+    async def follow(self, after: FeedPosition | None) -> AsyncIterator[FeedBatch[LoggedCommit]]:
         async for batch in self._plain.follow(after):
             if self.is_withheld:
                 await asyncio.Event().wait()

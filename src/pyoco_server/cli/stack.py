@@ -1,6 +1,7 @@
 """Everything on one machine: the embedded NATS, the gateway in this process, a worker beside it."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -150,6 +151,8 @@ async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncItera
 async def _say_ready(served: Gateway) -> None:
     """Only now: whoever reads it connects at once."""
     await served.opened()
+    gc.collect()
+    gc.freeze()  # what is there now stays: collections of garbage need not look through it
     log.info("gateway ready", action="gateway.ready")
 
 

@@ -67,12 +67,33 @@ def parse_json(body: bytes, model: type[M]) -> M:
     return validated(value, model)
 
 
+def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> list[msgspec.Raw]:
+    """The items of the list `name`, `most` of them, each as JSON: a batch is not decoded as a whole.
+
+    `model` checks everything around them, and that each is an object.
+    """
+    try:
+        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        raw = msgspec.json.decode(parts.pop(name, b"[]"), type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _invalid_json(str(error)) from error
+    if len(raw) > most:
+        problem = f"List should have at most {most} items after validation, not {len(raw)}"
+        raise RequestValidationError([{"type": "too_long", "loc": ("body", name), "msg": problem}])
+    around = {key: msgspec.json.decode(value) for key, value in parts.items()}
+    validated({**around, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
+    return raw
+
+
 def validated(value: Any, model: type[M]) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise RequestValidationError(
-            [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors(include_url=False)]
+            [
+                {**problem, "loc": ("body", *problem["loc"])}
+                for problem in error.errors(include_url=False, include_input=False)
+            ]
         ) from error
 
 

@@ -110,7 +110,7 @@ _Execution = _like(Execution, "_Execution", hidden=("given_id", "nodes"))
 ExecutionRow = _like(ExecutionSummary, "ExecutionSummary", hidden=("given_id",))
 
 
-class ExecutionState(_Execution, kw_only=True):  # type: ignore[misc, valid-type]
+class ExecutionState(_Execution, kw_only=True):  # type: ignore[misc, valid-type, call-arg]
     """Where an execution stands; `edges` only where they were asked for."""
 
     phase: Phase

@@ -1076,6 +1076,7 @@ export interface components {
             fail_requested_at: number | null;
             /** @default null */
             failed_node_id: string | null;
+            handled_failures: string[];
             /** @default null */
             completed_at: number | null;
             /** @default null */
@@ -1254,6 +1255,8 @@ export interface components {
             archived_at: number | null;
             /** @default null */
             failed_node_id: string | null;
+            /** @default [] */
+            handled_failures: string[];
             /** @default null */
             error: string | null;
             /** @default {} */

@@ -4,7 +4,7 @@ That form is `cel.expr.CheckedExpr` (a protobuf message, published with the lang
 about conditions are decided on this tree: how a text looks and what the library understands may differ.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -155,7 +155,15 @@ def _loop(fields: Fields) -> Loop:
     )
 
 
-_KINDS = {3: _const, 4: _ident, 5: _select, 6: _call, 7: _list, 8: _struct, 9: _loop}
+_KINDS: dict[int, Callable[[Fields], Tree]] = {
+    3: _const,
+    4: _ident,
+    5: _select,
+    6: _call,
+    7: _list,
+    8: _struct,
+    9: _loop,
+}
 
 
 def _name(fields: Fields, number: int) -> str:

@@ -169,7 +169,8 @@ class Values:
         """Only what is read. What is missing stays missing, so the library reports it."""
         data: dict[str, Any] = {"input": None, "nodes": {}}
         for path in paths:
-            place, value = data, self._roots
+            place: dict[str, Any] = data
+            value: Any = self._roots
             for depth, step in enumerate(path):
                 if not isinstance(value, Mapping) or step not in value:
                     break

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from pyoco_server.errors import (
     WorkflowTooLarge,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import batch_items, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.error_table import error_body
@@ -52,7 +53,9 @@ MAX_PARAMS_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
 """The params and everything around them."""
 MAX_REVISION_DIGITS = 20
+MAX_BATCH = 1000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
+MAX_BATCH_PART_BYTES = 256 * 1024
 
 Include = Annotated[
     list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
@@ -78,7 +81,7 @@ class RunSubmitRequest(BaseModel):
 
 class RunBatchRequest(BaseModel):
     runs: list[dict[str, Any]] = Field(
-        min_length=1, max_length=1000, description="each as the body of POST /runs"
+        min_length=1, max_length=MAX_BATCH, description="each as the body of POST /runs"
     )
 
 
@@ -130,18 +133,18 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
 async def submit_batch(request: Request) -> Response:
     """One answer per run, in order: `run_id` and `status`, or `error` and its `http_status`."""
     gateway, caller = gateway_of(request), caller_of(request)
-    wanted = parse_json(await read_body(request, MAX_BATCH_BYTES), RunBatchRequest)
-    submissions = [_batch_item(run, caller, gateway.config.default_tag) for run in wanted.runs]
-    answers = await gateway.use_cases.submit_batch(submissions)
-    accepted = sum(isinstance(answer, RunSnapshot) for answer in answers)
+    runs = batch_items(await read_body(request, MAX_BATCH_BYTES), RunBatchRequest, "runs", MAX_BATCH)
+    results: list[dict[str, Any]] = []
+    for some in _batch_parts(runs):
+        submissions = []
+        for run in some:
+            submissions.append(_batch_item(run, caller, gateway.config.default_tag))
+            await asyncio.sleep(0)  # each may be 256 KiB, and others wait for the loop
+        answers = await gateway.use_cases.submit_batch(submissions)
+        results += [_batch_answer(answer, request) for answer in answers]
+    accepted = sum("run_id" in result for result in results)
     gateway.metrics.submitted.inc(accepted)
-    return json_response(
-        {
-            "accepted": accepted,
-            "refused": len(answers) - accepted,
-            "results": [_batch_answer(answer, request) for answer in answers],
-        }
-    )
+    return json_response({"accepted": accepted, "refused": len(results) - accepted, "results": results})
 
 
 def _batch_answer(answer: RunSnapshot | PyocoServerError, request: Request) -> dict[str, Any]:
@@ -150,13 +153,29 @@ def _batch_answer(answer: RunSnapshot | PyocoServerError, request: Request) -> d
     return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
 
 
-def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submission | PyocoServerError:
+def _batch_parts(runs: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
+    """Not all at once: values take several times as much memory as their JSON."""
+    part: list[msgspec.Raw] = []
+    size = 0
+    for run in runs:
+        length = memoryview(run).nbytes
+        if part and size + length > MAX_BATCH_PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(run)
+        size += length
+    yield part
+
+
+def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Submission | PyocoServerError:
     """A run that is not well formed is refused by itself, not with its neighbours."""
     try:
-        wanted = RunSubmitRequest.model_validate(run)
+        wanted = RunSubmitRequest.model_validate(msgspec.json.decode(run))
         _check_params(wanted.params, MAX_PARAMS_BYTES + 1)
     except ValidationError as error:
         return InvalidRequest(places(error.errors()))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return InvalidRequest(f"JSON: {error}")
     except RequestTooLarge as error:
         return error
     return _submission(wanted, caller, default_tag)

@@ -10,7 +10,6 @@ from pyoco_server.domain.execution.graph_records import (
     GraphRecord,
     GraphSummary,
     newest_key,
-    summary,
     tenant_token,
     version_key,
 )
@@ -98,7 +97,7 @@ class ManageGraphs:
         more = len(found) > limit
         last = found[:limit][-1] if more else None
         next_cursor = cursor_at(Place(last.revision, last.value.graph_id), of) if last else None
-        return GraphPage([summary(stored.value) for stored in found[:limit]], next_cursor)
+        return GraphPage([stored.value for stored in found[:limit]], next_cursor)
 
     async def _write(self, newest: Versioned[GraphRecord] | None, record: GraphRecord) -> None:
         """First the newest version gets a key with its number, then the new one takes its place."""
