@@ -8,11 +8,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from pyoco_server.domain.execution.events import Actor, ActorKind
 from pyoco_server.domain.runs import RunStatus
 from pyoco_server.domain.task_logs import LogLine
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.auth import is_protected
 from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.usecases.callers import Caller
+from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, memory_app, new_key
 from support.things import NOW, OWNER, RUN_ID, a_snapshot
@@ -282,3 +285,65 @@ async def test_with_auth_off_everybody_sees_everything() -> None:
     async with memory_app() as gateway:
         await gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
         assert (await gateway.client.get(f"/runs/{RUN_ID}")).json()["tenant_id"] == "acme"
+
+
+async def test_ids_of_executions_belong_to_their_tenant(tenants: Tenants) -> None:
+    """D16: 409 told that another tenant's id exists, and ids could be squatted."""
+    wanted = {"graph_id": "ask", "execution_id": "nightly"}
+    for who in (tenants.ours, tenants.theirs):
+        await tenants.ask("PUT", "/graphs/ask", who, json=WAITING)
+        made = await tenants.ask("POST", "/executions", who, json=wanted)
+        assert (made.status_code, made.json()["execution_id"]) == (201, "nightly")
+        again = await tenants.ask("POST", "/executions", who, json=wanted)
+        assert (again.status_code, again.json()["code"]) == (409, "EXECUTION_EXISTS")
+    for who, tenant in ((tenants.ours, "acme"), (tenants.theirs, "other")):
+
+        async def waits(who: dict[str, str] = who) -> list[dict[str, Any]]:
+            return list((await tenants.ask("GET", "/waits", who)).json()["items"])
+
+        assert [wait["execution_id"] for wait in await until(waits)] == ["nightly"]
+        row = (await tenants.ask("GET", "/executions", who)).json()["items"][0]
+        assert (row["execution_id"], row["tenant_id"], "given_id" in row) == ("nightly", tenant, False)
+        state = (await tenants.ask("GET", "/executions/nightly", who)).json()
+        assert (state["execution_id"], state["tenant_id"], "given_id" in state) == ("nightly", tenant, False)
+        events = (await tenants.ask("GET", "/executions/nightly/events", who)).json()["items"]
+        assert {event["execution_id"] for event in events} == {"nightly"}
+    cancelled = await tenants.ask("POST", "/executions/nightly/cancel", tenants.theirs, json={})
+    assert cancelled.json()["status"] == "CANCELED"
+    assert (await tenants.ask("GET", "/executions/nightly", tenants.ours)).json()["status"] == "ACTIVE"
+    again = await tenants.ask("POST", "/executions/nightly/rerun", tenants.theirs, json={})
+    assert again.json()["rerun_of"] == "nightly"
+
+
+async def test_executions_of_older_versions_are_found_under_the_id_they_were_stored_with(
+    tenants: Tenants,
+) -> None:
+    """D16: those stored every id as it was given."""
+    for who in (tenants.ours, tenants.theirs):
+        await tenants.ask("PUT", "/graphs/ask", who, json=WAITING)
+    create = tenants.gateway.app.state.gateway.use_cases.executions.create
+    old = NewExecution(graph_id="ask", execution_id="old")
+    await create(old, Caller(tenant_id="acme"), Actor(ActorKind.USER))
+    assert (await tenants.ask("GET", "/executions/old", tenants.ours)).json()["execution_id"] == "old"
+    assert (await tenants.ask("POST", "/executions/old/cancel", tenants.ours, json={})).status_code == 200
+    wanted = {"graph_id": "ask", "execution_id": "old"}
+    refused = await tenants.ask("POST", "/executions", tenants.ours, json=wanted)
+    assert (refused.status_code, refused.json()["code"]) == (409, "EXECUTION_EXISTS")
+    made = await tenants.ask("POST", "/executions", tenants.theirs, json=wanted)
+    assert (made.status_code, made.json()["execution_id"]) == (201, "old")
+
+
+async def test_a_command_records_who_was_authenticated_beside_who_is_claimed(tenants: Tenants) -> None:
+    """D36: whoever had a key could act in any name without a trace."""
+    await tenants.ask("PUT", "/graphs/ask", tenants.ours, json=WAITING)
+    claim = {"kind": "user", "id": "the boss"}
+    wanted = {"graph_id": "ask", "execution_id": "e-1", "actor": claim}
+    assert (await tenants.ask("POST", "/executions", tenants.ours, json=wanted)).status_code == 201
+    forged = {"actor": {**claim, "api_key_id": "key-b"}}
+    refused = await tenants.ask("POST", "/executions/e-1/cancel", tenants.ours, json=forged)
+    assert refused.status_code == 422
+    await tenants.ask("POST", "/executions/e-1/cancel", tenants.ours, json={"actor": claim})
+    events = (await tenants.ask("GET", "/executions/e-1/events", tenants.ours)).json()["items"]
+    of = {event["type"]: event["actor"] for event in events}
+    known = {"api_key_id": "key-a", "tenant_id": "acme"}
+    assert of["EXECUTION_CREATED"] == of["EXECUTION_CANCEL_REQUESTED"] == {**claim, **known}

@@ -1,19 +1,24 @@
 """Conditions of edges: what they see, what they answer, and that none runs long."""
 
 import time
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyoco_server.domain.execution.conditions import (
     MAX_DEPTH,
     MAX_LENGTH,
-    MAX_LOOPED,
+    MAX_READ,
+    MAX_STEPS,
+    Allowance,
     ConditionError,
     ConditionFailed,
+    TooHeavy,
+    Values,
     check,
     holds,
     nodes_in,
@@ -171,10 +176,12 @@ def test_values_beyond_the_limits_fail_and_do_not_crash() -> None:
         holds("size(input) == 1", input=deep, nodes={})
     with pytest.raises(ConditionFailed, match="out of range"):
         holds("input > 1", input=2**70, nodes={})
-    with pytest.raises(ConditionFailed, match="loops over more than"):
-        holds("input.all(i, true)", input=[1] * (MAX_LOOPED + 1), nodes={})
-    with pytest.raises(ConditionFailed, match="too long texts"):
-        holds("input.l.all(i, input.s != '')", input={"l": [1], "s": "x" * 100 * MAX_LOOPED}, nodes={})
+    with pytest.raises(ConditionFailed, match=f"reads more than {MAX_READ:,} values"):
+        holds("size(input) == 1", input=[1] * (MAX_READ + 1), nodes={})
+    with pytest.raises(ConditionFailed, match=f"{MAX_STEPS:,} are allowed"):
+        holds("input.all(i, input == input)", input=[1] * 1_000, nodes={})
+    with pytest.raises(ConditionFailed, match=f"{MAX_STEPS:,} are allowed"):
+        holds("input.a.contains(input.b)", input={"a": "x" * 100_000, "b": "x" * 50_000}, nodes={})
 
 
 def test_what_an_expression_does_not_name_is_not_counted() -> None:
@@ -185,9 +192,9 @@ def test_what_an_expression_does_not_name_is_not_counted() -> None:
 def test_the_worst_loop_that_is_allowed_ends_soon() -> None:
     """Its cost is the square of the values: ten times as many would take a hundred times as long."""
     rounds = " && ".join(["input == input"] * 10)
-    started = time.perf_counter()
-    assert holds(f"input.all(i, {rounds})", input=list(range(MAX_LOOPED - 4)), nodes={})
-    assert time.perf_counter() - started < 10
+    started = time.process_time()
+    assert holds(f"input.all(i, {rounds})", input=list(range(150)), nodes={})
+    assert time.process_time() - started < 1
 
 
 JSON = st.recursive(
@@ -212,3 +219,114 @@ def test_any_text_is_an_expression_or_refused(expr: str) -> None:
     except ConditionError:
         return
     assert nodes_in(expr) is not None
+
+
+QUOTES = ["'a'", '"a"', "'''a'''", '"""a"""', r"r'a\\'", r"'\''", r"'''\''''", r"b'\xff'", "'//'", "'a.map('"]
+COPYING = [
+    "input.map(x, input + input).size() > 0",
+    "input.map(x, input) != []",
+    "input . map ( x , [x, x] ) == input",
+    "input // .all(\n.map(x, 1) == [1]",
+    "input.all(x, input.all(y, true))",
+    "input.exists(x, [1].exists(y, x == y))",
+    "input.filter(x, true).filter(y, true) == []",
+    "input.all(x, input + input == input)",
+    "input.exists_one(x, (input + [x]).size() > 1)",
+]
+
+
+@given(
+    st.sampled_from(QUOTES),
+    st.sampled_from(COPYING),
+    st.sampled_from(QUOTES),
+    st.sampled_from(["&&", "||"]),
+    st.sampled_from(["", "!"]),
+)
+def test_loops_that_copy_are_refused_in_any_quoting(
+    before: str, loop: str, after: str, operator: str, sign: str
+) -> None:
+    """D18: what is checked is the expression that the library will evaluate, not its text."""
+    expr = f"input != {before} {operator} {sign}({loop}) && input != {after}"
+    with pytest.raises(ConditionError, match=r"map makes lists|loops|not allowed beside"):
+        check(expr)
+
+
+def test_a_quote_behind_a_backslash_hides_no_loop() -> None:
+    """D18: as it was found."""
+    expr = r"'''\'''' != 'a' && input.map(x, input + input).size() > 0 && 'b' != 'c'"
+    with pytest.raises(ConditionError, match="map makes lists"):
+        check(expr)
+    with pytest.raises(ConditionFailed, match="map makes lists"):  # of a graph that was registered before
+        holds(expr, input=[1], nodes={})
+
+
+TERMS = [
+    "input.l == input.l",
+    "input.l.size() > 3",
+    "7 in input.l",
+    "input.s.contains(input.p)",
+    "input.s.contains('aab')",
+    "input.s.matches('(a+a+)+b')",
+    "input.s.matches('(.*a){30}b')",
+    "input.s.matches(input.p)",
+    "input.s + input.s == input.s",
+    "input.l + input.l == input.l",
+    "input.s.startsWith(input.s)",
+    "string(input.n) == input.s",
+    "input.o == input.o",
+    "size(input.s) > 1",
+    "has(input.o.k1)",
+]
+
+
+@given(
+    st.lists(st.sampled_from(TERMS), min_size=1, max_size=12),
+    st.sampled_from(["{}", "input.l.all(x, {})", "input.l.exists_one(x, {})", "input.l.filter(x, {}) == []"]),
+    st.integers(0, 40_000),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_written_and_read_the_library_is_soon_done(
+    terms: list[str], around: str, size: int
+) -> None:
+    """D18, D50: the library cannot be interrupted, so what would take long is not begun."""
+    values = {
+        "l": list(range(size)),
+        "s": "a" * size,
+        "p": "a" * (size // 2) + "b",
+        "o": {f"k{n}": n for n in range(size // 10)},
+        "n": size,
+    }
+    expr = around.format(" && ".join(terms))
+    started = time.process_time()
+    with suppress(ConditionError, ConditionFailed):
+        holds(expr, input=values, nodes={})
+    assert time.process_time() - started < 0.5
+
+
+def test_reading_a_part_does_not_cost_the_whole() -> None:
+    """D50: of a large input only what is named is handed over."""
+    large = {"rows": list(range(1_000_000)), "kind": "monthly", "none": {}}
+    assert holds("input.kind == 'monthly' && !has(input.none.x) && !has(input.y)", input=large, nodes={})
+
+
+def test_many_conditions_convert_one_input_once() -> None:
+    """D50: 900 edges over 100,000 numbers took minutes, because each of them copied the input."""
+    values = Values(list(range(100_000)), {})
+    started = time.process_time()
+    assert all(values.holds(f"input[{index}] == {index} && input.size() > {index}") for index in range(900))
+    assert time.process_time() - started < 3
+
+
+def test_all_conditions_of_a_state_share_a_budget() -> None:
+    """D50: each of these reads another combination of large values."""
+    values = Values({f"k{n}": list(range(2_000)) for n in range(60)}, {})
+    pairs = [(one, other) for one in range(60) for other in range(60)]
+    with pytest.raises(ConditionFailed, match="conditions of the graph read more than"):
+        [values.holds(f"input.k{one} == input.k{other}") for one, other in pairs]
+
+
+def test_heavy_work_can_be_left_to_somebody_else() -> None:
+    """D50: what is light is evaluated at once, the rest where it holds up nobody."""
+    assert Values([1, 2, 3], {}, Allowance(1_000)).holds("input.all(x, x > 0)")
+    with pytest.raises(TooHeavy):
+        Values(list(range(10_000)), {}, Allowance(1_000)).holds("input.size() > 1")

@@ -64,6 +64,10 @@ IN_STATUS: dict[str, dict[str, list[str]]] = {
 """The events of a node command while the execution goes on; what is missing is refused."""
 
 
+REPORTS = ("ReportNodeProgress", "SucceedNode", "FailNode")
+"""What a RUNNING node still reports while the execution fails is kept."""
+
+
 def an_execution(phase: str, status: str, **node: Any) -> Execution:
     return Execution(
         execution_id="e",
@@ -89,7 +93,7 @@ def expected_of_node(command: str, phase: str, status: str) -> list[str] | str:
         return "EXECUTION_TERMINAL"
     if phase in CANCELLING:
         return "EXECUTION_CANCEL_REQUESTED"
-    if phase == "failing":
+    if phase == "failing" and command not in REPORTS:
         return "EXECUTION_FAIL_REQUESTED"
     return IN_STATUS[command].get(status, "NODE_STATUS")
 
@@ -350,3 +354,32 @@ def test_rejected_commands_leave_no_event() -> None:
     life.refused(c.StartNode(actor=ANN, node_id="n1"))
     assert life.state.version == version
     assert len(life.events) == version
+
+
+@pytest.mark.parametrize("command", NODE_COMMANDS)
+def test_a_sibling_that_is_being_stopped_may_still_report_while_the_execution_fails(command: str) -> None:
+    """D39: its work is done; a re-run carries it over."""
+    failing = an_execution("failing", "RUNNING", stop_requested_at=T0, stop_reason="another node failed")
+    decision = decide(failing, GRAPH, NODE_COMMANDS[command], LATER)
+    wanted = IN_STATUS[command]["RUNNING"] if command in REPORTS else "EXECUTION_FAIL_REQUESTED"
+    assert answer(decision) == wanted
+
+
+def test_a_failure_while_the_execution_fails_is_final_though_attempts_are_left() -> None:
+    """D39: nothing becomes READY any more."""
+    graph = graph_of({"n": {**EXTERNAL, "retry": {"max_attempts": 3}}, "next": EXTERNAL}, "n > next")
+    failing = an_execution("failing", "RUNNING")
+    assert answer(decide(failing, graph, NODE_COMMANDS["FailNode"], LATER)) == FAILED_FOR_GOOD
+
+
+def test_asking_for_a_resume_twice_is_one_event() -> None:
+    """D39: the same effect again is no event; other data or another person is."""
+    life = Life(graph_of({"n": EXTERNAL}))
+    life.react()
+    life.must(c.StartNode(actor=ANN, node_id="n"))
+    life.must(c.PutNodeWaiting(actor=ANN, node_id="n", wait_key="k"))
+    ask = c.RequestResumeNode(actor=ANN, node_id="n", resume_key="k", data={"ok": True})
+    assert len(life.must(ask)) == 1
+    assert life.must(ask) == []
+    assert len(life.must(replace(ask, data={"ok": 1}))) == 1
+    assert len(life.must(replace(ask, requested_by="bob"))) == 1

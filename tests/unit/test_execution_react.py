@@ -7,9 +7,11 @@ import pytest
 
 from pyoco_server.domain.execution import commands as c
 from pyoco_server.domain.execution import events as e
+from pyoco_server.domain.execution.carrying import carried_outputs
 from pyoco_server.domain.execution.events import Failure
-from pyoco_server.domain.execution.graphs import Graph
+from pyoco_server.domain.execution.graphs import Graph, parse_graph
 from pyoco_server.domain.execution.node_runs import CancelRun, RunFact, run_id_of
+from pyoco_server.domain.execution.records import summarise
 from pyoco_server.domain.execution.state import NodeStatus
 from pyoco_server.domain.runs import RunStatus
 from support.executions import (
@@ -809,11 +811,88 @@ def test_what_began_in_the_commit_that_failed_is_never_dispatched_and_waits_for_
     assert life.dispatched == []
 
 
-def test_a_sibling_that_succeeds_while_failing_is_cancelled_all_the_same() -> None:
-    life = begun(graph_of({"split": FORK, "a": task(), "b": task()}, "split > a", "split > b"))
+def test_what_a_sibling_finishes_while_failing_is_kept_for_a_re_run() -> None:
+    """D39: finished work was thrown away."""
+    graph = graph_of(
+        {"split": FORK, "a": task(), "b": task(), "x": EXTERNAL}, *(f"split > {n}" for n in "abx")
+    )
+    life = begun(graph)
+    life.must(c.StartNode(actor=ANN, node_id="x"))
+    life.fail("a")
+    assert life.state.phase == "FAILING"
+    life.must(c.SucceedNode(actor=ANN, node_id="x", output=7))
+    life.succeed("b", result={"rows": 3})
+    assert life.status == "FAILED"
+    assert life.statuses == {"split": "SUCCEEDED", "a": "FAILED", "b": "SUCCEEDED", "x": "SUCCEEDED"}
+    assert carried_outputs(life.state, graph) == {"split": None, "b": {"rows": 3}, "x": 7}
+
+
+def test_nothing_becomes_ready_by_what_succeeds_while_failing() -> None:
+    """D39."""
+    graph = graph_of(
+        {"split": FORK, "a": task(), "b": task(), "next": task()}, "split > a", "split > b", "b > next"
+    )
+    life = begun(graph)
     life.fail("a")
     life.succeed("b")
-    assert (life.status, life.statuses["b"]) == ("FAILED", "CANCELED")
+    assert (life.status, life.statuses["b"], life.statuses["next"]) == ("FAILED", "SUCCEEDED", "IDLE")
+
+
+HANDLED: dict[str, Any] = {"work": task(), "alert": task(), "after": task()}
+
+
+def handling(then: str | None) -> Graph:
+    edge = {"from": "work", "to": "alert", "on": "failure"}
+    return parse_graph(
+        {
+            "id": "g",
+            "nodes": HANDLED,
+            "edges": [edge if then is None else {**edge, "then": then}, {"from": "work", "to": "after"}],
+        }
+    )
+
+
+@pytest.mark.parametrize("then", [None, "continue"])
+def test_a_failure_that_is_handled_is_named_in_the_end(then: str | None) -> None:
+    """D25: a failure edge hid the failure."""
+    life = begun(handling(then))
+    life.fail("work")
+    life.succeed("alert", result="sent")
+    assert (life.status, life.state.result) == ("COMPLETED", {"alert": "sent"})
+    assert life.state.handled_failures == ("work",)
+    assert summarise(life.state).handled_failures == ("work",)
+
+
+def test_an_edge_that_fails_runs_its_target_first() -> None:
+    """D25: an alert, a clean-up."""
+    life = begun(handling("fail"))
+    life.fail("work", error="disk full")
+    assert (life.status, life.statuses["alert"]) == ("ACTIVE", "RUNNING")
+    life.succeed("alert")
+    assert (life.status, life.state.failed_node_id) == ("FAILED", "work")
+    assert life.state.error == Failure("disk full", "RUN_FAILED")
+    assert life.state.handled_failures == ()
+
+
+def test_an_edge_that_fails_has_no_effect_where_nothing_failed() -> None:
+    """D25."""
+    life = begun(handling("fail"))
+    life.succeed("work")
+    life.succeed("after", result=1)
+    assert (life.status, life.state.result, life.state.handled_failures) == ("COMPLETED", {"after": 1}, ())
+
+
+def test_the_result_is_that_of_the_last_nodes_that_ran() -> None:
+    """D25: the way of a failure may end before the end of the graph."""
+    graph = graph_of(
+        {"work": task(), "mend": task(), "more": task()},
+        "work ! mend",
+        "mend > more ? nodes.mend.output.more == true",
+    )
+    life = begun(graph)
+    life.fail("work")
+    life.succeed("mend", result={"more": False})
+    assert (life.status, life.state.result) == ("COMPLETED", {"mend": {"more": False}})
 
 
 def test_a_sibling_that_does_not_stop_has_the_grace_period() -> None:

@@ -195,7 +195,7 @@ def test_what_is_not_a_commit_is_told_so(data: bytes) -> None:
 
 def test_clients_see_one_envelope_per_event() -> None:
     life = begun(chain(1))
-    views = [event_view(event) for event in life.events]
+    views = [event_view(event, event.execution_id) for event in life.events]
     assert [view["sequence"] for view in views] == list(range(1, len(views) + 1))
     assert len({view["event_id"] for view in views}) == len(views)
     assert list(views[0]) == [

@@ -17,8 +17,9 @@ from pyoco_server.domain.execution.events import (
     Commit,
     NodeReady,
     NodeStarted,
+    NodeSucceeded,
 )
-from pyoco_server.domain.execution.node_runs import run_id_of
+from pyoco_server.domain.execution.node_runs import DispatchRun, run_id_of
 from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit, advance, summarise
 from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.jobs import Job
@@ -29,12 +30,13 @@ from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
 from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.usecases import shared_clock
 from pyoco_server.usecases.callers import ANONYMOUS
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.usecases.executions.follow import ExecutionHub
 from pyoco_server.usecases.executions.records import ExecutionRecords
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.ports import FeedBatch, FeedPosition, Revision
 from pyoco_server.usecases.watch_hub import WatchHub
 from support import virtual_time
 
@@ -222,3 +224,73 @@ def test_who_takes_over_cancels_the_runs_that_nothing_waits_for(monkeypatch: pyt
         return run.value.status
 
     assert virtual_time.run(main()) is RunStatus.CANCELLED
+
+
+class WithheldFeed:
+    """A log whose feed stops delivering at a moment of the test's choice."""
+
+    def __init__(self, plain: MemoryExecutionLog) -> None:
+        self._plain = plain
+        self.append = plain.append
+        self.read = plain.read
+        self.is_withheld = False
+
+    async def follow(self, after: FeedPosition | None) -> AsyncIterator[FeedBatch[LoggedCommit]]:
+        async for batch in self._plain.follow(after):
+            if self.is_withheld:
+                await asyncio.Event().wait()
+            yield batch
+
+
+TWO_TASKS = {
+    "id": "g",
+    "nodes": {"first": {"type": "task", "flow": "f"}, "second": {"type": "task", "flow": "f"}},
+    "edges": [{"from": "first", "to": "second"}],
+}
+
+
+async def go_on_elsewhere(elsewhere: MemoryGatewayBackend) -> str:
+    """Another orchestrator ends `first`, and begins and dispatches `second`."""
+    other = UseCases(elsewhere, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+    records = ExecutionRecords(elsewhere.execution_log, elsewhere.execution_cache, elsewhere.execution_index)
+    record = await records.fresh("e")
+    assert record is not None
+    run_id = run_id_of("e", "second", 1)
+    commit = Commit(
+        execution_id="e",
+        command_id="of-another",
+        first_sequence=record.state.version + 1,
+        at=record.state.updated_at,
+        actor=ORCHESTRATOR,
+        payloads=(
+            NodeSucceeded(node_id="first"),
+            NodeReady(node_id="second"),
+            NodeStarted(node_id="second", attempt=1, run_id=run_id),
+        ),
+    )
+    after = await records.append(record, commit)
+    wanted = DispatchRun(run_id=run_id, node_id="second", flow="f", tag=None, params={})
+    await other.executions.orchestrate._node_runs.dispatch(after.state, wanted)
+    return run_id
+
+
+def test_a_run_that_a_stale_state_does_not_know_is_not_cancelled() -> None:
+    """D06: the runs feed reports a run that another orchestrator began; the executions feed is withheld."""
+
+    async def main() -> RunStatus:
+        async with open_memory_gateway_backend(CONFIG) as plain, another(plain) as elsewhere:
+            feed = WithheldFeed(plain.execution_log)
+            backend = replace(plain, execution_log=feed)  # type: ignore[arg-type]
+            async with orchestrating(backend, TWO_TASKS) as use_cases:
+                await asyncio.sleep(1.0)
+                new = NewExecution(graph_id="g", execution_id="e")
+                await use_cases.executions.create(new, ANONYMOUS, ANN)
+                assert await has_job(backend, run_id_of("e", "first", 1))
+                feed.is_withheld = True
+                run_id = await go_on_elsewhere(elsewhere)
+                await asyncio.sleep(BEFORE_THE_SWEEP_SEC)
+                run = await backend.runs.get(run_id)
+        assert run is not None
+        return run.value.status
+
+    assert virtual_time.run(main()) is RunStatus.PENDING

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.domain.execution.templates import TemplateError, TemplateFailed, check, render
+from pyoco_server.domain.execution.templates import MAX_RENDERED, TemplateError, TemplateFailed, check, render
 
 INPUT = {"ym": "2026-01", "n": 3, "list": [{"a": 1}, None], "any key": "k", "flag": True, "a-b": {"c_1": 1.5}}
 NODES: dict[str, dict[str, Any]] = {
@@ -166,3 +166,12 @@ def test_any_text_is_rendered_or_refused(text: str) -> None:
         rendered(text)
     except TemplateFailed as failed:
         assert str(failed).startswith("${")  # noqa: PT017 - either way is right, but it must say which
+
+
+def test_repeated_references_end_at_a_limit_and_not_at_the_end_of_the_memory() -> None:
+    """D50: 2,000 times a long text took 1.56 GB."""
+    with pytest.raises(TemplateFailed, match=f"more than {MAX_RENDERED:,} bytes"):
+        render("${input.s}" * 2_000, input={"s": "x" * 250_000}, nodes={})
+    with pytest.raises(TemplateFailed, match=f"more than {MAX_RENDERED:,} bytes"):
+        render(["${input.s}"] * 2_000, input={"s": {"a": ["x" * 250_000]}}, nodes={})
+    assert len(render("${input.s}" * 4, input={"s": "x" * 250_000}, nodes={})) == 1_000_000

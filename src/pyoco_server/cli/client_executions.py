@@ -18,8 +18,17 @@ from pyoco_server.errors import InvalidCliInput
 
 app = cyclopts.App(name="executions", help="Start executions of graphs, follow and command them.")
 
-_COLUMNS = ("execution_id", "status", "graph_id", "graph_version", "created_at", "ended_at", "error")
-_EXPENDABLE = ("graph_version", "error", "ended_at", "created_at")
+_COLUMNS = (
+    "execution_id",
+    "status",
+    "graph_id",
+    "graph_version",
+    "created_at",
+    "ended_at",
+    "error",
+    "handled_failures",
+)
+_EXPENDABLE = ("graph_version", "handled_failures", "error", "ended_at", "created_at")
 _WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
 _WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
 ExecutionId = Annotated[str, Parameter(help="The execution.")]
@@ -127,7 +136,7 @@ def list_executions(
     if output == "json":
         print_json(page)
     elif page["items"]:
-        _print_page(page, _COLUMNS, _EXPENDABLE)
+        _print_page({**page, "items": [*map(_row, page["items"])]}, _COLUMNS, _EXPENDABLE)
     else:
         note(texts.NO_EXECUTIONS())
 
@@ -276,6 +285,11 @@ def resume(
         The node's wait_key, if it has one.
     """
     print_json(client.executions.resume(execution_id, node_id, _json(data), key))
+
+
+def _row(execution: dict[str, Any]) -> dict[str, Any]:
+    handled = ", ".join(execution.get("handled_failures", ()))
+    return {**execution, "handled_failures": handled or None}
 
 
 def _print_page(page: dict[str, Any], columns: Sequence[str], expendable: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Everything on one machine: the embedded NATS, the gateway in this process, a worker beside it."""
 
 import asyncio
+import gc
 import ipaddress
 import os
 import signal
@@ -174,6 +175,8 @@ async def _say_ready(served: Gateway) -> None:
     await served.opened()
     for one in served.imported:
         say(texts.EVENTS_IMPORTED(path=one.path, count=one.count, left_out=one.left_out))
+    gc.collect()
+    gc.freeze()  # what is there now stays: collections of garbage need not look through it
     log.info("gateway ready", action="gateway.ready")
 
 

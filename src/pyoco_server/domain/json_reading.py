@@ -36,23 +36,8 @@ class Refused(Exception):
         return f"{self.place}: {self.problem}" if self.path else self.problem
 
 
-class RefusedItems:
-    """What is wrong with single items of a body's list, which can be refused by themselves."""
-
-    def __init__(self, field: str) -> None:
-        self._field = field
-        self.by_index: dict[int, Refused] = {}
-
-    def takes(self, problem: Refused) -> bool:
-        match problem.path:
-            case (self._field, int() as index, *inside):
-                self.by_index.setdefault(index, Refused(tuple(inside), problem.problem))
-                return True
-        return False
-
-
-def decode_json(body: bytes, items: RefusedItems | None = None) -> Any:
-    """A request's body. Raises Refused for what is wrong, other than with `items`.
+def decode_json(body: bytes) -> Any:
+    """A request's body, or a part of it. Raises Refused for what is wrong.
 
     Bodies are checked without a second parser, unless something about one looks odd: it has more colons than
     the value has keys (a key twice, or a colon in a text), or many digits in a row.
@@ -65,8 +50,7 @@ def decode_json(body: bytes, items: RefusedItems | None = None) -> Any:
         raise Refused((), f"JSON: {error}") from error
     if body.count(b":") != _keys_in(value) or _MANY_DIGITS.search(body):
         for problem in _explained(body):
-            if items is None or not items.takes(problem):
-                raise problem
+            raise problem
     return value
 
 

@@ -4,15 +4,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection
 from typing import Any, TypeVar
 
+import msgspec
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pyoco_server.domain.json_reading import Refused, RefusedItems, decode_json
+from pyoco_server.domain.json_reading import Refused, decode_json
 from pyoco_server.domain.suggestions import nearest
 from pyoco_server.errors import BodyTooSlow, RequestTooLarge
 
 PATIENCE_SEC = 30.0
+MAX_AROUND_BYTES = 64
+"""Of a batch beside its list."""
 """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
 MIN_BYTES_PER_SEC = 4096
 """The average that an upload of more than `PATIENCE_SEC` must keep up: a byte now and then is too little."""
@@ -77,17 +80,39 @@ async def _next(chunks: AsyncGenerator[bytes, None], patience: float) -> bytes |
         ) from error
 
 
-def parse_json(body: bytes, model: type[M], items: RefusedItems | None = None) -> M:
+def parse_json(body: bytes, model: type[M]) -> M:
     """Strict JSON of the given shape; otherwise FastAPI's 422 with each place.
 
-    No NaN, no invalid UTF-8, no key twice, no integer beyond 64 bits; in `items`, if they can be refused by
-    themselves.
+    No NaN, no invalid UTF-8, no key twice, no integer beyond 64 bits.
     """
     try:
-        value = decode_json(body, items)
+        value = decode_json(body)
     except Refused as error:
         raise _invalid_json(error) from error
     return validated(value, model)
+
+
+def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> list[msgspec.Raw]:
+    """The items of the list `name`, `most` of them, each as JSON: a batch is not decoded as a whole.
+
+    `model` checks everything around them, and that each is an object.
+    """
+    try:
+        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        items = parts.pop(name, msgspec.Raw(b"[]"))
+        raw = msgspec.json.decode(items, type=list[msgspec.Raw])
+        if len(body) - memoryview(items).nbytes > MAX_AROUND_BYTES:
+            decode_json(body)  # more than the list: the list may be there twice
+    except Refused as error:
+        raise _invalid_json(error) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _invalid_json(Refused((), f"JSON: {error}")) from error
+    if len(raw) > most:
+        problem = f"List should have at most {most} items after validation, not {len(raw)}"
+        raise RequestValidationError([{"type": "too_long", "loc": ("body", name), "msg": problem}])
+    around = {key: msgspec.json.decode(value) for key, value in parts.items()}
+    validated({**around, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
+    return raw
 
 
 def validated(value: Any, model: type[M]) -> M:
@@ -101,7 +126,9 @@ def validated(value: Any, model: type[M]) -> M:
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str, Any]]:
     """What is wrong with a body, with the field that may have been meant for each unknown one."""
-    problems: list[dict[str, Any]] = [dict(problem) for problem in error.errors(include_url=False)]
+    problems: list[dict[str, Any]] = [
+        dict(problem) for problem in error.errors(include_url=False, include_input=False)
+    ]
     for problem in problems:
         if problem["type"] == "extra_forbidden":
             problem["msg"] = unknown("field", str(problem["loc"][-1]), model.model_fields)

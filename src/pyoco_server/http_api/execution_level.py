@@ -9,6 +9,7 @@ from pyoco_server.usecases.events.execution_waits import ExecutionWaits
 from pyoco_server.usecases.executions.command import CommandExecution, CommandMeter
 from pyoco_server.usecases.executions.create import CreateExecutions
 from pyoco_server.usecases.executions.follow import ExecutionHub, FollowExecutions
+from pyoco_server.usecases.executions.heavy_work import HeavyWork
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.orchestrate import Orchestrate, OrchestratorMeter
 from pyoco_server.usecases.executions.ports import Graphs
@@ -43,6 +44,7 @@ class ExecutionLevel:
     ) -> None:
         log = backend.execution_log
         self.index = backend.execution_index
+        heavy_work = HeavyWork()
         records = ExecutionRecords(log, backend.execution_cache, self.index)
         self.orchestrate = Orchestrate(
             records=records,
@@ -56,6 +58,7 @@ class ExecutionLevel:
             new_id=new_id,
             grace_sec=config.cancel_grace_period_sec,
             meter=meter,
+            heavy_work=heavy_work,
         )
         nudge = self.orchestrate.nudge
         self.create = CreateExecutions(
@@ -77,7 +80,7 @@ class ExecutionLevel:
             nudge=nudge,
             meter=meter,
         )
-        self.read = ReadExecutions(records, log, self.index, hub, graphs)
+        self.read = ReadExecutions(records, log, self.index, hub, graphs, heavy_work)
         self._follow = FollowExecutions(backend.execution_feed, self.index, records, self.orchestrate, hub)
         self.waits = ExecutionWaits(self.index, records, self.command, self._follow)
 

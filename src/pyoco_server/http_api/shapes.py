@@ -112,16 +112,21 @@ class ExecutionNode(NodeState, frozen=True, kw_only=True):
     run_status: RunStatus | None
 
 
-class ExecutionState(Execution, frozen=True, kw_only=True):
+_Execution = _like(Execution, "_Execution", hidden=("given_id", "nodes"))
+ExecutionRow = _like(ExecutionSummary, "ExecutionSummary", hidden=("given_id",))
+
+
+class ExecutionState(_Execution, kw_only=True):  # type: ignore[misc, valid-type, call-arg]
     """Where an execution stands; `edges` only where they were asked for."""
 
     phase: Phase
-    nodes: dict[str, ExecutionNode]  # type: ignore[assignment]
+    handled_failures: tuple[str, ...]
+    nodes: dict[str, ExecutionNode]
     edges: list[EdgeState] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ExecutionPage(Struct):
-    items: list[ExecutionSummary]
+    items: list[ExecutionRow]  # type: ignore[valid-type]
     next_cursor: str | None
     counts: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 

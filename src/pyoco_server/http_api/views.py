@@ -45,7 +45,10 @@ def execution_view(state: Execution, run_statuses: Mapping[str, RunStatus]) -> d
     queue; where that stands is said beside it.
     """
     fields = msgspec.structs.asdict(state)
+    del fields["given_id"]
+    fields["execution_id"] = state.shown_id
     fields["phase"] = state.phase
+    fields["handled_failures"] = state.handled_failures
     fields["nodes"] = {node_id: _node_view(node, run_statuses) for node_id, node in state.nodes.items()}
     return fields
 

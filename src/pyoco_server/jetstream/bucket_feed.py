@@ -27,6 +27,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 BATCH = 500
+PORTION_BYTES = 256 * 1024
 RETRY_SEC = 0.5
 NEARLY_ALL = 1000
 """Messages that a feed may be behind and still be up to date: it reads them within a tenth of a second."""
@@ -209,9 +210,18 @@ class _Reading(Generic[T]):
                 return
             await self._pull.ask(BATCH)
             await self._pull.wait(self._wake)
-            if self._arrived:
-                messages, self._arrived = self._arrived, []
-                yield self._batch(messages)
+            while self._arrived and not self._has_missed:
+                yield self._batch(self._portion())
+                await asyncio.sleep(0)
+
+    def _portion(self) -> list[Msg]:
+        """The next messages, as many as are decoded in a few milliseconds: others wait for the loop."""
+        size = count = 0
+        while count < len(self._arrived) and size < PORTION_BYTES:
+            size += len(self._arrived[count].data)
+            count += 1
+        portion, self._arrived = self._arrived[:count], self._arrived[count:]
+        return portion
 
     def _doubt(self) -> None:
         self._is_in_doubt = True

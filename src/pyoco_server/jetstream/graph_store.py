@@ -4,7 +4,12 @@ from contextlib import aclosing
 from typing import Any
 
 from pyoco_server.domain import wire
-from pyoco_server.domain.execution.graph_records import GraphRecord, decode_graph_record
+from pyoco_server.domain.execution.graph_records import (
+    GraphRecord,
+    GraphSummary,
+    decode_graph_record,
+    decode_graph_summary,
+)
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.kv_store import KvStore, is_removal
 from pyoco_server.jetstream.scan import scan
@@ -13,16 +18,19 @@ from pyoco_server.usecases.ports import Revision, Versioned
 
 log = get_logger(__name__)
 
+AT_ONCE = 16
+"""Graphs that are read together: each may have 512 KiB."""
+
 
 class JetStreamGraphs(KvStore[GraphRecord]):
     def __init__(self, connection: NatsConnection, bucket: str, stream_config: dict[str, Any]) -> None:
         super().__init__(connection, bucket, stream_config, wire.encode, decode_graph_record)
 
-    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphRecord]]:
+    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphSummary]]:
         """Reads the page, not the bucket: only the keys of newest versions have two parts."""
-        found: list[Versioned[GraphRecord]] = []
+        found: list[Versioned[GraphSummary]] = []
         subjects = f"{self._prefix}{tenant}.*"
-        messages = scan(self._connection, self._stream, subjects, batch=limit, start=after + 1)
+        messages = scan(self._connection, self._stream, subjects, batch=min(limit, AT_ONCE), start=after + 1)
         async with aclosing(messages):
             async for message in messages:
                 headers = message.headers or {}
@@ -32,8 +40,8 @@ class JetStreamGraphs(KvStore[GraphRecord]):
                     break
         return found
 
-    def _add(self, found: list[Versioned[GraphRecord]], data: bytes, revision: Revision) -> None:
+    def _add(self, found: list[Versioned[GraphSummary]], data: bytes, revision: Revision) -> None:
         try:
-            found.append(Versioned(self._decode(data), revision))
+            found.append(Versioned(decode_graph_summary(data), revision))
         except wire.Unreadable as error:
             log.warning("an unreadable graph is passed over", action="graph.unreadable", exc_info=error)

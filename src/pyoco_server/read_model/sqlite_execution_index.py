@@ -164,7 +164,7 @@ class SqliteExecutionIndex:
                 int(summary.archived_at is not None),
                 summary.created_at,
                 summary.version,
-                msgspec.json.encode(summary),
+                msgspec.json.encode(summary.shown()),
             ),
         )
         self._db.execute("DELETE FROM waits WHERE execution_id = ?", (summary.execution_id,))
@@ -173,7 +173,7 @@ class SqliteExecutionIndex:
                 "INSERT INTO waits VALUES (?, ?, ?, ?, ?, ?)",
                 [
                     (
-                        wait.execution_id,
+                        summary.execution_id,
                         wait.node_id,
                         scope,
                         wait.waiting_at,

@@ -1,7 +1,12 @@
 """The versions of graphs in memory."""
 
 from pyoco_server.domain import wire
-from pyoco_server.domain.execution.graph_records import GraphRecord, decode_graph_record
+from pyoco_server.domain.execution.graph_records import (
+    GraphRecord,
+    GraphSummary,
+    decode_graph_record,
+    decode_graph_summary,
+)
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.usecases.ports import Revision, Versioned
 
@@ -10,9 +15,9 @@ class MemoryGraphs(MemoryStore[GraphRecord]):
     def __init__(self) -> None:
         super().__init__(wire.encode, decode_graph_record)
 
-    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphRecord]]:
+    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphSummary]]:
         found = [
-            Versioned(self._decode(data), revision)
+            Versioned(decode_graph_summary(data), revision)
             for key, (data, revision) in self._values.items()
             if key.split(".")[:-1] == [tenant] and revision > after
         ]

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.api_keys import ApiKeyRecord
 from pyoco_server.domain.dispositions import DeadLetter
-from pyoco_server.domain.execution.graph_records import GraphRecord
+from pyoco_server.domain.execution.graph_records import GraphRecord, GraphSummary
 from pyoco_server.domain.idempotency import Claim
 from pyoco_server.domain.jobs import Job
 from pyoco_server.domain.listing import Place, RunFilter
@@ -289,7 +289,7 @@ class WheelStore(Protocol):
 class GraphStore(Store[GraphRecord], Protocol):
     """Versions of graphs by `newest_key` and `version_key`."""
 
-    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphRecord]]:
+    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphSummary]]:
         """The newest version of each graph of a tenant (a `tenant_token`), oldest change first."""
         ...
 

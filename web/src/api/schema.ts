@@ -1081,6 +1081,7 @@ export interface components {
             fail_requested_at: number | null;
             /** @default null */
             failed_node_id: string | null;
+            handled_failures: string[];
             /** @default null */
             completed_at: number | null;
             /** @default null */
@@ -1259,6 +1260,8 @@ export interface components {
             archived_at: number | null;
             /** @default null */
             failed_node_id: string | null;
+            /** @default [] */
+            handled_failures: string[];
             /** @default null */
             error: string | null;
             /** @default {} */

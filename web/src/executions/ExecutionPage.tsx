@@ -267,7 +267,8 @@ function Facts({ execution }: { execution: Execution }) {
 }
 
 function Failure({ execution }: { execution: Execution }) {
-  const { error, failed_node_id: node } = execution;
+  const { error, failed_node_id: node, handled_failures: handled } = execution;
+  if (handled.length > 0) return <p class="dim">{t("execution.handled", { nodes: visible(handled.join(", ")) })}</p>;
   if (!error) return null;
   return (
     <section class="panel run-error" aria-label={t("run.error")}>

@@ -22,6 +22,7 @@ export interface EdgeDefinition {
   from: string;
   to: string;
   on?: "success" | "failure";
+  then?: "continue" | "fail";
   when?: string;
 }
 

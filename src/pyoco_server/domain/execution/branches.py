@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.execution import conditions
 from pyoco_server.domain.execution.events import Failure
-from pyoco_server.domain.execution.graphs import Edge, EdgeOn, Graph, GraphNode, JoinPolicy, NodeType
+from pyoco_server.domain.execution.graphs import Edge, EdgeOn, Graph, GraphNode, JoinPolicy, NodeType, Then
 from pyoco_server.domain.execution.state import Execution, Gate, NodeState, NodeStatus
 
 
@@ -42,10 +42,36 @@ _DEAD_FIRST: Final = (Fate.FAILED, Fate.CANCELED, Fate.NOT_TAKEN)
 """Which of several reasons is told."""
 
 
+class Judgements:
+    """Answers of conditions, kept while a reaction is made: one holds until a node that it read changes."""
+
+    def __init__(self, allowance: conditions.Allowance | None = None) -> None:
+        self.allowance = allowance
+        self._known: dict[str, tuple[list[NodeState | None], bool | str]] = {}
+
+    def holds(self, expr: str, state: Execution, values: conditions.Values) -> bool:
+        """Raises ConditionFailed."""
+        read = [state.nodes.get(node_id) for node_id in conditions.nodes_in(expr)]
+        known = self._known.get(expr)
+        if known is None or any(node is not before for node, before in zip(read, known[0], strict=True)):
+            known = self._known[expr] = read, _outcome(expr, values)
+        if isinstance(known[1], str):
+            raise conditions.ConditionFailed(known[1])
+        return known[1]
+
+
+def _outcome(expr: str, values: conditions.Values) -> bool | str:
+    try:
+        return values.holds(expr)
+    except conditions.ConditionFailed as error:
+        return str(error)
+
+
 class Branches:
-    def __init__(self, state: Execution, graph: Graph) -> None:
+    def __init__(self, state: Execution, graph: Graph, judgements: Judgements | None = None) -> None:
         self._state = state
         self._graph = graph
+        self._judgements = judgements or Judgements()
         self._fates: dict[Edge, Fate] = {}
         self._broken: dict[Edge, str] = {}
         self.arrivals: list[Arrival] = []
@@ -74,6 +100,14 @@ class Branches:
         """Whether the failure of a node led along an edge of its own."""
         return any(
             self._fate_of(edge) in (Fate.TAKEN, Fate.BROKEN)
+            for edge in self._graph.outgoing[node_id]
+            if edge.on is EdgeOn.FAILURE
+        )
+
+    def is_fatal(self, node_id: str) -> bool:
+        """Whether a failure edge that was taken fails the execution in the end."""
+        return any(
+            edge.then is Then.FAIL and self._fate_of(edge) is Fate.TAKEN
             for edge in self._graph.outgoing[node_id]
             if edge.on is EdgeOn.FAILURE
         )
@@ -129,15 +163,15 @@ class Branches:
         if edge.when is None:
             return Fate.TAKEN
         try:
-            holds = conditions.holds(edge.when, input=self._state.input, nodes=self._known)
-        except conditions.ConditionFailed as error:
+            holds = self._judgements.holds(edge.when, self._state, self._values)
+        except (conditions.ConditionFailed, conditions.ConditionError) as error:
             self._broken[edge] = str(error)
             return Fate.BROKEN
         return Fate.TAKEN if holds else Fate.NOT_TAKEN
 
     @cached_property
-    def _known(self) -> Mapping[str, Mapping[str, Any]]:
-        return KnownNodes(self._state)
+    def _values(self) -> conditions.Values:
+        return conditions.Values(self._state.input, KnownNodes(self._state), self._judgements.allowance)
 
     def _reach(self, node_id: str) -> Fate:
         """Of a node that is IDLE: still open, or the reason why nothing will come."""

@@ -89,11 +89,11 @@ def payload_view(payload: Payload) -> Any:
     return payload.fields if isinstance(payload, Unknown) else payload
 
 
-def event_view(event: Event) -> dict[str, Any]:
-    """An event as clients see it."""
+def event_view(event: Event, execution_id: str) -> dict[str, Any]:
+    """An event as clients see it, of the execution that they call so."""
     return {
         "event_id": str(event.event_id),
-        "execution_id": event.execution_id,
+        "execution_id": execution_id,
         "sequence": event.sequence,
         "type": event.type,
         "occurred_at": event.occurred_at,

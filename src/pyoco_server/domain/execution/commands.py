@@ -5,11 +5,21 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from pyoco_server.domain.execution.events import Actor, Failure
+from pyoco_server.domain.execution.events import Actor, ActorKind, Failure
 from pyoco_server.errors import InvalidRequest
 
 Text = Annotated[str, Meta(max_length=4_000)]
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class ClaimedActor(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a sender may say of itself."""
+
+    kind: ActorKind
+    id: Id | None = None
+
+    def sent_by(self, known: Actor) -> Actor:
+        return Actor(self.kind, self.id, known.api_key_id, known.tenant_id)
 
 
 class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,6 +33,7 @@ class CreateExecution(Command, frozen=True, kw_only=True):
     api_key_id: str | None = None
     graph_version: int
     rerun_of: str | None = None
+    given_id: str | None = None
 
 
 class StartExecution(Command, frozen=True, kw_only=True):
@@ -109,19 +120,25 @@ COMMANDS: Final[dict[str, type[Command]]] = {
 }
 
 
+class _Claim(Struct):
+    actor: ClaimedActor | None
+
+
 def read_command(name: str, fields: dict[str, Any], actor: Actor) -> Command:
     """The command as somebody sent it, in snake_case or camelCase. Raises InvalidRequest.
 
-    Who is known to have sent it stands in for an `actor` that is not said.
+    `actor` is who is known to have sent it. It is recorded beside what the sender claims to be.
     """
     wanted = COMMANDS.get(name)
     if wanted is None or wanted is CreateExecution:
         known = ", ".join(known for known in COMMANDS if known != "CreateExecution")
         raise InvalidRequest(f"command {name!r} is not one of {known}")
-    values: dict[str, Any] = {"actor": actor, **snake_case(fields)}
+    values: dict[str, Any] = {"actor": None, **snake_case(fields)}
     if isinstance(values.get("error"), str):
         values["error"] = {"message": values["error"]}
     try:
+        claim = msgspec.convert({"actor": values["actor"]}, _Claim).actor
+        values["actor"] = actor if claim is None else claim.sent_by(actor)
         return msgspec.convert(values, wanted)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{name}: {error}") from error

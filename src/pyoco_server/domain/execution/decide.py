@@ -2,10 +2,12 @@
 
 from typing import Final
 
+import msgspec
+
 from pyoco_server.domain.execution import commands as c
 from pyoco_server.domain.execution import events as e
 from pyoco_server.domain.execution.graphs import Graph, GraphNode, NodeType
-from pyoco_server.domain.execution.guards import Code, Rejected, Verdict, ask_node, ask_phase
+from pyoco_server.domain.execution.guards import REPORTS, Code, Rejected, Verdict, ask_node, ask_phase
 from pyoco_server.domain.execution.state import Execution, NodeState, NodeStatus, Phase
 
 MAX_BACKOFF_SEC: Final = 3_600.0
@@ -36,6 +38,7 @@ def _create(graph: Graph, command: c.CreateExecution) -> list[e.Payload]:
         tenant_id=command.tenant_id,
         api_key_id=command.api_key_id,
         rerun_of=command.rerun_of,
+        given_id=command.given_id,
     )
     nodes = [e.NodeCreated(node_id=node.id, node_type=node.type.value) for node in graph.nodes.values()]
     return [created, *nodes]
@@ -83,16 +86,36 @@ def _decide_node(state: Execution, graph: Graph, command: c.NodeCommand, now: fl
     refusal = _refusal(state.phase, node, command, now)
     if refusal is not None:
         return refusal
-    if ask_node(command, node.status) is Verdict.SAME:
+    if ask_node(command, node.status) is Verdict.SAME or _is_asked_already(node, command):
         return []
+    if isinstance(command, c.FailNode) and state.phase is Phase.FAILING:  # nothing becomes READY any more
+        spec = graph.nodes[command.node_id]
+        return fail(command.node_id, node, spec, command.error, now, is_final=True)
     return _node_events(node, graph.nodes[command.node_id], command, now)
+
+
+def _is_asked_already(node: NodeState, command: c.NodeCommand) -> bool:
+    asked = node.resume_request
+    if asked is None or not isinstance(command, c.RequestResumeNode):
+        return False
+    is_same_data = _json(asked.data) == _json(command.data)
+    return is_same_data and asked.requested_by == _asked_by(command)
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def _asked_by(command: c.RequestResumeNode) -> str:
+    return command.requested_by or command.actor.name
 
 
 def _refusal(phase: Phase, node: NodeState, command: c.NodeCommand, now: float) -> Rejected | None:
     for verdict in (ask_phase(command, phase), ask_node(command, node.status)):
         if isinstance(verdict, Rejected):
             return verdict
-    if node.stop_requested_at is not None:
+    is_kept = phase is Phase.FAILING and isinstance(command, REPORTS)
+    if node.stop_requested_at is not None and not is_kept:
         return Rejected(
             Code.NODE_CANCEL_REQUESTED, f"node {command.node_id!r} is being stopped: {node.stop_reason}"
         )
@@ -188,7 +211,7 @@ def _node_events(  # noqa: PLR0911 - one return per command
                     node_id=node_id,
                     resume_key=command.resume_key,
                     data=command.data,
-                    requested_by=command.requested_by or command.actor.name,
+                    requested_by=_asked_by(command),
                 )
             ]
         case c.ResumeNode():

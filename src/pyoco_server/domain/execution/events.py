@@ -22,8 +22,12 @@ class ActorKind(StrEnum):
 
 
 class Actor(Struct, frozen=True, omit_defaults=True):
+    """Who acts: `kind` and `id` as the sender claims, the other fields as it was authenticated."""
+
     kind: ActorKind
     id: str | None = None
+    api_key_id: str | None = None
+    tenant_id: str | None = None
 
     @property
     def name(self) -> str:
@@ -61,6 +65,8 @@ class ExecutionCreated(Payload, frozen=True, kw_only=True):
     tenant_id: str | None = None
     api_key_id: str | None = None
     rerun_of: str | None = None
+    given_id: str | None = None
+    """What its tenant calls it, where that is not the id under which it is stored."""
 
 
 class NodeCreated(Payload, frozen=True, kw_only=True):

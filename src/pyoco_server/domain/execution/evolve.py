@@ -54,6 +54,7 @@ def _created(event: e.Event) -> Execution | None:
         api_key_id=payload.api_key_id,
         input=payload.input,
         rerun_of=payload.rerun_of,
+        given_id=payload.given_id,
     )
 
 

@@ -26,6 +26,13 @@ class EdgeOn(StrEnum):
     FAILURE = "failure"
 
 
+class Then(StrEnum):
+    """What becomes of an execution in which a failure edge was taken, once nothing is left to do."""
+
+    CONTINUE = "continue"
+    FAIL = "fail"
+
+
 class OnTimeout(StrEnum):
     FAIL = "fail"
     SUCCEED = "succeed"
@@ -57,6 +64,8 @@ class Edge(Struct, frozen=True, kw_only=True):
     source: str
     target: str
     on: EdgeOn = EdgeOn.SUCCESS
+    then: Then = Then.CONTINUE
+    """Of a failure edge: whether the failure is handled, or the execution fails after all."""
     when: str | None = None
 
 

@@ -15,6 +15,7 @@ from pyoco_server.domain.execution.graph_model import (
     NodeType,
     OnTimeout,
     Retry,
+    Then,
 )
 from pyoco_server.domain.names import MAX_FLOW_NAME, is_tag
 from pyoco_server.domain.suggestions import nearest
@@ -22,6 +23,8 @@ from pyoco_server.domain.suggestions import nearest
 NAME_RULE = "[A-Za-z0-9_-]{1,64}"
 MAX_TIMEOUT_SEC = 10 * 366 * 86_400
 """Ten years: longer is a mistake, and every deadline stays a date."""
+ENOUGH_PROBLEMS = 100
+"""Where reading stops: nobody mends more at once, and each costs time."""
 _GIVEN_UP = object()
 
 Problems = list[str]
@@ -49,7 +52,7 @@ _NODE_KEYS = {
     "min_success": _Key(Annotated[int, Meta(ge=1)], (JOIN,)),
     "cancel_rest": _Key(bool, (JOIN,)),
 }
-_EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "when": str}
+_EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "then": Then, "when": str}
 
 
 def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
@@ -77,8 +80,10 @@ def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
     return node
 
 
-def read_edge(place: str, given: Any, nodes: Iterable[str], problems: Problems) -> Edge | None:
-    """None if it does not lead from one node to another."""
+def read_edge(
+    place: str, given: Any, nodes: Iterable[str], problems: Problems, *, is_stored: bool = False
+) -> Edge | None:
+    """None if it does not lead from one node to another. The condition of a stored one was checked before."""
     if not isinstance(given, Mapping):
         problems.append(f"{place} must be an object like {{from: a, to: b}}, got {_kind(given)}")
         return None
@@ -91,12 +96,15 @@ def read_edge(place: str, given: Any, nodes: Iterable[str], problems: Problems) 
     }
     if not _check_ends(where, fields, nodes, problems):
         return None
-    when = _when(where, fields.get("when"), nodes, problems)
-    on = fields.get("on", EdgeOn.SUCCESS)
+    when = fields.get("when") if is_stored else _when(where, fields.get("when"), nodes, problems)
+    on, then = fields.get("on", EdgeOn.SUCCESS), fields.get("then", Then.CONTINUE)
+    if on is EdgeOn.SUCCESS and "then" in fields:
+        problems.append(f"{where}: then belongs to edges with on: failure; remove it or add on: failure")
     return Edge(
         source=fields["from"],
         target=fields["to"],
         on=on if isinstance(on, EdgeOn) else EdgeOn.SUCCESS,
+        then=then if isinstance(then, Then) else Then.CONTINUE,
         when=when,
     )
 
@@ -108,6 +116,8 @@ def edge_name(edge: Edge) -> str:
 def check_keys(where: str, given: Mapping[Any, Any], known: Iterable[str], problems: Problems) -> None:
     known = tuple(known)
     for key in given:
+        if len(problems) >= ENOUGH_PROBLEMS:
+            return
         if key not in known:
             problems.append(f"{where}: unknown key {_shown(str(key))}{nearest(str(key), known)}")
 

@@ -6,7 +6,7 @@ is copied to a key with its number first, so every version can be read at every 
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from pyoco_server.domain.wire import decoding
 
@@ -40,9 +40,35 @@ class GraphSummary(Struct, frozen=True, kw_only=True):
 decode_graph_record = decoding(GraphRecord, "graph")
 
 
-def summary(record: GraphRecord) -> GraphSummary:
+class _Listed(Struct, frozen=True):
+    nodes: dict[str, Raw]
+
+
+class _ListedRecord(Struct, frozen=True, kw_only=True):
+    """A record of which a list needs the number of its nodes alone."""
+
+    graph_id: str
+    version: int
+    sha256: str
+    registered_at: float
+    registered_by: str
+    tenant_id: str | None = None
+    definition: _Listed
+
+
+_decode_listed = decoding(_ListedRecord, "graph")
+
+
+def decode_graph_summary(data: bytes) -> GraphSummary:
+    """Without its definition, which may be large. Raises Unreadable."""
+    return summary(_decode_listed(data))
+
+
+def summary(record: GraphRecord | _ListedRecord) -> GraphSummary:
     same = {name: getattr(record, name) for name in GraphSummary.__struct_fields__ if name != "nodes"}
-    return GraphSummary(**same, nodes=len(record.definition["nodes"]))
+    definition = record.definition
+    nodes = definition.nodes if isinstance(definition, _Listed) else definition["nodes"]
+    return GraphSummary(**same, nodes=len(nodes))
 
 
 def tenant_token(tenant_id: str | None) -> str:

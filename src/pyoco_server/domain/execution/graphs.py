@@ -19,8 +19,10 @@ from pyoco_server.domain.execution.graph_model import (
     NodeType,
     OnTimeout,
     Retry,
+    Then,
 )
 from pyoco_server.domain.execution.graph_parts import (
+    ENOUGH_PROBLEMS,
     NAME_RULE,
     Problems,
     check_keys,
@@ -52,6 +54,7 @@ __all__ = [
     "NodeType",
     "OnTimeout",
     "Retry",
+    "Then",
     "definition_of",
     "graph_definition",
     "parse_graph",
@@ -62,18 +65,24 @@ MAX_PROBLEMS = 20
 _TOP_KEYS = ("id", "nodes", "edges")
 
 
-def parse_graph(definition: object) -> Graph:
-    """Raises InvalidRequest, whose text names every node and edge that is wrong and what to do about it."""
+def parse_graph(definition: object, *, is_stored: bool = False) -> Graph:
+    """Raises InvalidRequest, whose text names every node and edge that is wrong and what to do about it.
+
+    A stored definition was checked by the version that registered it. A condition that is refused today does
+    not make it unreadable: that edge fails when it is reached.
+    """
     problems: Problems = []
     if not isinstance(definition, Mapping):
         _refuse("graph", ["must be an object with id, nodes and edges"])
     where = _graph_name(definition, problems)
     check_keys("top level", definition, _TOP_KEYS, problems)
     nodes = _nodes(definition.get("nodes"), problems)
-    edges = _edges(definition.get("edges"), nodes, problems)
+    edges = _edges(definition.get("edges"), nodes, problems, is_stored=is_stored)
     if problems:
         _refuse(where, problems)
     graph = _assembled(str(definition["id"]), nodes, edges, problems)
+    if graph is not None and not is_stored:
+        _check_reads(graph, problems)
     if graph is None or problems:
         _refuse(where, problems)
     return graph
@@ -125,11 +134,16 @@ def _nodes(given: Any, problems: Problems) -> dict[str, GraphNode]:
             f"there are {len(given):,} nodes, {MAX_NODES:,} are allowed; the first too many is {after}"
         )
         return {}
-    nodes = {name: read_node(str(name), value, problems) for name, value in given.items()}
+    nodes = {
+        name: read_node(str(name), value, problems) if len(problems) < ENOUGH_PROBLEMS else None
+        for name, value in given.items()
+    }
     return {str(name): node or GraphNode(id=str(name), type=NodeType.TASK) for name, node in nodes.items()}
 
 
-def _edges(given: Any, nodes: Mapping[str, GraphNode], problems: Problems) -> tuple[Edge, ...]:
+def _edges(
+    given: Any, nodes: Mapping[str, GraphNode], problems: Problems, *, is_stored: bool
+) -> tuple[Edge, ...]:
     if given is None:
         return ()
     if not isinstance(given, list | tuple):
@@ -137,7 +151,11 @@ def _edges(given: Any, nodes: Mapping[str, GraphNode], problems: Problems) -> tu
         return ()
     if not nodes:
         return ()
-    read = [read_edge(f"edges[{place}]", edge, nodes, problems) for place, edge in enumerate(given)]
+    read = [
+        read_edge(f"edges[{place}]", edge, nodes, problems, is_stored=is_stored)
+        for place, edge in enumerate(given)
+        if len(problems) < ENOUGH_PROBLEMS
+    ]
     edges = tuple(edge for edge in read if edge is not None)
     _check_edges(edges, nodes, problems)
     return edges
@@ -175,7 +193,6 @@ def _assembled(
     ranks = above(order, incoming)
     forks = _forks(nodes, incoming, ranks, problems)
     _check_branches(nodes, incoming, problems)
-    _check_reads(nodes, edges, ranks, problems)
     return Graph(
         id=graph_id,
         nodes=nodes,
@@ -215,17 +232,20 @@ def _check_branches(nodes: Mapping[str, GraphNode], incoming: Edges, problems: P
             )
 
 
-def _check_reads(
-    nodes: Mapping[str, GraphNode], edges: tuple[Edge, ...], ranks: Above, problems: Problems
-) -> None:
+def _check_reads(graph: Graph, problems: Problems) -> None:
     """What a node or an edge reads of other nodes must be there by then."""
+    nodes, ranks = graph.nodes, above(graph.order, graph.incoming)
     for node in nodes.values():
+        if len(problems) >= ENOUGH_PROBLEMS:
+            return
         for read in sorted(nodes_read_by(node, problems)):
             if problem := _not_readable(
                 read, nodes, is_there=read in nodes and ranks.is_above(read, node.id)
             ):
                 problems.append(f"node {node.id}: ${{nodes.{read}…}}: {problem}")
-    for edge in edges:
+    for edge in graph.edges:
+        if len(problems) >= ENOUGH_PROBLEMS:
+            return
         for read in sorted(conditions.nodes_in(edge.when) if edge.when else ()):
             is_there = read == edge.source or (read in nodes and ranks.is_above(read, edge.source))
             if problem := _not_readable(read, nodes, is_there=is_there):
@@ -244,5 +264,6 @@ def _not_readable(read: str, nodes: Mapping[str, GraphNode], *, is_there: bool) 
 
 def _refuse(where: str, problems: Problems) -> Never:
     shown = "; ".join(problems[:MAX_PROBLEMS])
-    more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
+    left = len(problems) - MAX_PROBLEMS
+    more = "" if left <= 0 else f"; and {left if len(problems) < ENOUGH_PROBLEMS else 'many'} more"
     raise InvalidRequest(f"{where}: {shown}{more}")

@@ -58,6 +58,10 @@ _NODE_COMMAND: Final[dict[Phase, Answer]] = {
     **_TERMINAL,
 }
 
+_REPORT: Final[dict[Phase, Answer]] = {**_NODE_COMMAND, Phase.FAILING: _ALLOW}
+"""What a node that still runs reports while the execution fails is kept: a re-run carries it over."""
+REPORTS: Final = (c.ReportNodeProgress, c.SucceedNode, c.FailNode)
+
 EXECUTION_GUARDS: Final[dict[type[c.Command], dict[Phase, Answer]]] = {
     c.CreateExecution: dict.fromkeys(Phase, Code.EXECUTION_EXISTS),
     c.StartExecution: {
@@ -89,15 +93,13 @@ EXECUTION_GUARDS: Final[dict[type[c.Command], dict[Phase, Answer]]] = {
         (
             c.MarkNodeReady,
             c.StartNode,
-            c.ReportNodeProgress,
             c.PutNodeWaiting,
             c.RequestResumeNode,
             c.ResumeNode,
-            c.SucceedNode,
-            c.FailNode,
         ),
         _NODE_COMMAND,
     ),
+    **dict.fromkeys(REPORTS, _REPORT),
 }
 
 NODE_GUARDS: Final[dict[type[c.Command], dict[NodeStatus, Verdict]]] = {

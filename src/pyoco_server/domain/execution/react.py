@@ -11,13 +11,14 @@ from typing import Final
 from msgspec import Struct
 
 from pyoco_server.domain.execution import events as e
+from pyoco_server.domain.execution.conditions import Allowance, TooHeavy
 from pyoco_server.domain.execution.graphs import Graph
 from pyoco_server.domain.execution.node_runs import CancelRun, DispatchRun, RunFact
 from pyoco_server.domain.execution.reacting import execution_ends, joins, node_ends, node_starts, run_orders
 from pyoco_server.domain.execution.reacting.draft import Draft
 from pyoco_server.domain.execution.state import Execution, Phase
 
-__all__ = ["CancelRun", "DispatchRun", "Reaction", "RunFact", "react"]
+__all__ = ["Allowance", "CancelRun", "DispatchRun", "Reaction", "RunFact", "TooHeavy", "react"]
 
 
 class Reaction(Struct, frozen=True, kw_only=True):
@@ -29,6 +30,8 @@ class Reaction(Struct, frozen=True, kw_only=True):
     cancels: tuple[CancelRun, ...] = ()
     wake_at: float | None = None
     """When time alone would change the answer."""
+    has_more: bool = False
+    """Not everything is in it; react again."""
 
 
 def react(
@@ -37,9 +40,13 @@ def react(
     runs: Mapping[str, RunFact | None],
     now: float,
     grace_sec: float,
+    allowance: Allowance | None = None,
 ) -> Reaction:
-    """`runs`: what was read of the runs by id, None for one that does not exist. Others are left alone."""
-    draft = Draft(state, graph, runs, now, grace_sec)
+    """`runs`: what was read of the runs by id, None for one that does not exist. Others are left alone.
+
+    With an `allowance`, TooHeavy is raised once the work exceeds it. The answer never depends on it.
+    """
+    draft = Draft(state, graph, runs, now, grace_sec, allowance)
     while (step := _STEPS.get(draft.state.phase)) is not None:
         known = len(draft.events)
         draft.timers.clear()
@@ -52,6 +59,7 @@ def react(
         dispatches=tuple(run_orders.dispatches(draft)),
         cancels=tuple(run_orders.cancels(draft)),
         wake_at=min(draft.timers, default=None) if not draft.state.is_terminal else None,
+        has_more=draft.has_more,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from pyoco_server.domain.execution.events import Commit, shortened
@@ -14,6 +14,7 @@ from pyoco_server.domain.execution.state import Execution, ExecutionStatus, Node
 
 MAX_SUMMARY_ERROR = 500
 MAX_SUMMARY_DATA = 1_000
+MAX_SUMMARY_FAILURES = 20
 MAX_PROMPTS = 100_000
 """Characters of all prompts together: a summary travels with every commit, a cancel included."""
 MAX_KEYS = 1_000
@@ -82,9 +83,17 @@ class ExecutionSummary(Struct, frozen=True, kw_only=True):
     ended_at: float | None = None
     archived_at: float | None = None
     failed_node_id: str | None = None
+    handled_failures: tuple[str, ...] = ()
+    """Nodes that failed in an execution that completed all the same: the first ones, if there are many."""
     error: str | None = None
     node_counts: dict[NodeStatus, int] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
+    given_id: str | UnsetType = UNSET
+    """What its tenant calls it, where that is another id. Lists show it instead of `execution_id`."""
+
+    def shown(self) -> "ExecutionSummary":
+        given = self.given_id
+        return self if given is UNSET else replace(self, execution_id=given, given_id=UNSET)
 
 
 class LoggedCommit(Struct, frozen=True):
@@ -109,9 +118,11 @@ def summarise(state: Execution) -> ExecutionSummary:
         ended_at=state.completed_at or state.failed_at or state.canceled_at,
         archived_at=state.archived_at,
         failed_node_id=state.failed_node_id,
+        handled_failures=state.handled_failures[:MAX_SUMMARY_FAILURES],
         error=None if state.error is None else shortened(state.error.message, MAX_SUMMARY_ERROR),
         node_counts=dict(Counter(node.status for node in state.nodes.values())),
         waits=tuple(_waits(state)),
+        given_id=state.given_id or UNSET,
     )
 
 
@@ -121,7 +132,7 @@ def _waits(state: Execution) -> Iterable[Wait]:
     for node_id, node in waiting.items():
         asked = node.resume_request
         yield Wait(
-            execution_id=state.execution_id,
+            execution_id=state.shown_id,
             graph_id=state.graph_id,
             node_id=node_id,
             waiting_at=node.waiting_at or state.updated_at,

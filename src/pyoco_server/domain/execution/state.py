@@ -124,6 +124,7 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     api_key_id: str | None = None
     input: Any = None
     rerun_of: str | None = None
+    given_id: str | None = None
     started_at: float | None = None
     cancel_requested_at: float | None = None
     cancel_requested_by: str | None = None
@@ -141,6 +142,18 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_terminal(self) -> bool:
         return self.status is not ExecutionStatus.ACTIVE
+
+    @property
+    def shown_id(self) -> str:
+        """What its tenant calls it."""
+        return self.given_id or self.execution_id
+
+    @property
+    def handled_failures(self) -> tuple[str, ...]:
+        """The nodes that failed in an execution that completed all the same."""
+        if self.status is not ExecutionStatus.COMPLETED:
+            return ()
+        return tuple(name for name, node in self.nodes.items() if node.status is NodeStatus.FAILED)
 
     @property
     def phase(self) -> Phase:

@@ -21,6 +21,11 @@ NODE_FIELDS = ("output", "status", "error")
 MAX_DEPTH = 100
 """Of what is rendered: deeper values would not fit Python's stack."""
 MAX_PATH = 500
+MAX_RENDERED = 1024 * 1024
+"""Bytes of one rendered value, about: as much as NATS takes in one message."""
+BYTES_PER_STEP = 100
+MAX_KEPT = 1_000
+"""Characters of a text whose parts are remembered."""
 
 _PART = re.compile(r"""\$\$\{|\$\{((?:[^}'"]|'[^']*'|"[^"]*")*)(\}?)""")
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
@@ -56,7 +61,13 @@ def check(value: object) -> frozenset[str]:
 
 def render(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: A002 - the word of graphs
     """`value` with every `${…}` replaced. Raises TemplateFailed, or TemplateError as `check` does."""
-    return _rendered(value, {"input": input, "nodes": nodes}, 0)
+    return rendered(value, input=input, nodes=nodes)[0]
+
+
+def rendered(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> tuple[Any, int]:  # noqa: A002 - the word of graphs
+    """The same, and about how many bytes it has."""
+    rendering = _Rendering({"input": input, "nodes": nodes})
+    return rendering.of(value, 0), rendering.size
 
 
 def _references(value: object, depth: int) -> Iterator[_Reference]:
@@ -72,25 +83,55 @@ def _references(value: object, depth: int) -> Iterator[_Reference]:
             yield from _references(item, depth + 1)
 
 
-def _rendered(value: Any, roots: Mapping[str, Any], depth: int) -> Any:
-    _check_depth(depth)
-    if isinstance(value, str):
-        return _rendered_text(_parts(value), roots)
-    if isinstance(value, Mapping):
-        return {key: _rendered(item, roots, depth + 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rendered(item, roots, depth + 1) for item in value]
-    return value
+class _Rendering:
+    """Counts before it builds: references may repeat a large value any number of times."""
 
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self._roots = roots
+        self.size = 0
 
-def _rendered_text(parts: tuple[str | _Reference, ...], roots: Mapping[str, Any]) -> Any:
-    if len(parts) == 1 and isinstance(parts[0], _Reference):
-        return _found(parts[0], roots)
-    return "".join(part if isinstance(part, str) else _as_text(_found(part, roots)) for part in parts)
+    def of(self, value: Any, depth: int) -> Any:
+        _check_depth(depth)
+        if isinstance(value, str):
+            return self._text(_parts(value))
+        if isinstance(value, Mapping):
+            return {key: self.of(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.of(item, depth + 1) for item in value]
+        return value
+
+    def _text(self, parts: tuple[str | _Reference, ...]) -> Any:
+        if len(parts) == 1 and isinstance(parts[0], _Reference):
+            value = _found(parts[0], self._roots)
+            self._add(parts[0].text, _size(value))
+            return value
+        return "".join([self._part(part) for part in parts])
+
+    def _part(self, part: str | _Reference) -> str:
+        if isinstance(part, str):
+            self._add(part, len(part))
+            return part
+        text = _as_text(_found(part, self._roots))
+        self._add(part.text, len(text))
+        return text
+
+    def _add(self, where: str, size: int) -> None:
+        self.size += size
+        if self.size > MAX_RENDERED:
+            raise TemplateFailed(
+                f"at '{_short(where)}': more than {MAX_RENDERED:,} bytes; "
+                "let tasks pass on where large values are instead of the values"
+            )
 
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    return len(msgspec.json.encode(value)) if isinstance(value, (Mapping, list, tuple)) else 1
 
 
 def _found(reference: _Reference, roots: Mapping[str, Any]) -> Any:
@@ -141,27 +182,37 @@ def _written(step: Step) -> str:
     return f".{step}" if _ROOT.fullmatch(step) else f"[{step!r}]"
 
 
-@lru_cache(maxsize=4_096)
 def _parts(text: str) -> tuple[str | _Reference, ...]:
+    return _kept_parts(text) if len(text) <= MAX_KEPT else _cut(text)
+
+
+@lru_cache(maxsize=4_096)
+def _kept_parts(text: str) -> tuple[str | _Reference, ...]:
+    return _cut(text)
+
+
+def _cut(text: str) -> tuple[str | _Reference, ...]:
     """The text cut into what stands as it is and what is read; texts next to each other are one."""
     parts: list[str | _Reference] = []
+    literal: list[str] = []
     end = 0
     for found in _PART.finditer(text):
-        _add_text(parts, text[end : found.start()])
+        literal.append(text[end : found.start()])
         if found.group() == "$${":
-            _add_text(parts, "${")
+            literal.append("${")
         else:
+            _add_text(parts, literal)
             parts.append(_reference(found))
         end = found.end()
-    _add_text(parts, text[end:])
+    literal.append(text[end:])
+    _add_text(parts, literal)
     return tuple(parts) or ("",)
 
 
-def _add_text(parts: list[str | _Reference], text: str) -> None:
-    if parts and isinstance(parts[-1], str):
-        parts[-1] += text
-    elif text:
+def _add_text(parts: list[str | _Reference], literal: list[str]) -> None:
+    if text := "".join(literal):
         parts.append(text)
+    literal.clear()
 
 
 def _reference(found: re.Match[str]) -> _Reference:

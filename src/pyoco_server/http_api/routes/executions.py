@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from pyoco_server.domain.execution.codec import event_view
-from pyoco_server.domain.execution.commands import COMMANDS, read_command, snake_case
+from pyoco_server.domain.execution.commands import COMMANDS, ClaimedActor, read_command, snake_case
 from pyoco_server.domain.execution.events import Actor, ActorKind, Event
 from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT
@@ -70,6 +70,8 @@ EXECUTION_VERBS = {"start": "StartExecution", "cancel": "CancelExecution", "arch
 
 
 class ActorBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     kind: ActorKind
     id: str | None = Field(None, max_length=256)
 
@@ -124,7 +126,7 @@ def _level(request: Request) -> ExecutionLevel:
 
 def _actor(caller: Caller) -> Actor:
     """Who is known to have sent a request."""
-    return Actor(ActorKind.USER, caller.api_key_id)
+    return Actor(ActorKind.USER, caller.api_key_id, caller.api_key_id, caller.tenant_id)
 
 
 def _key(request: Request) -> str | None:
@@ -166,11 +168,13 @@ async def _create(request: Request, wanted: CreateExecutionRequest, body_size: i
         graph_id=wanted.graph_id,
         graph_version=wanted.graph_version,
         input=wanted.input,
-        execution_id=wanted.execution_id,
+        given_id=wanted.execution_id,
         start=wanted.start,
         correlation_id=_correlation_id(request) or wanted.correlation_id,
     )
-    actor = _actor(caller) if wanted.actor is None else Actor(wanted.actor.kind, wanted.actor.id)
+    actor, claim = _actor(caller), wanted.actor
+    if claim is not None:
+        actor = ClaimedActor(claim.kind, claim.id).sent_by(actor)
     return _answer(await _level(request).create(new, caller, actor, _key(request)), 201)
 
 
@@ -238,7 +242,7 @@ async def get_execution(
     level, caller = _level(request), caller_of(request)
     if at_sequence is None:
         state = await level.read.state(execution_id, caller)
-        run_statuses = level.orchestrate.statuses(execution_id)
+        run_statuses = level.orchestrate.statuses(state.execution_id)
     else:
         state, run_statuses = await level.read.state_at(execution_id, at_sequence, caller), {}
     edges = {"edges": await level.read.edges(state)} if "edges" in include else {}
@@ -261,7 +265,7 @@ async def list_events(
     events = await _level(request).read.events(execution_id, caller_of(request), after, limit + 1)
     shown = events[:limit]
     more = str(shown[-1].sequence) if len(events) > limit else None
-    return json_response({"items": [event_view(event) for event in shown], "next_cursor": more})
+    return json_response({"items": [event_view(event, execution_id) for event in shown], "next_cursor": more})
 
 
 @router.get(
@@ -274,8 +278,10 @@ async def watch_execution(
 ) -> Response:
     """One message per event (id: its sequence), `heartbeat` in between; ends with the execution."""
     read = _level(request).read
-    await read.check(execution_id, caller_of(request))
-    return EventStream(_messages(read.watching(execution_id, _sequence(last_event_id or ""))))
+    # Before the stream begins: one that has begun can only end, not answer 404.
+    stored_id = (await read.state(execution_id, caller_of(request))).execution_id
+    watching = read.watching(stored_id, _sequence(last_event_id or ""))
+    return EventStream(_messages(watching, execution_id))
 
 
 MAX_DIGITS = 15
@@ -288,18 +294,18 @@ def _sequence(text: str) -> int:
 
 @asynccontextmanager
 async def _messages(
-    watching: AbstractAsyncContextManager[AsyncIterator[Event | None]],
+    watching: AbstractAsyncContextManager[AsyncIterator[Event | None]], execution_id: str
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    async with watching as events, aclosing(_texts(events)) as texts:
+    async with watching as events, aclosing(_texts(events, execution_id)) as texts:
         yield texts
 
 
-async def _texts(events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, None]:
+async def _texts(events: AsyncIterator[Event | None], execution_id: str) -> AsyncGenerator[bytes, None]:
     async for event in events:
         if event is None:
             yield sse_event("heartbeat", {})
         else:
-            yield sse_event(event.type, event_view(event), str(event.sequence))
+            yield sse_event(event.type, event_view(event, execution_id), str(event.sequence))
 
 
 @router.post(

@@ -34,7 +34,25 @@ _DEFINITION = {
     "properties": {
         "id": {"type": "string", "description": "as in the path, or left out"},
         "nodes": {"type": "object", "minProperties": 1, "maxProperties": 1000},
-        "edges": {"type": "array", "items": {"type": "object", "required": ["from", "to"]}},
+        "edges": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["from", "to"],
+                "properties": {
+                    "from": {"type": "string"},
+                    "to": {"type": "string"},
+                    "on": {"enum": ["success", "failure"], "default": "success"},
+                    "then": {
+                        "enum": ["continue", "fail"],
+                        "default": "continue",
+                        "description": "with on: failure: handled, or the execution fails afterwards",
+                    },
+                    "when": {"type": "string", "description": "a condition in CEL"},
+                },
+                "additionalProperties": False,
+            },
+        },
     },
     "additionalProperties": False,
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.domain.jobs import Submission
-from pyoco_server.domain.json_reading import RefusedItems
+from pyoco_server.domain.json_reading import Refused, decode_json
 from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
@@ -24,7 +25,7 @@ from pyoco_server.errors import (
     WorkflowTooLarge,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, problems_of, read_body
+from pyoco_server.http_api.bodies import Body, batch_items, json_body_docs, parse_json, problems_of, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.error_table import error_body
@@ -54,7 +55,9 @@ lists = APIRouter(
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
 """The params and everything around them."""
 MAX_REVISION_DIGITS = 20
+MAX_BATCH = 1000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
+MAX_BATCH_PART_BYTES = 256 * 1024
 
 Include = Annotated[
     list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
@@ -91,7 +94,7 @@ class RunSubmitRequest(Body):
 
 class RunBatchRequest(Body):
     runs: list[dict[str, Any]] = Field(
-        min_length=1, max_length=1000, description="each as the body of POST /runs"
+        min_length=1, max_length=MAX_BATCH, description="each as the body of POST /runs"
     )
 
 
@@ -148,26 +151,18 @@ def _accepted(run_id: str, warning: str | None) -> dict[str, Any]:
 async def submit_batch(request: Request) -> Response:
     """One answer per run, in order: `run_id` and `status`, or `error` and its `http_status`."""
     gateway, caller = gateway_of(request), caller_of(request)
-    body = await read_body(request, MAX_BATCH_BYTES)
-    items = RefusedItems("runs")
-    # In a thread: it may be large.
-    wanted = await asyncio.to_thread(parse_json, body, RunBatchRequest, items)
-    submissions = [
-        InvalidRequest(str(items.by_index[nth]))
-        if nth in items.by_index
-        else _batch_item(run, caller, gateway.config.default_tag)
-        for nth, run in enumerate(wanted.runs)
-    ]
-    answers = await gateway.use_cases.submit_batch(submissions)
-    accepted = sum(isinstance(answer, RunSnapshot) for answer in answers)
+    runs = batch_items(await read_body(request, MAX_BATCH_BYTES), RunBatchRequest, "runs", MAX_BATCH)
+    results: list[dict[str, Any]] = []
+    for some in _batch_parts(runs):
+        submissions = []
+        for run in some:
+            submissions.append(_batch_item(run, caller, gateway.config.default_tag))
+            await asyncio.sleep(0)  # each may be 256 KiB, and others wait for the loop
+        answers = await gateway.use_cases.submit_batch(submissions)
+        results += [_batch_answer(answer, request, gateway) for answer in answers]
+    accepted = sum("run_id" in result for result in results)
     gateway.metrics.submitted.inc(accepted)
-    return json_response(
-        {
-            "accepted": accepted,
-            "refused": len(answers) - accepted,
-            "results": [_batch_answer(answer, request, gateway) for answer in answers],
-        }
-    )
+    return json_response({"accepted": accepted, "refused": len(results) - accepted, "results": results})
 
 
 def _batch_answer(
@@ -179,13 +174,29 @@ def _batch_answer(
     return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
 
 
-def _batch_item(run: dict[str, Any], caller: Caller, default_tag: str) -> Submission | PyocoServerError:
+def _batch_parts(runs: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
+    """Not all at once: values take several times as much memory as their JSON."""
+    part: list[msgspec.Raw] = []
+    size = 0
+    for run in runs:
+        length = memoryview(run).nbytes
+        if part and size + length > MAX_BATCH_PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(run)
+        size += length
+    yield part
+
+
+def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Submission | PyocoServerError:
     """A run that is not well formed is refused by itself, not with its neighbours."""
     try:
-        wanted = RunSubmitRequest.model_validate(run)
+        wanted = RunSubmitRequest.model_validate(decode_json(bytes(run)))
         _check_params(wanted.params, MAX_PARAMS_BYTES + 1)
     except ValidationError as error:
         return InvalidRequest(places(problems_of(error, RunSubmitRequest)))
+    except Refused as error:
+        return InvalidRequest(str(error))
     except RequestTooLarge as error:
         return error
     return _submission(wanted, caller, default_tag)

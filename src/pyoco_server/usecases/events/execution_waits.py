@@ -8,6 +8,7 @@ from pyoco_server.domain.execution.commands import ResumeNode
 from pyoco_server.domain.execution.events import Actor, ActorKind
 from pyoco_server.domain.execution.graphs import NodeType
 from pyoco_server.domain.execution.guards import Code
+from pyoco_server.domain.execution.ids import possible_ids
 from pyoco_server.errors import CommandRejected
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.events.ports import NotWaitingYet
@@ -34,8 +35,8 @@ class ExecutionWaits:
 
     def find(self, tenant_id: str | None, target: ResumeTarget) -> list[WaitPlace]:
         if target.execution_id is not None and target.node_id is not None:
-            is_waiting = self._index.is_waiting(tenant_id, target.execution_id, target.node_id)
-            return [WaitPlace(target.execution_id, target.node_id)] if is_waiting else []
+            places = [WaitPlace(it, target.node_id) for it in possible_ids(tenant_id, target.execution_id)]
+            return [it for it in places if self._index.is_waiting(tenant_id, it.execution_id, it.node_id)]
         found = self._index.waiting_with(tenant_id, target.wait_key or "")
         return [WaitPlace(execution_id, node_id) for execution_id, node_id in found]
 

@@ -10,6 +10,7 @@ from pyoco_server.domain.execution.decide import decide
 from pyoco_server.domain.execution.events import Commit, Payload
 from pyoco_server.domain.execution.evolve import fold
 from pyoco_server.domain.execution.guards import Code, Rejected
+from pyoco_server.domain.execution.ids import possible_ids
 from pyoco_server.domain.execution.keys import command_digest, keyed_command_id
 from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.execution.state import Execution
@@ -53,6 +54,19 @@ def is_visible(caller: Caller, record: ExecutionRecord) -> bool:
     return caller.tenant_id is None or caller.tenant_id == record.state.tenant_id
 
 
+async def find_visible(
+    records: ExecutionRecords, execution_id: str, caller: Caller, *, is_known_enough: bool = False
+) -> ExecutionRecord | None:
+    """The execution that the caller calls so. `is_known_enough`: in the state that this process knows."""
+    if not is_execution_id(execution_id):
+        return None
+    for stored in possible_ids(caller.tenant_id, execution_id):
+        record = await (records.known(stored) if is_known_enough else records.stored(stored))
+        if record is not None and is_visible(caller, record):
+            return record
+    return None
+
+
 class CommandExecution:
     def __init__(
         self,
@@ -77,9 +91,10 @@ class CommandExecution:
         self, execution_id: str, command: Command, caller: Caller, key: str | None = None
     ) -> Commanded:
         """The state that the command led to. Raises CommandRejected, ExecutionNotFound, NodeNotFound."""
-        record = await self._records.known(execution_id) if is_execution_id(execution_id) else None
-        if record is None or not is_visible(caller, record):
+        record = await find_visible(self._records, execution_id, caller, is_known_enough=True)
+        if record is None:
             raise ExecutionNotFound
+        execution_id = record.state.execution_id
         command_id = self._new_id() if key is None else keyed_command_id(caller.tenant_id, execution_id, key)
         digest = None if key is None else command_digest(command)
         for _ in range(MAX_TRIES):

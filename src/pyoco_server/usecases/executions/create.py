@@ -13,6 +13,7 @@ from pyoco_server.domain.execution.decide import decide
 from pyoco_server.domain.execution.events import Actor, Commit, Payload
 from pyoco_server.domain.execution.evolve import fold
 from pyoco_server.domain.execution.guards import Code, Rejected
+from pyoco_server.domain.execution.ids import stored_id
 from pyoco_server.domain.execution.keys import keyed_command_id
 from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.execution.state import Execution
@@ -26,7 +27,13 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.executions.command import Commanded, CommandMeter, is_execution_id, is_visible
+from pyoco_server.usecases.executions.command import (
+    Commanded,
+    CommandMeter,
+    find_visible,
+    is_execution_id,
+    is_visible,
+)
 from pyoco_server.usecases.executions.ports import ExecutionLog, Graphs, VersionedGraph
 from pyoco_server.usecases.executions.records import ExecutionRecords
 from pyoco_server.usecases.ports import ClaimStore, Clock, WrongRevision
@@ -42,6 +49,9 @@ class NewExecution(Struct, frozen=True, kw_only=True):
     graph_version: int | None = None
     input: Any = None
     execution_id: str | None = None
+    """Under which it is stored."""
+    given_id: str | None = None
+    """What the caller calls it."""
     start: bool = True
     correlation_id: str | None = None
     rerun_of: str | None = None
@@ -73,8 +83,7 @@ class CreateExecutions:
     async def __call__(
         self, wanted: NewExecution, caller: Caller, actor: Actor, key: str | None = None
     ) -> Commanded:
-        if wanted.execution_id is not None and not is_execution_id(wanted.execution_id):
-            raise InvalidRequest(f"execution_id {wanted.execution_id!r} must match [A-Za-z0-9_-]{{1,64}}")
+        wanted = await self._placed(wanted, caller)
         graph = await self._graphs.read(caller.tenant_id, wanted.graph_id, wanted.graph_version)
         if key is None:
             execution_id = wanted.execution_id or self._new_id()
@@ -90,6 +99,18 @@ class CreateExecutions:
                 raise
             return Commanded(first, is_replayed=True)
 
+    async def _placed(self, wanted: NewExecution, caller: Caller) -> NewExecution:
+        """With the id under which an execution that the caller calls so is stored."""
+        given = wanted.given_id
+        if given is None:
+            return wanted
+        if not is_execution_id(given):
+            raise InvalidRequest(f"execution_id {given!r} must match [A-Za-z0-9_-]{{1,64}}")
+        old = await self._records.stored(given) if caller.tenant_id is not None else None
+        is_in_use = old is not None and is_visible(caller, old)  # one that an older version stored
+        stored = given if is_in_use else stored_id(caller.tenant_id, given)
+        return msgspec.structs.replace(wanted, execution_id=stored)
+
     async def rerun(
         self,
         execution_id: str,
@@ -100,8 +121,8 @@ class CreateExecutions:
         correlation_id: str | None = None,
     ) -> Commanded:
         """A new execution of the same graph version and input. The old one stays as it is."""
-        old = await self._records.stored(execution_id) if is_execution_id(execution_id) else None
-        if old is None or not is_visible(caller, old):
+        old = await find_visible(self._records, execution_id, caller)
+        if old is None:
             raise ExecutionNotFound
         if start_from == "failed" and not old.state.is_terminal:
             raise CommandRejected(
@@ -113,7 +134,7 @@ class CreateExecutions:
             graph_version=old.state.graph_version,
             input=old.state.input,
             correlation_id=correlation_id,
-            rerun_of=execution_id,
+            rerun_of=old.state.shown_id,
             from_failed=start_from == "failed",
         )
         return await self(wanted, caller, actor, key)
@@ -178,6 +199,7 @@ class CreateExecutions:
             api_key_id=caller.api_key_id,
             graph_version=graph.version,
             rerun_of=wanted.rerun_of,
+            given_id=None if wanted.given_id == wanted.execution_id else wanted.given_id,
         )
         payloads = _accepted(decide(None, graph.graph, create, self._clock()))
         if not wanted.start:
@@ -194,7 +216,7 @@ class CreateExecutions:
         )
         payloads += _accepted(decide(created, graph.graph, StartExecution(actor=actor), self._clock()))
         if wanted.rerun_of is not None and wanted.from_failed:
-            old = await self._records.stored(wanted.rerun_of)
+            old = await find_visible(self._records, wanted.rerun_of, caller)
             outputs = {} if old is None else carried_outputs(old.state, graph.graph)
             payloads += carry_over(graph.graph, outputs)
         return payloads
@@ -202,9 +224,7 @@ class CreateExecutions:
     async def _claimed(self, wanted: NewExecution, caller: Caller, key: str, scope: str) -> str:
         """The execution id of this key: that of the first request with it."""
         place = claim_key(caller.tenant_id, key, scope)
-        digest = hashlib.sha256(
-            msgspec.json.encode(msgspec.structs.replace(wanted, correlation_id=None), order="deterministic")
-        ).hexdigest()
+        digest = _digest(wanted)
         claim = Claim(run_id=wanted.execution_id or self._new_id(), request=digest, claimed_at=self._clock())
         try:
             await self._claims.create(place, claim)
@@ -224,6 +244,14 @@ class CreateExecutions:
                 is_ours = logged.commit.command_id == command_id
                 return fold(logged.commit.events()) if is_ours else None
         return None
+
+
+def _digest(wanted: NewExecution) -> str:
+    """As older versions made it, which knew one id alone: their keys are still in use."""
+    fields = msgspec.structs.asdict(wanted)
+    given = fields.pop("given_id")
+    fields |= {"correlation_id": None, "execution_id": given or wanted.execution_id}
+    return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
 
 
 def _accepted(decision: list[Payload] | Rejected) -> list[Payload]:

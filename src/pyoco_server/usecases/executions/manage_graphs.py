@@ -10,7 +10,6 @@ from pyoco_server.domain.execution.graph_records import (
     GraphRecord,
     GraphSummary,
     newest_key,
-    summary,
     tenant_token,
     version_key,
 )
@@ -98,7 +97,7 @@ class ManageGraphs:
         more = len(found) > limit
         last = found[:limit][-1] if more else None
         next_cursor = cursor_at(Place(last.revision, last.value.graph_id), of) if last else None
-        return GraphPage([summary(stored.value) for stored in found[:limit]], next_cursor)
+        return GraphPage([stored.value for stored in found[:limit]], next_cursor)
 
     async def _write(self, newest: Versioned[GraphRecord] | None, record: GraphRecord) -> None:
         """First the newest version gets a key with its number, then the new one takes its place."""
@@ -133,7 +132,8 @@ class ManageGraphs:
         return self._parsed.get(key)
 
     async def _parse(self, key: str, record: GraphRecord) -> ParsedGraph:
-        parsed = ParsedGraph(await asyncio.to_thread(parse_graph, record.definition), record.version)
+        graph = await asyncio.to_thread(parse_graph, record.definition, is_stored=True)
+        parsed = ParsedGraph(graph, record.version)
         self._parsed[key] = parsed
         if len(self._parsed) > MAX_CACHED:
             self._parsed.popitem(last=False)

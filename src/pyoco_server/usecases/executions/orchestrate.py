@@ -12,8 +12,9 @@ from msgspec import Struct, field
 
 from pyoco_server.domain.execution.events import ORCHESTRATOR, Commit, Payload
 from pyoco_server.domain.execution.fitting import smaller
+from pyoco_server.domain.execution.graphs import Graph
 from pyoco_server.domain.execution.node_runs import RunFact
-from pyoco_server.domain.execution.react import Reaction, react
+from pyoco_server.domain.execution.react import Allowance, Reaction, TooHeavy, react
 from pyoco_server.domain.execution.records import ExecutionRecord
 from pyoco_server.domain.execution.state import Execution, NodeStatus
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
@@ -21,6 +22,7 @@ from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.executions.command import is_execution_id
 from pyoco_server.usecases.executions.ends import EndMeter, tell_if_ended
+from pyoco_server.usecases.executions.heavy_work import HeavyWork
 from pyoco_server.usecases.executions.live_runs import LiveRuns, fact_of
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.ports import ExecutionIndex, Graphs
@@ -34,6 +36,10 @@ AT_ONCE = 16
 """Executions attended at the same time; each waits for the log most of its time."""
 RETRY_SEC = 1.0
 MAX_TRIES = 100
+SMALL_GRAPH = 200
+"""Nodes and edges; reacting to more may take longer than the event loop can spare."""
+LIGHT_STEPS = 20_000
+"""Of conditions and templates that are evaluated on the event loop: a few milliseconds."""
 LONGEST_TIMER_SEC = 3_600.0
 """A deadline may be years away; the clocks of the loop and of the wall need not agree for so long."""
 
@@ -66,6 +72,7 @@ class Orchestrate:
         new_id: Callable[[], str],
         grace_sec: float,
         meter: OrchestratorMeter,
+        heavy_work: HeavyWork | None = None,
     ) -> None:
         self._records = records
         self._index = index
@@ -76,6 +83,7 @@ class Orchestrate:
         self._new_id = new_id
         self._grace_sec = grace_sec
         self._meter = meter
+        self._heavy_work = heavy_work or HeavyWork()
         self._due: dict[str, _Due] = {}
         self._attended: set[str] = set()
         self._wake = asyncio.Event()
@@ -209,7 +217,8 @@ class Orchestrate:
         state = known.state
         graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
         runs = {**due.runs, **await self._node_runs.read(self._runs_to_read(state, due))}
-        reaction = react(state, graph, runs, self._clock(), self._grace_sec)
+        reaction = await self._reaction(state, graph, runs)
+        await self._check_is_current(known, reaction)
         record, is_whole = await self._append(known, reaction)
         tell_if_ended(self._meter, state, record.state)
         if not is_whole:
@@ -221,7 +230,30 @@ class Orchestrate:
         self._later(state.execution_id, None if wake_at is None else wake_at - self._clock())
         if reaction.events:
             await self._records.save_if_far(record)
+        if reaction.has_more:
+            self._want(state.execution_id).look_at_all = True
         return record, not refused
+
+    async def _reaction(self, state: Execution, graph: Graph, runs: Mapping[str, RunFact | None]) -> Reaction:
+        """On the loop if it is light, which most are; else in the thread for heavy work."""
+        now = self._clock()
+        if len(graph.nodes) + len(graph.edges) <= SMALL_GRAPH:
+            try:
+                return react(state, graph, runs, now, self._grace_sec, Allowance(LIGHT_STEPS))
+            except TooHeavy:
+                pass
+        return await self._heavy_work(react, state, graph, runs, now, self._grace_sec)
+
+    async def _check_is_current(self, known: ExecutionRecord, reaction: Reaction) -> None:
+        """An append proves that the state was current. Acts without one need another proof.
+
+        Raises WrongRevision when the log has gone on: what is not needed in a stale state may be needed.
+        """
+        if reaction.events or not (reaction.dispatches or reaction.cancels):
+            return
+        current = await self._records.fresh(known.state.execution_id)
+        if current is None or current.log_revision != known.log_revision:
+            raise WrongRevision("the state that was reacted to is not current")
 
     def _runs_to_read(self, state: Execution, due: _Due) -> list[str]:
         """Of nodes for which somebody else has spoken; or all that go on, whether a node waits or not."""

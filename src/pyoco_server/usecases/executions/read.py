@@ -15,8 +15,9 @@ from pyoco_server.domain.listing import cursor_at, digest_of, place_of
 from pyoco_server.errors import ExecutionNotFound, InvalidRequest, NatsUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.executions.command import is_execution_id, is_visible
+from pyoco_server.usecases.executions.command import find_visible
 from pyoco_server.usecases.executions.follow import ExecutionHub
+from pyoco_server.usecases.executions.heavy_work import HeavyWork
 from pyoco_server.usecases.executions.ports import (
     ExecutionFilter,
     ExecutionIndex,
@@ -47,7 +48,9 @@ class ReadExecutions:
         index: ExecutionIndex,
         hub: ExecutionHub,
         graphs: Graphs,
+        heavy_work: HeavyWork | None = None,
     ) -> None:
+        self._heavy_work = heavy_work or HeavyWork()
         self._records = records
         self._log = executions
         self._index = index
@@ -59,9 +62,9 @@ class ReadExecutions:
 
     async def state_at(self, execution_id: str, sequence: int, caller: Caller) -> Execution:
         """Exactly as it was after the event with this sequence."""
-        await self._record(execution_id, caller)
+        record = await self._record(execution_id, caller)
         state: Execution | None = None
-        async for event in self._events(execution_id):
+        async for event in self._events(record.state.execution_id):
             state = evolve(state, event)
             if event.sequence == sequence and state is not None:
                 return state
@@ -71,12 +74,12 @@ class ReadExecutions:
     async def edges(self, state: Execution) -> list[EdgeState]:
         """Which ways it went, up to that state."""
         versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
-        return edge_states(state, versioned.graph)
+        return await self._heavy_work(edge_states, state, versioned.graph)
 
     async def events(self, execution_id: str, caller: Caller, after: int, limit: int) -> list[Event]:
-        await self._record(execution_id, caller)
+        record = await self._record(execution_id, caller)
         found: list[Event] = []
-        async for event in self._events(execution_id):
+        async for event in self._events(record.state.execution_id):
             if event.sequence > after:
                 found.append(event)
             if len(found) == limit:
@@ -98,14 +101,10 @@ class ReadExecutions:
         return _page(found, of)
 
     @asynccontextmanager
-    async def watching(self, execution_id: str, after: int) -> AsyncIterator[AsyncIterator[Event | None]]:
+    async def watching(self, stored_id: str, after: int) -> AsyncIterator[AsyncIterator[Event | None]]:
         """A place among the watchers, and every event from it; None when nothing happened for a while."""
-        with self._hub.watching(execution_id) as bell:
-            yield self._follow(execution_id, after, bell)
-
-    async def check(self, execution_id: str, caller: Caller) -> None:
-        """Raises ExecutionNotFound: a stream that has begun can only end, not answer 404."""
-        await self._record(execution_id, caller)
+        with self._hub.watching(stored_id) as bell:
+            yield self._follow(stored_id, after, bell)
 
     async def _follow(
         self, execution_id: str, after: int, bell: asyncio.Event
@@ -138,8 +137,8 @@ class ReadExecutions:
                     yield event
 
     async def _record(self, execution_id: str, caller: Caller) -> ExecutionRecord:
-        record = await self._records.stored(execution_id) if is_execution_id(execution_id) else None
-        if record is None or not is_visible(caller, record):
+        record = await find_visible(self._records, execution_id, caller)
+        if record is None:
             raise ExecutionNotFound
         return record
 

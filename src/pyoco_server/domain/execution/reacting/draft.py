@@ -1,15 +1,19 @@
 """A reaction while it is made."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyoco_server.domain.execution import events as e
 from pyoco_server.domain.execution import templates
-from pyoco_server.domain.execution.branches import Branches, KnownNodes
+from pyoco_server.domain.execution.branches import Branches, Judgements, KnownNodes
+from pyoco_server.domain.execution.conditions import Allowance
 from pyoco_server.domain.execution.evolve import evolve
 from pyoco_server.domain.execution.graphs import Graph
 from pyoco_server.domain.execution.node_runs import RunFact, run_id_of
 from pyoco_server.domain.execution.state import Execution, NodeState, NodeStatus
+
+MAX_RENDERED: Final = 8 * 1024 * 1024
+"""Bytes of params in one reaction; the nodes that are left begin with the next one."""
 
 
 class Draft:
@@ -20,6 +24,7 @@ class Draft:
         runs: Mapping[str, RunFact | None],
         now: float,
         grace_sec: float,
+        allowance: Allowance | None = None,
     ) -> None:
         self.state = state
         """With all events so far."""
@@ -33,7 +38,14 @@ class Draft:
         self.abandoned: dict[str, str] = {}
         """Runs of attempts that end with this commit although they may go on, and why."""
         self.timers: list[float] = []
+        self.rendered: set[str] = set()
+        """Runs whose params have been found to be right."""
+        self.has_more = False
+        """There is more to begin than one reaction may render."""
+        self._rendered_bytes = 0
         self._seen: tuple[Execution, Branches] | None = None
+        self._allowance = allowance
+        self._judgements = Judgements(allowance)
 
     def emit(self, *payloads: e.Payload) -> None:
         for payload in payloads:
@@ -51,7 +63,7 @@ class Draft:
 
     def branches(self) -> Branches:
         if self._seen is None or self._seen[0] is not self.state:
-            self._seen = self.state, Branches(self.state, self.graph)
+            self._seen = self.state, Branches(self.state, self.graph, self._judgements)
         return self._seen[1]
 
     def nodes(self, *statuses: NodeStatus) -> list[tuple[str, NodeState]]:
@@ -85,6 +97,16 @@ class Draft:
         if node.run_id is not None and self.is_run(node_id, node):
             self.abandoned[node.run_id] = reason
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what is left to render has to wait for the next reaction."""
+        self.has_more = self.has_more or self._rendered_bytes >= MAX_RENDERED
+        return self._rendered_bytes >= MAX_RENDERED
+
     def render(self, value: Any) -> Any:
         """Raises TemplateFailed."""
-        return templates.render(value, input=self.state.input, nodes=KnownNodes(self.state))
+        rendered, size = templates.rendered(value, input=self.state.input, nodes=KnownNodes(self.state))
+        self._rendered_bytes += size
+        if self._allowance is not None:
+            self._allowance.take(size // templates.BYTES_PER_STEP)
+        return rendered

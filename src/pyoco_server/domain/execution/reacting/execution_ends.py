@@ -1,13 +1,14 @@
 """The end of a whole execution: completed, failed, cancelled."""
 
-from typing import Final
+from typing import Any, Final
 
 from pyoco_server.domain.execution import events as e
 from pyoco_server.domain.execution.branches import Branches
 from pyoco_server.domain.execution.decide import CANCELED, interrupt
+from pyoco_server.domain.execution.graphs import EdgeOn
 from pyoco_server.domain.execution.reacting.draft import Draft
 from pyoco_server.domain.execution.reacting.node_ends import end_stopped, stop
-from pyoco_server.domain.execution.state import NodeStatus
+from pyoco_server.domain.execution.state import NodeState, NodeStatus
 
 SIBLING_FAILED: Final = "another node failed"
 
@@ -20,11 +21,16 @@ def fail_if_lost(draft: Draft, branches: Branches) -> bool:
     ]
     if not lost:
         return False
-    node_id, node = min(lost, key=lambda found: found[1].ended_at or 0.0)
-    error = node.error or e.Failure("the node failed")
-    draft.emit(e.ExecutionFailRequested(failed_node_id=node_id, error=error))
+    _request_failure(draft, lost)
     _stop_all(draft)
     return True
+
+
+def _request_failure(draft: Draft, failed: list[tuple[str, NodeState]]) -> None:
+    """The first one that failed names the reason."""
+    node_id, node = min(failed, key=lambda found: found[1].ended_at or 0.0)
+    error = node.error or e.Failure("the node failed")
+    draft.emit(e.ExecutionFailRequested(failed_node_id=node_id, error=error))
 
 
 def finish_failing(draft: Draft) -> None:
@@ -42,14 +48,30 @@ def _stop_all(draft: Draft) -> None:
 
 
 def complete_if_over(draft: Draft) -> None:
-    if draft.has_live_nodes or draft.branches().arrivals:
+    branches = draft.branches()
+    if draft.has_live_nodes or branches.arrivals:
         return
-    results = {
+    failed = draft.nodes(NodeStatus.FAILED)
+    fatal = [found for found in failed if branches.is_fatal(found[0])]
+    if fatal:
+        _request_failure(draft, fatal)
+        return
+    draft.emit(e.ExecutionCompleted(result=_results(draft, is_handled=bool(failed))))
+
+
+def _results(draft: Draft, *, is_handled: bool) -> dict[str, Any]:
+    """Outputs of the nodes without outgoing edges; where failures are handled, of the last nodes that ran."""
+    return {
         node_id: node.output
         for node_id, node in draft.nodes(NodeStatus.SUCCEEDED)
-        if not draft.graph.outgoing[node_id]
+        if _is_last(draft, node_id, is_handled=is_handled)
     }
-    draft.emit(e.ExecutionCompleted(result=results))
+
+
+def _is_last(draft: Draft, node_id: str, *, is_handled: bool) -> bool:
+    edges, nodes = draft.graph.outgoing[node_id], draft.state.nodes
+    handles = is_handled or any(edge.on is EdgeOn.FAILURE for edge in edges)
+    return not edges or (handles and all(nodes[edge.target].status is NodeStatus.IDLE for edge in edges))
 
 
 def finish_cancel(draft: Draft) -> None:

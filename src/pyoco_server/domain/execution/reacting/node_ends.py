@@ -7,7 +7,7 @@ from pyoco_server.domain.execution.decide import fail, interrupt, resume
 from pyoco_server.domain.execution.graphs import GraphNode, NodeType, OnTimeout
 from pyoco_server.domain.execution.node_runs import RunFact
 from pyoco_server.domain.execution.reacting.draft import Draft
-from pyoco_server.domain.execution.state import NodeState, NodeStatus
+from pyoco_server.domain.execution.state import NodeState, NodeStatus, Phase
 from pyoco_server.domain.runs import RunStatus
 
 NOT_NEEDED: Final = "the join has passed without this branch"
@@ -89,5 +89,20 @@ def end_stopped(draft: Draft) -> None:
             is_known, fact = draft.fact(node_id, node)
             has_ended = is_known and (fact is None or fact.status.is_terminal)
             never_was = node.run_id in draft.started
-            if has_ended or never_was or draft.is_due(node.stop_requested_at + draft.grace_sec):
+            if fact is not None and _is_kept(draft, fact):
+                _end_for_good(draft, node_id, node, fact)
+            elif has_ended or never_was or draft.is_due(node.stop_requested_at + draft.grace_sec):
                 draft.emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or NOT_NEEDED))
+
+
+def _is_kept(draft: Draft, fact: RunFact) -> bool:
+    """While the execution fails, a run that ended by itself still counts: a re-run carries it over."""
+    return draft.state.phase is Phase.FAILING and fact.status in (RunStatus.COMPLETED, RunStatus.FAILED)
+
+
+def _end_for_good(draft: Draft, node_id: str, node: NodeState, fact: RunFact) -> None:
+    if fact.status is RunStatus.COMPLETED:
+        draft.emit(e.NodeSucceeded(node_id=node_id, output=fact.result))
+        return
+    spec = draft.graph.nodes[node_id]
+    draft.emit(*fail(node_id, node, spec, _failure(fact), draft.now, is_final=True))

@@ -45,13 +45,20 @@ def _check_params(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) 
     is_known, fact = draft.fact(node_id, node)
     if not is_known or fact is not None or node.stop_requested_at is not None:
         return
+    assert node.run_id is not None  # noqa: S101 - something is known of it
+    if node.run_id in draft.rendered or draft.is_full:
+        return
     try:
         draft.render(spec.params)
     except templates.TemplateFailed as error:
         _fail_begun(draft, node_id, e.Failure(str(error), "TEMPLATE_FAILED"))
+        return
+    draft.rendered.add(node.run_id)
 
 
 def _begin_run(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> None:
+    if draft.is_full:
+        return
     attempt = node.attempt + 1
     try:
         draft.render(spec.params)
@@ -60,6 +67,7 @@ def _begin_run(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> 
         return
     run_id = run_id_of(draft.state.execution_id, node_id, attempt)
     draft.started.add(run_id)
+    draft.rendered.add(run_id)
     draft.emit(e.NodeStarted(node_id=node_id, attempt=attempt, run_id=run_id))
 
 

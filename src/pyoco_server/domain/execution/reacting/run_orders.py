@@ -13,7 +13,8 @@ def dispatches(draft: Draft) -> list[DispatchRun]:
         if node.stop_requested_at is not None or not draft.is_run(node_id, node):
             continue
         is_known, fact = draft.fact(node_id, node)
-        if node.run_id in draft.started or (is_known and fact is None):
+        is_missing = node.run_id in draft.started or (is_known and fact is None)
+        if is_missing and node.run_id in draft.rendered:
             found.append(_dispatch(draft, node_id, node))
     return found
 

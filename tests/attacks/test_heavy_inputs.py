@@ -1,0 +1,292 @@
+"""D50: whatever is sent within the limits of a request, a gateway answers others at once and does not grow.
+
+Each input is as large, as wide or as deep as the limits allow, with sizes drawn from a seed. The gateway is a
+real one; another connection asks for /health all the time.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from support.gateway_process import GatewayProcess, gateway_process
+from support.loop_lag import unhurt
+from support.programs import Programs
+from support.waiting import until_now
+
+LAG_SEC = 0.2
+GROWTH_MB = 100.0
+PATIENCE_SEC = 120.0
+KIB = 1024
+JSON = {"Content-Type": "application/json"}
+YAML = {"Content-Type": "application/yaml"}
+ENDED = {"COMPLETED", "FAILED", "CANCELED"}
+
+Body = dict[str, Any]
+
+
+@pytest.fixture
+def gateway(programs: Programs, config: NatsBackendConfig) -> Iterator[GatewayProcess]:
+    with gateway_process(programs, config) as process:
+        yield process
+
+
+@pytest.fixture
+def client(gateway: GatewayProcess) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=gateway.url, timeout=PATIENCE_SEC) as found:
+        yield found
+
+
+@pytest.fixture(params=[1, 2])
+def dice(request: pytest.FixtureRequest) -> random.Random:
+    return random.Random(request.param)  # noqa: S311 - sizes, not secrets
+
+
+def values(dice: random.Random, size: int) -> list[tuple[str, Any]]:
+    """Values of about `size` bytes of JSON: long, wide and deep ones, in an order of their own."""
+    digits = [dice.randrange(10) for _ in range(size // 2)]
+    depth = dice.randrange(20, 45)
+    deep: Any = "x" * (size // 2)
+    for _ in range(depth):
+        deep = [deep]
+    shapes = [
+        ("numbers", digits),
+        ("text", "é" * (size // 2)),
+        ("texts", ["x"] * (size // 5)),
+        ("objects", [{} for _ in range(size // 4)]),
+        ("keys", {f"k{n}": n for n in range(size // 16)}),
+        ("deep", deep),
+        ("lists", [[[]] for _ in range(size // 7)]),
+    ]
+    dice.shuffle(shapes)
+    return shapes
+
+
+def sent(answer: httpx2.Response, *statuses: int) -> Any:
+    assert answer.status_code in statuses, answer.text[:500]
+    return answer.json()
+
+
+def test_runs(gateway: GatewayProcess, client: httpx2.Client, dice: random.Random) -> None:
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        for _, value in values(dice, 250 * KIB):
+            body = {"flow_name": "f", "params": {"v": value}, "tags": ["t" * 60] * 10}
+            sent(client.post("/runs", json=body), 200, 413, 422)
+            sent(client.post("/runs", json={"flow_name": "f", "params": value}), 200, 413, 422)
+            sent(client.post("/runs", json={**body, "tags": value}), 413, 422)
+        for query in ("status=PENDING&tag=default&flow=f&full=1&limit=200", "flow=f&limit=200", "limit=200"):
+            sent(client.get(f"/runs?{query}"), 200, 422)
+
+
+BATCHES: dict[str, Callable[[], list[Any]]] = {
+    "many": lambda: [{"flow_name": "f", "params": {"n": n}} for n in range(1_000)],
+    "numbers": lambda: [{"flow_name": "f", "params": {"v": [7] * 60_000}}] * 70,
+    "lists": lambda: [{"flow_name": "f", "params": {"v": [[[]]] * 25_000}}] * 15,
+    "text": lambda: [{"flow_name": "f", "params": {"v": "x" * 200_000}}] * 70,
+    "too many": lambda: [{"flow_name": 1, "x": []}] * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_batches(gateway: GatewayProcess, client: httpx2.Client, name: str) -> None:
+    body = msgspec.json.encode({"runs": BATCHES[name]()})
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        sent(client.post("/runs/batch", content=body, headers=JSON), 200, 413, 422)
+
+
+def yaml_texts(size: int) -> dict[str, str]:
+    return {
+        "wide": "version: 1\nflow: {graph: a}\ntasks:\n"
+        + "".join(f"  t{n}: {{}}\n" for n in range(size // 10)),
+        "long": f"version: 1\nx: '{'é' * (size // 2 - 50)}'\n",
+        "deep": "[" * (size // 2) + "]" * (size // 2),
+        "flat": "- 1\n" * (size // 4),
+        "aliases": "a: &a [x]\nb: [" + "*a, " * (size // 4 - 10) + "*a]\n",
+        "tags": "- !!str x\n" * (size // 10),
+        "escapes": '"' + "\\x41" * (size // 4 - 2) + '"',
+        "comments": "# x\n" * (size // 4),
+        "folds": ">\n" + " a\n" * (size // 3 - 2),
+        "anchors": "".join(f"- &a{n} x\n" for n in range(size // 12)),
+        "graph": "version: 1\nflow: {graph: '"
+        + "a >> " * (size // 5 - 20)
+        + "a'}\ntasks: {a: {callable: m.f}}\n",
+        "braces": "{" * 40 + "a: 1" + "}" * 40 + "\n" + "#" * (size - 200),
+    }
+
+
+@pytest.mark.parametrize("size", [60 * KIB, 250 * KIB])
+def test_flows_as_yaml(gateway: GatewayProcess, client: httpx2.Client, size: int) -> None:
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        for text in yaml_texts(size).values():
+            files = {"workflow": ("flow.yaml", text.encode())}
+            sent(client.post("/runs/yaml", files=files, data={"flow_name": "main"}), 200, 400, 413, 422)
+
+
+def long_conditions(count: int) -> Iterator[str]:
+    terms = [
+        "input.a > {n}",
+        "nodes.f.status == 'x{n}'",
+        "input.l.size() > {n}",
+        "input.s.matches('^[a-z]{{3}}{n}$')",
+    ]
+    for n in range(count):
+        text = " && ".join(terms[(n + k) % len(terms)].format(n=n * 100 + k) for k in range(30))
+        yield text[: text.rindex(" && ", 0, 500)]
+
+
+def fan(count: int, **edge: Any) -> Body:
+    nodes: Body = {"f": {"type": "fork"}, **{f"n{n}": {"type": "task", "flow": "x"} for n in range(count)}}
+    return {"nodes": nodes, "edges": [{"from": "f", "to": f"n{n}", **edge} for n in range(count)]}
+
+
+def with_conditions(conditions: list[str]) -> Body:
+    graph = fan(len(conditions))
+    for edge, when in zip(graph["edges"], conditions, strict=True):
+        edge["when"] = when
+    return graph
+
+
+def graphs() -> dict[str, Body | bytes]:
+    names = [f"n{n}" for n in range(150)]
+    chain = {"nodes": {f"n{n}": {"type": "fork"} for n in range(1_000)}}
+    text = "${input.a}" * 500
+    return {
+        "conditions": with_conditions(list(long_conditions(900))),
+        "dense": {
+            "nodes": {name: {"type": "fork"} for name in names},
+            "edges": [{"from": a, "to": b} for k, a in enumerate(names) for b in names[k + 1 :]],
+        },
+        "chain": {**chain, "edges": [{"from": f"n{n}", "to": f"n{n + 1}"} for n in range(999)]},
+        "unknown keys": {**fan(1), **{f"key{n}": n for n in range(50_000)}},
+        "unknown nodes": {**fan(999), "edges": [{"from": "f", "to": f"m{n}"} for n in range(12_000)]},
+        "wrong conditions": with_conditions([f"inptu.a == {n} && " + "(" * 30 for n in range(999)]),
+        "templates": {
+            "nodes": {f"n{n}": {"type": "task", "flow": "x", "params": {"a": text}} for n in range(90)}
+        },
+        "dollars": {"nodes": {"n": {"type": "task", "flow": "x", "params": {"a": "$${" * 150_000}}}},
+        "braces": {"nodes": {"n": {"type": "task", "flow": "x", "params": {"a": "${'" * 150_000}}}},
+        "yaml": b"nodes:\n" + b"".join(b"  n%d: {type: task, flow: x}\n" % n for n in range(25_000)),
+        "list": b"nodes: [" + b"1, " * 300_000 + b"1]",
+    }
+
+
+@pytest.mark.parametrize("name", graphs())
+def test_graphs(gateway: GatewayProcess, client: httpx2.Client, name: str) -> None:
+    graph = graphs()[name]
+    is_text = isinstance(graph, bytes)
+    body = graph if isinstance(graph, bytes) else msgspec.json.encode(graph)
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        sent(client.put("/graphs/g", content=body, headers=YAML if is_text else JSON), 200, 201, 413, 422)
+        client.get("/graphs/g")
+
+
+def test_lists_of_graphs(gateway: GatewayProcess, client: httpx2.Client) -> None:
+    body = msgspec.json.encode(
+        {"nodes": {"n": {"type": "task", "flow": "x", "params": {"a": ["x"] * 120_000}}}}
+    )
+    for n in range(30):
+        sent(client.put(f"/graphs/g{n}", content=body, headers=JSON), 201)
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        assert len(sent(client.get("/graphs?limit=200"), 200)["items"]) == 30
+
+
+HEAVY: dict[str, Callable[[], tuple[Body, Any]]] = {
+    "conditions over numbers": lambda: (
+        with_conditions([f"input[{n}] > 9 || input.size() == 100000 + {n}" for n in range(900)]),
+        [7] * 100_000,
+    ),
+    "conditions that compare": lambda: (
+        with_conditions([f"input.a{n} == input.b && {n} > 0" for n in range(900)]),
+        {**{f"a{n}": n for n in range(900)}, "b": [1] * 100_000},
+    ),
+    "conditions that compare lists": lambda: (
+        with_conditions([f"[{n}] + input == input" for n in range(900)]),
+        [1] * 100_000,
+    ),
+    "loops": lambda: (
+        with_conditions([f"input.exists(x, x == {n} && input == input)" for n in range(900)]),
+        [1] * 9_000,
+    ),
+    "patterns": lambda: (
+        with_conditions([f"input.s.matches('(.*x){{{n % 900 + 1}}}')" for n in range(900)]),
+        {"s": "xy" * 60_000},
+    ),
+    "interpolations": lambda: (
+        {"nodes": {"n": {"type": "task", "flow": "x", "params": {"a": "${input.s}" * 2_000}}}},
+        {"s": "x" * 250_000},
+    ),
+    "interpolations in many nodes": lambda: (
+        {
+            "nodes": {
+                name: {**node, **({"params": {"a": "${input.s}" * 4}} if name != "f" else {})}
+                for name, node in fan(300)["nodes"].items()
+            },
+            "edges": fan(300)["edges"],
+        },
+        {"s": "x" * 200_000},
+    ),
+    "a chain of forks": lambda: (graphs()["chain"], None),  # type: ignore[dict-item, return-value]
+    "a dense graph": lambda: (graphs()["dense"], None),  # type: ignore[dict-item, return-value]
+    "missing keys": lambda: (
+        {
+            "nodes": {
+                name: {**node, **({"params": {"a": "${input.kx}"}} if name != "f" else {})}
+                for name, node in fan(900)["nodes"].items()
+            },
+            "edges": fan(900)["edges"],
+        },
+        {f"k{n}": n for n in range(16_000)},
+    ),
+}
+
+
+def begin(client: httpx2.Client, name: str, execution_id: str) -> None:
+    graph, value = HEAVY[name]()
+    sent(client.put("/graphs/g", content=msgspec.json.encode(graph), headers=JSON), 200, 201)
+    body = {"graph_id": "g", "execution_id": execution_id, "input": value}
+    sent(client.post("/executions", json=body), 201)
+
+
+def wait_for(client: httpx2.Client, execution_id: str) -> None:
+    """Until it has ended, or its runs have begun."""
+
+    def is_attended() -> bool:
+        answer = client.get(f"/executions/{execution_id}")
+        if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:  # NATS is busy with thousands of runs
+            return False
+        state = sent(answer, 200)
+        return state["status"] in ENDED or any(node["run_id"] for node in state["nodes"].values())
+
+    until_now(is_attended)
+    sent(client.get(f"/executions/{execution_id}?include=edges"), 200, 503)
+    sent(client.get(f"/executions/{execution_id}/events"), 200, 503)
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_executions(gateway: GatewayProcess, client: httpx2.Client, name: str) -> None:
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        begin(client, name, "e")
+        wait_for(client, "e")
+        sent(client.get("/executions?limit=200&include=counts"), 200)
+
+
+def test_many_heavy_executions_at_once_and_after_a_restart(
+    programs: Programs, config: NatsBackendConfig
+) -> None:
+    """D50: the gateway that took over froze, too."""
+    ids = [f"e{n}" for n in range(10)]
+    for is_first in (True, False):
+        with (
+            gateway_process(programs, config) as process,
+            httpx2.Client(base_url=process.url, timeout=PATIENCE_SEC) as client,
+            unhurt(process, lag_sec=LAG_SEC, growth_mb=GROWTH_MB),
+        ):
+            for execution_id in ids if is_first else ():
+                begin(client, "conditions over numbers", execution_id)
+            for execution_id in ids if not is_first else ():
+                wait_for(client, execution_id)
