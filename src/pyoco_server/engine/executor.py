@@ -83,6 +83,8 @@ class Executor:
         os.register_at_fork(after_in_child=self._close_channels)
 
     def _close_channels(self) -> None:
+        for place in self._places.values():
+            place.teller.unlock()
         self._work.close()
         self._control.close()
         self._tickets.close()
@@ -244,6 +246,10 @@ class _Teller:
         self._waiting: FlowProgress | None = None
         self._sent = SentRecords()
         self.prints = PrintReports(self._printed, pipes.call_later if pipes else None)
+
+    def unlock(self) -> None:
+        """In a process that a task has forked: whoever held the lock does not exist there."""
+        self._lock = threading.Lock()
 
     def progressed(self, progress: FlowProgress) -> None:
         with self._lock:

@@ -227,12 +227,13 @@ _LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK")
 
 def _of_limits() -> Iterable[Aspect]:
     get, set_ = resource.getrlimit, resource.setrlimit
-    kinds = [getattr(resource, f"RLIMIT_{name}") for name in _LIMITS]
+    limits = {name.removeprefix("RLIMIT_"): value for name, value in vars(resource).items()}
+    kinds = [limits[name] for name in _LIMITS if name in limits]
 
     def write(was: list[tuple[int, int]]) -> None:
-        for kind, limits in zip(kinds, was, strict=True):
-            if get(kind) != limits:
-                set_(kind, limits)
+        for kind, pair in zip(kinds, was, strict=True):
+            if get(kind) != pair:
+                set_(kind, pair)
 
     yield "resource limits", lambda: [get(kind) for kind in kinds], write
 
@@ -305,11 +306,12 @@ class _Children:
 
     def __init__(self) -> None:
         self._known = child_processes()
+        self._cannot_tell = not self._known and _some_live()  # the system does not list them
 
     def go_on(self) -> bool:
         """Whether the run has left any that live. Those that have ended are waited for here."""
         deadline = _monotonic() + SETTLE_SEC
-        while _some_live() and (not self._known or child_processes() - self._known):
+        while not self._cannot_tell and _some_live() and (not self._known or child_processes() - self._known):
             if _monotonic() >= deadline:
                 return True
             _sleep(SETTLE_SEC / 10)
