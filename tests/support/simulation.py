@@ -1,7 +1,7 @@
 """F2: gateways and workers as they are, on ports in memory that lose, delay and repeat, from one seed.
 
 A process dies between any two of its steps: nothing that it does has an effect any more. Its tasks are
-not cancelled, because a killed process cleans up nothing.
+not cancelled, because a killed process cleans up nothing. The twins in memory fail like JetStream: `Faults`.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self, TypeVar
 from unittest.mock import patch
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.execution.codec import decode_record, encode_record
 from pyoco_server.domain.execution.events import Event
+from pyoco_server.domain.execution.records import LoggedCommit
 from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.jobs import Job, Submission
 from pyoco_server.domain.outcomes import FlowOutcome
@@ -39,7 +40,7 @@ from pyoco_server.testing.events import MemoryEvents
 from pyoco_server.testing.memory_dead_letters import MemoryDeadLetters
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.testing.memory_graphs import MemoryGraphs
-from pyoco_server.testing.memory_queue import MemoryQueue
+from pyoco_server.testing.memory_queue import MEGABYTE, MemoryQueue, QueueFaults
 from pyoco_server.testing.memory_signals import MemorySignals
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
@@ -89,7 +90,15 @@ ANSWER_SEC = 8.0
 _ONE_WAY = frozenset({"ack", "nak", "term", "in_progress"})
 """Nobody says whether these arrived."""
 
+ALONE_SEC = 200.0
+"""Without any worker: more sweeps than end a PENDING run that has no job."""
+AFTERMATH_SEC = 45.0
+"""A process may be frozen when the world heals, and what it held comes back after AckWait."""
+EXECUTIONS_FEED_MAY_BE_LATE = False
+"""Whether seeds choose a gateway that orchestrates on an old state of its executions (finding 6)."""
+
 _here: ContextVar["Process"] = ContextVar("process")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,35 @@ class Odds:
     slow: float = 0.1
 
 
+@dataclass(frozen=True)
+class Faults:
+    """What the twins of JetStream do to a world: what a real server does, chosen by the seed."""
+
+    duplicate_window_sec: float = 120.0
+    batch_bytes: int = 64 * MEGABYTE
+    follower_behind: bool = False
+    """Some scans are answered by a replica that stands still."""
+    advisories_lost: bool = False
+    """Jobs are delivered a few times only, and nobody is told when that was too often."""
+    workers_leave: bool = False
+    """For good, until all that can end without them has ended."""
+    executions_late: bool = False
+    """A gateway reads of executions long after it reads of their runs."""
+
+    @classmethod
+    def of(cls, seed: int) -> Self:
+        chance = random.Random(f"faults of {seed}")  # noqa: S311
+        advisories_lost = chance.random() < 0.1
+        return cls(
+            duplicate_window_sec=chance.choice([120.0, 30.0, 5.0]),
+            batch_bytes=chance.choice([64 * MEGABYTE, 500]),
+            follower_behind=chance.random() < 0.2,
+            advisories_lost=advisories_lost,
+            workers_leave=not advisories_lost and chance.random() < 0.2,
+            executions_late=EXECUTIONS_FEED_MAY_BE_LATE and chance.random() < 0.3,
+        )
+
+
 class Process:
     """A gateway or a worker: alive, frozen or dead."""
 
@@ -112,6 +150,10 @@ class Process:
         self.skew = world.chance.uniform(-300, 300)
         self._thawed = asyncio.Event()
         self._thawed.set()
+
+    @property
+    def is_running(self) -> bool:
+        return self.is_alive and self._thawed.is_set()
 
     async def step(self) -> None:
         """Between any two steps a process may be killed or stopped for a while."""
@@ -183,14 +225,19 @@ class Port:
 class LateFeed:
     """Changes come in their order, and some time after they were made."""
 
-    def __init__(self, process: Process, target: Any) -> None:
+    def __init__(self, process: Process, target: Any, *, is_withheld: bool = False) -> None:
         self._process = process
         self._target = target
+        self._is_withheld = is_withheld
 
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[Any]:
+        world = self._process.world
         async for batch in self._target.follow(position):
             await self._process.step()
-            await asyncio.sleep(self._process.world.delay())
+            await asyncio.sleep(world.delay())
+            if self._is_withheld and world.hurts(0.2):
+                world.count("feed withheld")
+                await asyncio.sleep(world.chance.uniform(3.0, 40.0))
             yield batch
 
 
@@ -211,23 +258,32 @@ async def _measured(clock: SharedClock) -> None:
             await asyncio.sleep(1.0)
 
 
-class TimedLog(MemoryExecutionLog):
+class TimedStore(MemoryStore[T]):
     """Knows when it stored what, by the clock of the world."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *codec: Any) -> None:
+        super().__init__(*codec)
         self._stored_at: list[float] = []
 
     def _remember(self, key: str, data: bytes | None) -> None:
         super()._remember(key, data)
         self._stored_at.append(asyncio.get_running_loop().time())
 
-    def timed(self) -> dict[str, list[tuple[Event, float]]]:
-        found: dict[str, list[tuple[Event, float]]] = {}
+    def histories(self) -> dict[str, list[tuple[T, float]]]:
+        found: dict[str, list[tuple[T, float]]] = {}
         for (key, data, _), at in zip(self._history, self._stored_at, strict=True):
-            assert data is not None
-            found.setdefault(key, []).extend((event, at) for event in self._decode(data).commit.events())
+            if data is not None:
+                found.setdefault(key, []).append((self._decode(data), at))
         return found
+
+
+class TimedLog(TimedStore[LoggedCommit], MemoryExecutionLog):
+
+    def timed(self) -> dict[str, list[tuple[Event, float]]]:
+        return {
+            key: [(event, at) for logged, at in written for event in logged.commit.events()]
+            for key, written in self.histories().items()
+        }
 
 
 class Source:
@@ -275,6 +331,10 @@ class Flow:
         done = FlowOutcome(ending=Ending.COMPLETED, result={"run": run_id})
         asyncio.get_running_loop().call_later(seconds, self._end, done)
 
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.done()
+
     def _end(self, outcome: FlowOutcome) -> None:
         if not self._ended.done():
             self._ended.set_result(outcome)
@@ -301,8 +361,9 @@ class Flow:
 class Executors:
     capacity = 2
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._chance = process.world.chance
         self._free = self.capacity
 
     def when_it_changes(self, tell: Callable[[], None]) -> None:
@@ -314,8 +375,10 @@ class Executors:
         if not self._free:
             return None
         self._free -= 1
-        seconds = self._chance.choice([0.0, 0.05, 0.5, 3.0, 15.0])
-        return Flow(job.run_id, seconds, is_stubborn=self._chance.random() < 0.2, on_end=self._freed)
+        seconds = self._chance.choice([0.0, 0.05, 0.5, 3.0, self._process.world.longest_flow_sec])
+        flow = Flow(job.run_id, seconds, is_stubborn=self._chance.random() < 0.2, on_end=self._freed)
+        self._process.world.started(job.run_id, self._process, flow)
+        return flow
 
     def _freed(self) -> None:
         self._free += 1
@@ -347,6 +410,8 @@ class World:
     """What each client does."""
     levels: tuple[float, float, float] = (0.4, 0.3, 0.3)
     """How often it is a run, an execution, an event."""
+    faults: Faults | None = None
+    """None: chosen by the seed."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311
@@ -359,6 +424,16 @@ class World:
         self.event_clients = EventClients()
         self.problems: list[str] = []
         self._gateways: dict[str, Gateway] = {}
+        self.faults = Faults.of(self.seed) if self.faults is None else self.faults
+        if self.faults.advisories_lost:  # a node may fail for it, and its execution
+            self.levels = (1.0, 0.0, 0.0)
+        self.healed_at = float("inf")
+        self.longest_flow_sec = 15.0
+        self._flows: dict[str, list[tuple[Process, Flow]]] = {}
+        self._may_work = asyncio.Event()
+        self._may_work.set()
+        self._worker_processes: list[Process] = []
+        self._follower_stands_at = self.chance.uniform(0.0, 20.0)
 
     # Chance
 
@@ -379,8 +454,8 @@ class World:
 
     async def live(self) -> list[str]:
         """Everything that was broken, in words."""
-        self.store: MemoryStore[RunSnapshot] = MemoryStore(wire.encode, wire.decode_run)
-        self.queue = MemoryQueue(CONFIG)
+        self.store: TimedStore[RunSnapshot] = TimedStore(wire.encode, wire.decode_run)
+        self.queue = self._new_queue()
         self.shared: dict[str, Any] = {
             "workers": MemoryStore(wire.encode, wire.decode_worker),
             "claims": MemoryStore(wire.encode, wire.decode_claim),
@@ -399,10 +474,14 @@ class World:
         await self._define()
         keepers = [asyncio.ensure_future(self._keep_gateway(f"g{n}")) for n in range(self.gateways)]
         keepers += [asyncio.ensure_future(self._keep_worker(f"w{n}")) for n in range(self.workers)]
+        if self.faults.workers_leave:
+            keepers.append(asyncio.ensure_future(self._send_workers_away()))
         try:
             await asyncio.gather(*(self._client(n) for n in range(self.clients)))
             self.is_hurting = False
             self.healed_at = asyncio.get_running_loop().time()
+            if self.faults.workers_leave:
+                await self._manage_alone()
             await self._settle()
         finally:
             for keeper in keepers:
@@ -411,11 +490,57 @@ class World:
                 index.close()
         return [*self.problems, *self._broken(), *self._broken_above()]
 
+    def _new_queue(self) -> MemoryQueue:
+        faults = self.faults
+        config = replace(CONFIG, consumer_max_deliver=3) if faults.advisories_lost else CONFIG
+        queue_faults = QueueFaults(
+            duplicate_window_sec=faults.duplicate_window_sec,
+            batch_bytes=faults.batch_bytes,
+            lag_sec=self._lag,
+            loses_advisory=lambda: faults.advisories_lost,
+        )
+        return MemoryQueue(config, queue_faults)
+
+    def _lag(self) -> float:
+        if not self.faults.follower_behind or self.chance.random() < 0.5:
+            return 0.0
+        return max(0.0, asyncio.get_running_loop().time() - self._follower_stands_at)
+
+    async def _send_workers_away(self) -> None:
+        """Before the clients are done, unless one of them waits for what only a worker can do."""
+        await asyncio.sleep(self.chance.uniform(0.0, 15.0))
+        self._dismiss_workers()
+        await asyncio.sleep(ALONE_SEC)
+        if self.is_hurting:
+            self._may_work.set()
+
+    def _dismiss_workers(self) -> None:
+        self._may_work.clear()
+        for process in self._worker_processes:
+            process.is_alive = False
+
+    async def _manage_alone(self) -> None:
+        """Whatever can end without workers has ended; then they come back, and have long work to do."""
+        self._dismiss_workers()
+        await asyncio.sleep(ALONE_SEC)
+        left = [run for run in self._unfinished() if run.status is RunStatus.CANCELLING]
+        self.problems += [f"{run.run_id}: cancelled, and CANCELLING without a worker" for run in left]
+        self.longest_flow_sec = 45.0
+        self._may_work.set()
+
+    def started(self, run_id: str, process: Process, flow: Flow) -> None:
+        """A healthy run is carried out by one worker, once."""
+        others = [one for one in self._flows.get(run_id, []) if not one[1].has_ended and one[0].is_running]
+        is_healthy = asyncio.get_running_loop().time() > self.healed_at + AFTERMATH_SEC
+        if others and is_healthy:
+            self.problems.append(f"{run_id}: was started while it ran")
+        self._flows[run_id] = [*others, (process, flow)]
+
     async def _settle(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + HEALED_SEC
         while loop.time() < deadline:
-            if not self._unfinished() and not await self.queue.run_ids() and self._have_ended():
+            if not self._unfinished() and not self.queue._messages and self._have_ended():
                 return
             await asyncio.sleep(1.0)
 
@@ -455,7 +580,9 @@ class World:
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
-            backend.execution_feed = LateFeed(process, self.shared["execution_log"])
+            backend.execution_feed = LateFeed(
+                process, self.shared["execution_log"], is_withheld=self.faults.executions_late
+            )
             backend.execution_index = SqliteExecutionIndex(tenants=False)
             self._indexes.append(backend.execution_index)
             backend.shared_clock = SharedClock(Port(process, WorldTime()))
@@ -491,7 +618,9 @@ class World:
 
     async def _keep_worker(self, name: str) -> None:
         while True:
+            await self._may_work.wait()
             process = Process(self, name)
+            self._worker_processes.append(process)
             _here.set(process)
             backend = self._ports(process)
             backend.sources = _Sources(process, self.queue)
@@ -501,7 +630,7 @@ class World:
             await asyncio.sleep(self.chance.uniform(0.1, 5.0))
 
     async def _work(self, backend: Any, process: Process) -> None:
-        worker = Worker(CONFIG, backend, Executors(self.chance), process.name, ("default",))
+        worker = Worker(CONFIG, backend, Executors(process), process.name, ("default",))
         try:
             await worker.open()
             await worker.run()
@@ -534,12 +663,21 @@ class World:
         submission = Submission(flow_name="f", params={"key": key}, tag="default")
         submitted = await self._ask(own, lambda gateway: gateway.use_cases.submit_once(submission, key))
         self.acknowledged.add(submitted.run_id)
+        if own.random() < 0.4:
+            await self._submit_again(own, submission, key, submitted.run_id)
         if own.random() < 0.5:
             await asyncio.sleep(own.choice([0.0, 0.05, 1.0, 12.0]))
             answer = await self._ask(
                 own, lambda gateway: gateway.use_cases.cancel_run(submitted.run_id, ANONYMOUS, None)
             )
             self.cancel_answers.setdefault(submitted.run_id, set()).add(answer.status)
+
+    async def _submit_again(self, own: random.Random, submission: Submission, key: str, run_id: str) -> None:
+        """Later than a queue may remember."""
+        await asyncio.sleep(own.choice([1.0, 8.0, 35.0]))
+        again = await self._ask(own, lambda gateway: gateway.use_cases.submit_once(submission, key))
+        if again.run_id != run_id:
+            self.problems.append(f"{key}: was answered {run_id}, and then {again.run_id}")
 
     async def _ask(self, own: random.Random, question: Question, *refusals: type[PyocoServerError]) -> Any:
         while True:
@@ -586,12 +724,14 @@ class World:
         for run in runs.values():
             if run.status is RunStatus.COMPLETED and run.result != {"run": run.run_id}:
                 yield f"{run.run_id}: has the result of another run"
-            if (
-                run.status is RunStatus.FAILED
-                and run.run_id in self.acknowledged
-                and "killed" not in str(run.error)
-            ):
+            if run.status is RunStatus.FAILED and run.run_id in self.acknowledged and not self._may_fail(run):
                 yield f"{run.run_id}: failed for no reason of its own: {run.error}"
+
+    def _may_fail(self, run: RunSnapshot) -> bool:
+        if self.faults.advisories_lost and str(run.error).startswith("max_deliver"):
+            letters = [letter for _, letter in self.shared["dead_letters"].letters]
+            return any(letter.run_id == run.run_id for letter in letters)
+        return "killed" in str(run.error)
 
     def _broken_above(self) -> Iterator[str]:
         """What was promised of executions and events."""
@@ -606,12 +746,8 @@ class World:
         yield from self.event_clients.broken(logs, runs, stored, self.events.audit.events)
 
     def _reversals(self) -> Iterator[str]:
-        history: dict[str, list[RunSnapshot]] = {}
-        for key, data, _ in self.store._history:
-            if data is not None:
-                history.setdefault(key, []).append(wire.decode_run(data))
-        for run_id, writes in history.items():
-            for before, after in pairwise(writes):
+        for run_id, writes in self.store.histories().items():
+            for (before, _), (after, _) in pairwise(writes):
                 if before.status.is_terminal:
                     yield f"{run_id}: {after.status} was written after {before.status}"
                 elif before.status is RunStatus.CANCELLING and after.status not in (

@@ -1,8 +1,8 @@
-"""The queue of jobs, in memory."""
+"""The queue of jobs, in memory. It fails like JetStream does: see `QueueFaults`."""
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyoco_server.config import NatsBackendConfig
@@ -10,15 +10,35 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.jobs import Job
 from pyoco_server.usecases.ports import Revision
 
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class QueueFaults:
+    """What JetStream may do to whoever relies on more than it promises."""
+
+    duplicate_window_sec: float = 120.0
+    """A message id is forgotten after so many seconds."""
+    batch_bytes: int = 64 * MEGABYTE
+    """Where a batch is cut, however many messages were asked for."""
+    lag_sec: Callable[[], float] = lambda: 0.0
+    """How far behind the replica is that answers a scan."""
+    loses_advisory: Callable[[], bool] = lambda: False
+    """Whether the next advisory is lost: its stream is full, absent or has no leader."""
+
 
 @dataclass(eq=False)
 class MemoryMessage:
     payload: bytes
     subject: str
     revision: Revision | None
+    sequence: int
+    stored_at: float
     num_delivered: int = 0
     redeliver_at: float | None = None
     """When a delivered message comes back; None: it waits in the queue."""
+    is_given_up: bool = False
+    """It is never delivered again, and stays."""
 
 
 class MemoryDelivery:
@@ -58,29 +78,54 @@ class MemoryDelivery:
 class MemoryQueue:
     """A work queue: a message is held by one taker at a time and comes back if it is not acknowledged."""
 
-    def __init__(self, config: NatsBackendConfig) -> None:
+    BATCH = 1000
+
+    def __init__(self, config: NatsBackendConfig, faults: QueueFaults | None = None) -> None:
         self.ack_wait = config.consumer_ack_wait_sec
         self._max_deliver = config.consumer_max_deliver
         self._prefix = config.work_subject_prefix
+        self._faults = faults or QueueFaults()
         self._messages: deque[MemoryMessage] = deque()
-        self._seen: set[str] = set()
+        self._sequence = 0
+        self._seen: dict[str, float] = {}
+        self._advisories: dict[MemoryMessage, float] = {}
+        """Of messages that were given up, with the time at which each is due to a gateway."""
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         known_as = message_id or job.run_id
-        is_new = known_as not in self._seen
+        is_new = _now() - self._seen.get(known_as, float("-inf")) > self._faults.duplicate_window_sec
         if is_new:
-            self._seen.add(known_as)
+            self._seen[known_as] = _now()
             await self.put(f"{self._prefix}.{job.tag}", wire.encode(job), revision)
-
         return is_new
 
     async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
         """A message as it is, readable or not."""
-        self._messages.append(MemoryMessage(payload, subject, revision))
+        self._sequence += 1
+        self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
 
     async def run_ids(self) -> set[str]:
-        found = {wire.run_id_in(message.payload) for message in self._messages}
+        stored_before = _now() - self._faults.lag_sec()
+        messages: list[MemoryMessage] = []
+        while True:
+            batch = self._batch(messages[-1].sequence + 1 if messages else 1, stored_before)
+            messages += batch
+            if len(batch) < self.BATCH:
+                break
+        found = {wire.run_id_in(message.payload) for message in messages}
         return {run_id for run_id in found if run_id is not None}
+
+    def _batch(self, start: int, stored_before: float) -> list[MemoryMessage]:
+        batch: list[MemoryMessage] = []
+        size = 0
+        for message in self._messages:
+            if message.sequence < start or message.stored_at > stored_before:
+                continue
+            size += len(message.payload)
+            batch.append(message)
+            if size > self._faults.batch_bytes or len(batch) == self.BATCH:
+                break
+        return batch
 
     def forget(self, message: MemoryMessage) -> None:
         if message in self._messages:
@@ -92,20 +137,32 @@ class MemoryQueue:
     def take(self, subjects: Sequence[str]) -> MemoryDelivery | None:
         for message in self._messages:
             due = message.redeliver_at is None or message.redeliver_at <= _now()
-            if due and message.subject in subjects and message.num_delivered < self._max_deliver:
-                message.num_delivered += 1
-                message.redeliver_at = _now() + self.ack_wait
-                return MemoryDelivery(self, message)
+            if not due or message.subject not in subjects or message.is_given_up:
+                continue
+            if message.num_delivered >= self._max_deliver:
+                self._give_up(message)
+                continue
+            message.num_delivered += 1
+            message.redeliver_at = _now() + self.ack_wait
+            return MemoryDelivery(self, message)
         return None
 
+    def _give_up(self, message: MemoryMessage) -> None:
+        """A server does so when a worker asks for the next message, and reports it once."""
+        message.is_given_up = True
+        if not self._faults.loses_advisory():
+            self._advisories[message] = _now()
+
     def take_undeliverable(self) -> MemoryMessage | None:
-        """A message whose last delivery has come to nothing."""
-        for message in self._messages:
-            is_due = message.redeliver_at is not None and message.redeliver_at <= _now()
-            if is_due and message.num_delivered >= self._max_deliver:
-                message.redeliver_at = _now() + self.ack_wait
+        """A message that was given up. It comes again until it is settled."""
+        for message, due in self._advisories.items():
+            if due <= _now():
+                self._advisories[message] = _now() + self.ack_wait
                 return message
         return None
+
+    def settle(self, message: MemoryMessage) -> None:
+        self._advisories.pop(message, None)
 
     def holds(self, message: MemoryMessage) -> bool:
         return message in self._messages

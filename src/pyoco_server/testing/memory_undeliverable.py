@@ -22,7 +22,7 @@ class MemoryUndeliverableJob:
         self._queue.forget(self._message)
 
     async def settle(self) -> None:
-        self._message.redeliver_at = None
+        self._queue.settle(self._message)
 
 
 class MemoryUndeliverable:
