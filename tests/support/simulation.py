@@ -42,6 +42,7 @@ from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.testing.memory_graphs import MemoryGraphs
 from pyoco_server.testing.memory_queue import MEGABYTE, MemoryQueue, QueueFaults
 from pyoco_server.testing.memory_signals import MemorySignals
+from pyoco_server.testing.memory_storage import MemoryStorage
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
 from pyoco_server.testing.memory_undeliverable import MemoryUndeliverable
@@ -61,9 +62,10 @@ from pyoco_server.worker import worker as worker_module
 from pyoco_server.worker.presence import WorkerIdInUse
 from pyoco_server.worker.worker import SideWorkEnded, Worker
 from support import virtual_time
-from support.execution_promises import kept_badly
+from support.execution_promises import cancelled_though_needed, kept_badly
 from support.simulated_clients import (
     ACTION,
+    EXECUTIONS_FEED_MAY_BE_LATE,
     GRAPH_ID,
     GRAPH_TEXT,
     TEMPLATES,
@@ -94,8 +96,6 @@ ALONE_SEC = 200.0
 """Without any worker: more sweeps than end a PENDING run that has no job."""
 AFTERMATH_SEC = 45.0
 """A process may be frozen when the world heals, and what it held comes back after AckWait."""
-EXECUTIONS_FEED_MAY_BE_LATE = False
-"""Whether seeds choose a gateway that orchestrates on an old state of its executions (finding 6)."""
 
 _here: ContextVar["Process"] = ContextVar("process")
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Faults:
     workers_leave: bool = False
     """For good, until all that can end without them has ended."""
     executions_late: bool = False
-    """A gateway reads of executions long after it reads of their runs."""
+    """Gateways read of executions long after they read of their runs, and the orchestrator freezes."""
 
     @classmethod
     def of(cls, seed: int) -> Self:
@@ -155,6 +155,11 @@ class Process:
     def is_running(self) -> bool:
         return self.is_alive and self._thawed.is_set()
 
+    def freeze(self, seconds: float) -> None:
+        self.world.count(f"freeze {self.name[0]}")
+        self._thawed.clear()
+        asyncio.get_running_loop().call_later(seconds, self._thawed.set)
+
     async def step(self) -> None:
         """Between any two steps a process may be killed or stopped for a while."""
         world = self.world
@@ -162,9 +167,7 @@ class Process:
             world.count(f"kill {self.name[0]}")
             self.is_alive = False
         elif world.hurts(world.odds.crash):
-            world.count(f"freeze {self.name[0]}")
-            self._thawed.clear()
-            asyncio.get_running_loop().call_later(world.chance.uniform(1, 25), self._thawed.set)
+            self.freeze(world.chance.uniform(1, 25))
         elif world.hurts(world.odds.crash):
             self.skew += world.chance.uniform(-300, 300)
         await self._thawed.wait()
@@ -235,8 +238,7 @@ class LateFeed:
         async for batch in self._target.follow(position):
             await self._process.step()
             await asyncio.sleep(world.delay())
-            if self._is_withheld and world.hurts(0.2):
-                world.count("feed withheld")
+            if self._is_withheld and world.hurts(0.4):
                 await asyncio.sleep(world.chance.uniform(3.0, 40.0))
             yield batch
 
@@ -278,7 +280,6 @@ class TimedStore(MemoryStore[T]):
 
 
 class TimedLog(TimedStore[LoggedCommit], MemoryExecutionLog):
-
     def timed(self) -> dict[str, list[tuple[Event, float]]]:
         return {
             key: [(event, at) for logged, at in written for event in logged.commit.events()]
@@ -311,6 +312,13 @@ class Source:
     def interrupt(self) -> None:
         self._is_interrupted = True
 
+    @property
+    def ack_wait_sec(self) -> float:
+        return self._queue.ack_wait
+
+    async def keep_settings(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
     async def pause(self) -> None:
         pass
 
@@ -323,12 +331,13 @@ class Flow:
 
     wheels = ()
 
-    def __init__(self, run_id: str, seconds: float, *, is_stubborn: bool, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, done: FlowOutcome, seconds: float, *, is_stubborn: bool, on_end: Callable[[], None]
+    ) -> None:
         self._ended: asyncio.Future[FlowOutcome] = asyncio.get_running_loop().create_future()
         self._is_stubborn = is_stubborn
         self._on_end = on_end
         self.busy_sec = seconds
-        done = FlowOutcome(ending=Ending.COMPLETED, result={"run": run_id})
         asyncio.get_running_loop().call_later(seconds, self._end, done)
 
     @property
@@ -375,9 +384,15 @@ class Executors:
         if not self._free:
             return None
         self._free -= 1
-        seconds = self._chance.choice([0.0, 0.05, 0.5, 3.0, self._process.world.longest_flow_sec])
-        flow = Flow(job.run_id, seconds, is_stubborn=self._chance.random() < 0.2, on_end=self._freed)
-        self._process.world.started(job.run_id, self._process, flow)
+        world = self._process.world
+        seconds = self._chance.choice([0.0, 0.05, 0.5, 3.0, world.longest_flow_sec])
+        if world.faults.executions_late and job.node_id == "finish":
+            seconds = world.longest_flow_sec
+            world.freeze_orchestrator()
+        is_stubborn = self._chance.random() < 0.2
+        done = FlowOutcome(ending=Ending.COMPLETED, result={"run": job.run_id})
+        flow = Flow(done, seconds, is_stubborn=is_stubborn, on_end=self._freed)
+        world.started(job.run_id, self._process, flow)
         return flow
 
     def _freed(self) -> None:
@@ -410,8 +425,8 @@ class World:
     """What each client does."""
     levels: tuple[float, float, float] = (0.4, 0.3, 0.3)
     """How often it is a run, an execution, an event."""
-    faults: Faults | None = None
-    """None: chosen by the seed."""
+    forced: Faults | None = None
+    """None: the faults are chosen by the seed."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311
@@ -424,7 +439,7 @@ class World:
         self.event_clients = EventClients()
         self.problems: list[str] = []
         self._gateways: dict[str, Gateway] = {}
-        self.faults = Faults.of(self.seed) if self.faults is None else self.faults
+        self.faults = Faults.of(self.seed) if self.forced is None else self.forced
         if self.faults.advisories_lost:  # a node may fail for it, and its execution
             self.levels = (1.0, 0.0, 0.0)
         self.healed_at = float("inf")
@@ -468,6 +483,7 @@ class World:
             "execution_log": TimedLog(),
             "execution_cache": MemoryStore(encode_record, decode_record),
             "leases": MemoryStore(wire.encode, wire.decode_lease),
+            "storage": MemoryStorage(),
         }
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
@@ -527,6 +543,11 @@ class World:
         self.problems += [f"{run.run_id}: cancelled, and CANCELLING without a worker" for run in left]
         self.longest_flow_sec = 45.0
         self._may_work.set()
+
+    def freeze_orchestrator(self) -> None:
+        for gateway in self._gateways.values():
+            if self.is_hurting and gateway.use_cases.executions.orchestrate._lease.is_held:
+                gateway.process.freeze(20.0)
 
     def started(self, run_id: str, process: Process, flow: Flow) -> None:
         """A healthy run is carried out by one worker, once."""
@@ -740,6 +761,7 @@ class World:
         cache = self.shared["execution_cache"]
         cached = {key: decode_record(data) for key, (data, _) in cache._values.items()}
         yield from kept_badly(logs, cached, runs)
+        yield from cancelled_though_needed(timed, self.store.histories())
         yield from self.execution_clients.broken(logs)
         yield from untimely(timed, CONFIG.cancel_grace_period_sec, self.healed_at, EPOCH)
         stored = {key: wire.decode_receipt(data) for key, (data, _) in self.events.receipts._values.items()}

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.jobs import Job
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.batches import Batch, whole
+from pyoco_server.usecases.ports import QueuedJob, Revision
 
 MEGABYTE = 1_000_000
 
@@ -56,8 +58,16 @@ class MemoryDelivery:
         return self._message.subject
 
     @property
+    def sequence(self) -> int:
+        return self._message.sequence
+
+    @property
     def revision(self) -> Revision | None:
         return self._message.revision
+
+    @property
+    def retention_sec(self) -> float | None:
+        return self._queue.retention_sec
 
     def job(self) -> Job:
         return wire.decode_job(self.payload)
@@ -82,6 +92,7 @@ class MemoryQueue:
 
     def __init__(self, config: NatsBackendConfig, faults: QueueFaults | None = None) -> None:
         self.ack_wait = config.consumer_ack_wait_sec
+        self.retention_sec = config.runs_retention_sec or None
         self._max_deliver = config.consumer_max_deliver
         self._prefix = config.work_subject_prefix
         self._faults = faults or QueueFaults()
@@ -104,28 +115,43 @@ class MemoryQueue:
         self._sequence += 1
         self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
 
-    async def run_ids(self) -> set[str]:
-        stored_before = _now() - self._faults.lag_sec()
-        messages: list[MemoryMessage] = []
-        while True:
-            batch = self._batch(messages[-1].sequence + 1 if messages else 1, stored_before)
-            messages += batch
-            if len(batch) < self.BATCH:
-                break
-        found = {wire.run_id_in(message.payload) for message in messages}
-        return {run_id for run_id in found if run_id is not None}
+    async def count(self) -> int:
+        return len(self._messages)
 
-    def _batch(self, start: int, stored_before: float) -> list[MemoryMessage]:
-        batch: list[MemoryMessage] = []
-        size = 0
-        for message in self._messages:
-            if message.sequence < start or message.stored_at > stored_before:
-                continue
-            size += len(message.payload)
-            batch.append(message)
-            if size > self._faults.batch_bytes or len(batch) == self.BATCH:
-                break
-        return batch
+    async def run_ids(self) -> set[str]:
+        return {job.run_id for job in await self.jobs() if job.run_id is not None}
+
+    async def jobs(self) -> list[QueuedJob]:
+        stored_before = _now() - self._faults.lag_sec()
+        shown = [message for message in self._messages if message.stored_at <= stored_before]
+        held = [one.sequence for one in self._messages if one.num_delivered and not one.is_given_up]
+        floor = min(held, default=self._sequence + 1)
+
+        async def read(start: int) -> Batch[MemoryMessage]:
+            return self._batch([message for message in shown if message.sequence >= start])
+
+        return [
+            QueuedJob(
+                message.sequence,
+                wire.run_id_in(message.payload),
+                self._max_deliver,
+                message.is_given_up and message.sequence < floor,
+            )
+            async for message in whole(read, 1)
+        ]
+
+    def _batch(self, messages: list[MemoryMessage]) -> Batch[MemoryMessage]:
+        """Its beginning: as much as a server puts into one batch."""
+        sizes = accumulate(len(message.payload) for message in messages[: self.BATCH])
+        fitting = [size for size in sizes if size <= self._faults.batch_bytes]
+        batch = messages[: max(1, len(fitting))]
+        return Batch(batch, batch[-1].sequence + 1 if batch else 0, len(messages) - len(batch))
+
+    async def absent(self, run_ids: Collection[str]) -> set[str]:
+        return set(run_ids) - {wire.run_id_in(message.payload) for message in self._messages}
+
+    def at(self, sequence: int) -> MemoryMessage | None:
+        return next((message for message in self._messages if message.sequence == sequence), None)
 
     def forget(self, message: MemoryMessage) -> None:
         if message in self._messages:
@@ -161,11 +187,8 @@ class MemoryQueue:
                 return message
         return None
 
-    def settle(self, message: MemoryMessage) -> None:
-        self._advisories.pop(message, None)
-
-    def holds(self, message: MemoryMessage) -> bool:
-        return message in self._messages
+    def settle(self, sequence: int) -> None:
+        self._advisories = {one: due for one, due in self._advisories.items() if one.sequence != sequence}
 
     async def open(self, tags: Sequence[str]) -> "MemoryJobSource":
         return MemoryJobSource(self, [f"{self._prefix}.{tag}" for tag in tags])
@@ -194,6 +217,13 @@ class MemoryJobSource:
 
     def interrupt(self) -> None:
         self._is_interrupted = True
+
+    @property
+    def ack_wait_sec(self) -> float:
+        return self._queue.ack_wait
+
+    async def keep_settings(self) -> None:
+        await asyncio.get_running_loop().create_future()  # nobody changes them
 
     async def pause(self) -> None:
         """It asks for nothing ahead."""
