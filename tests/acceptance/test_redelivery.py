@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+from nats.js.api import AckPolicy, ConsumerConfig
+
 from pyoco_server.worker.pipeline import START_PATIENCE_SEC
 from support.lab import Lab
 from support.nats_server import jobs_waiting, raw_nats
@@ -209,3 +211,51 @@ async def test_no_run_is_lost_while_workers_are_killed(labs: Labs, campaign: int
     assert kills() >= 3
     assert taken_over["status"] == "COMPLETED"
     assert taken_over["attempt"] > 1
+
+
+async def doubled(lab: Lab) -> None:
+    """The job that is on the queue, once more, as a repeat puts it that the queue does not remember."""
+    async with raw_nats(lab.config.nats_url) as client:
+        stream = client.jetstream()
+        message = await stream.get_last_msg(
+            lab.config.work_stream, f"{lab.config.work_subject_prefix}.default"
+        )
+        headers = {**(message.headers or {}), "Nats-Msg-Id": "another"}
+        await stream.publish(message.subject, message.data, headers=headers)
+
+
+async def test_d03_a_second_job_of_a_run_is_dropped(labs: Labs) -> None:
+    """D03: each job took the run from the other, again and again, until the deliveries were used up."""
+    lab = await labs(**QUICK)
+    async with lab.worker("w1"), lab.worker("w2"):
+        run_id = await lab.submit("steps")
+        await lab.reached("in-first")
+        await doubled(lab)
+        await until(lambda: jobs_waiting(lab.config), lambda count: count == 1)
+        lab.let("go")
+        run = await lab.ended(run_id)
+    assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
+
+
+async def test_d09_the_settings_of_an_existing_consumer_are_used(labs: Labs) -> None:
+    """D09: with an AckWait of 1.5 s and a report every 10 s a long task was started over and over."""
+    lab = await labs()
+    async with raw_nats(lab.config.nats_url) as client, AsyncExitStack() as stack:
+        config = ConsumerConfig(
+            durable_name="pyoco_workers_default",
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=1.5,
+            max_deliver=20,
+            filter_subject=f"{lab.config.work_subject_prefix}.default",
+        )
+        await client.jetstream().add_consumer(lab.config.work_stream, config)
+        reports = await client.subscribe(f"$JS.ACK.{lab.config.work_stream}.>")
+        await stack.enter_async_context(lab.worker())
+        run_id = await lab.submit("steps")
+        await lab.reached("in-first")
+        for _ in range(8):  # four times AckWait
+            assert (await reports.next_msg(30.0)).data == b"+WPI"
+        assert await redelivered(lab) == 0
+        lab.let("go")
+        run = await lab.ended(run_id)
+    assert (run["status"], run["attempt"]) == ("COMPLETED", 1)

@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import AuditActor, AuditRecord, StoredEvent
 from pyoco_server.domain.events.receipts import ClaimState, Receipt
 from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
+from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.event_stores import ListedKvStore
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.testing.events import MemoryEvents
 from pyoco_server.usecases.events.ports import EventsBackend
 from pyoco_server.usecases.ports import WrongRevision
 from pyoco_server.wiring import new_run_id, open_events
-from support.nats_server import delete_streams_of, unique_config
+from support.nats_server import delete_streams_of, raw_nats, unique_config
 from support.things import NOW
 
 NewEvents = Callable[..., Awaitable[EventsBackend]]
@@ -273,3 +277,46 @@ async def test_an_event_is_found_by_its_id(events: EventsBackend) -> None:
     assert await events.audit.find(records[3].record.event_id) == records[3]
     for missing in (new_run_id(), "nonsense", "0190aaaa-bbbb-4ccc-8ddd-eeeeffff0001"):
         assert await events.audit.find(missing) is None
+
+
+class Behind(NatsConnection):
+    """A cluster in which another replica answers direct reads: one that has what `follower` has."""
+
+    def __init__(self, url: str, leader: str, follower: str) -> None:
+        super().__init__(url, "test")
+        self._leader, self._follower = leader, follower
+        self.is_behind = True
+
+    async def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        if self.is_behind and "DIRECT.GET" in subject:
+            subject = subject.replace(self._leader, self._follower)
+            payload = payload.replace(self._leader.encode(), self._follower.encode())
+        await super().publish(subject, payload, reply, headers)
+
+
+async def test_d14_a_list_of_a_replica_that_is_behind_is_not_kept(config: NatsBackendConfig) -> None:
+    """D14: with replicas a template could be resolved as it was, for an hour."""
+    follower = f"{config.workflows_kv_bucket}_follower"
+    async with raw_nats(config.nats_url) as nats:
+        for bucket in (config.workflows_kv_bucket, follower):
+            await nats.jetstream().create_key_value(bucket=bucket, direct=True)
+    connection = Behind(config.nats_url, config.workflows_kv_bucket, follower)
+    await connection.open()
+    store = ListedKvStore(
+        connection,
+        config.workflows_kv_bucket,
+        {"allow_direct": True, "num_replicas": 3},
+        wire.decode_template,
+        is_cached=True,
+    )
+    await store.create("t", a_template())
+    listing = asyncio.ensure_future(store.list_values())
+    done, _ = await asyncio.wait({listing}, timeout=0.3)
+    assert not done or listing.result(), "it was listed without what the leader has"
+    connection.is_behind = False
+    assert [found.id for found in await listing] == [a_template().id]
+    await connection.close()
+    async with raw_nats(config.nats_url) as nats:
+        await nats.jetstream().delete_key_value(follower)

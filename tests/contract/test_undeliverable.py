@@ -13,11 +13,13 @@ from pyoco_server.domain.jobs import pending
 from pyoco_server.domain.run_changes import Claim, RequestCancel
 from pyoco_server.domain.runs import Owner, RunStatus
 from pyoco_server.http_api.gateway import OpenBackend
-from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
-from pyoco_server.usecases.ports import GatewayBackend
+from pyoco_server.usecases.ports import Change, FeedPosition, GatewayBackend
+from pyoco_server.usecases.sweep_runs import SweepRuns
 from pyoco_server.wiring import open_gateway_backend
+from pyoco_server.wiring.gateway import JetStreamGatewayBackend
 from support.gateway import gateway
 from support.nats_server import (
     dead_letters,
@@ -146,7 +148,7 @@ async def test_whatever_is_repeated_after_a_crash_has_the_same_end(backend: Gate
     async for job in backend.undeliverable.follow():
         message = await job.read()
         assert message is not None
-        await use_case._end_run(message, job.deliveries)  # and then the gateway dies
+        await use_case._end_run(message, job)  # and then the gateway dies
         await use_case.end(job)
         assert await job.read() is None
         break
@@ -218,3 +220,58 @@ async def test_a_deleted_advisory_stream_is_made_again(
         run_id = await submitted(backend)
         await taken_until_nobody_may(backend)
         await until(lambda: status_of(backend, run_id), lambda status: status is RunStatus.FAILED)
+
+
+# Found by the sweep
+
+
+async def lose_advisories(backend: GatewayBackend) -> None:
+    """As a stream does that is full, absent or without a leader."""
+    if isinstance(backend, MemoryGatewayBackend):
+        backend.queue._advisories.clear()
+        return
+    assert isinstance(backend, JetStreamGatewayBackend)
+    await backend.connection.api(f"STREAM.PURGE.{backend.undeliverable._config.advisories_stream}")
+
+
+def sweeping(backend: GatewayBackend) -> SweepRuns:
+    end = EndUndeliverable(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    return SweepRuns(backend.runs, backend.run_index, backend.queue, end, clock)
+
+
+async def known_to_the_index(backend: GatewayBackend, run_id: str) -> None:
+    stored = await backend.runs.get(run_id)
+    assert stored is not None
+    change = Change(run_id, stored.revision, stored.value, None)
+    backend.run_index.apply([change], FeedPosition("test", stored.revision))
+
+
+async def test_d04_a_job_whose_advisory_was_lost_is_found(backend: GatewayBackend) -> None:
+    """D04: the advisory is sent once; without it the run was RUNNING for ever."""
+    run_id = await submitted(backend)
+    await change_run(backend.runs, run_id, Claim(Owner("w", "i", 1)), clock)
+    await taken_until_nobody_may(backend)
+    await lose_advisories(backend)
+    await known_to_the_index(backend, run_id)
+    sweep = sweeping(backend)
+    for _ in range(3):
+        await sweep.sweep()
+    assert await status_of(backend, run_id) is RunStatus.FAILED
+    assert await backend.dead_letters.count() == 1
+    assert await backend.queue.run_ids() == set()
+
+
+async def test_d04_jobs_that_are_yet_to_be_delivered_are_not_given_up(backend: GatewayBackend) -> None:
+    """D04: one that waits, one that was given back for later, one whose worker is silent."""
+    for _ in range(3):
+        await submitted(backend)
+    source = await backend.sources.open(("default",))
+    silent, given_back = await source.next(5.0), await source.next(5.0)
+    assert silent is not None
+    assert given_back is not None
+    await given_back.nak(60.0)
+    await source.close()
+    await asyncio.sleep(2 * QUICK["consumer_ack_wait_sec"])  # AckWait passes without a message
+    jobs = await backend.queue.jobs()
+    assert [job.is_given_up for job in jobs] == [False, False, False]
+    assert {job.max_deliver for job in jobs} == {DELIVERIES}

@@ -275,7 +275,7 @@ async def test_a_list_after_a_write_that_never_arrives_waits_once_only(gateway: 
         ("/runs/watch?flow=f", "ERR-PYOCO-0017"),
         ("/workers?tag=gpu", "ERR-PYOCO-0019"),
         ("/wheels/history?name=a.whl", "ERR-PYOCO-0002"),
-        (f"/runs/{new_run_id()}?includes=records", "ERR-PYOCO-0002"),
+        ("/runs/0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001?includes=records", "ERR-PYOCO-0002"),
     ],
 )
 async def test_a_filter_that_does_not_exist_is_refused(

@@ -57,7 +57,7 @@ async def test_the_cancels_of_runs_that_had_ended_are_not_remembered_for_ever(
 ) -> None:
     monkeypatch.setattr(keep_cancels, "MAX_REMEMBERED", 3)
     async with open_memory_backend() as backend:
-        keeper = keep_cancels.KeepCancels(backend.runs, lambda: NOW)
+        keeper = keep_cancels.KeepCancels(backend.runs, lambda: NOW, 30.0)
         for number in range(9):
             keeper.accepted(f"run-{number}", RequestCancel(requested_by="ann"))
         assert list(keeper._accepted) == ["run-6", "run-7", "run-8"]

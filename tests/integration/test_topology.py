@@ -4,17 +4,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyoco_server import ensure_resources
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.errors import IncompatibleNats
-from pyoco_server.wiring import open_backend
+from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.jetstream import embedded_server
+from pyoco_server.wiring import EmbeddedNats, open_backend
 from support import flows
+from support.captured_logs import capture_logs
 from support.gateway import gateway
-from support.nats_server import raw_nats, streams_of
+from support.nats_server import free_port, raw_nats, streams_of, unique_config
 from support.workers import PATIENCE_SEC, worker
 
 
@@ -161,3 +164,30 @@ async def test_buckets_of_other_makes_work(config: NatsBackendConfig, make: Any)
         async with open_backend(config, "test") as backend:
             await backend.runs.remove(run_id, None)
         assert (await client.get(f"/runs/{run_id}")).status_code == 404
+
+
+async def test_d57_on_a_small_disk_the_logs_reserve_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D57: with 4 GiB free the gateway never got ready: the logs reserve 3.5 GiB, JetStream has three."""
+    small = embedded_server._CONFIG.replace("jetstream {{", "jetstream {{\n  max_file_store: 1GB")
+    monkeypatch.setattr(embedded_server, "_CONFIG", small)
+    with EmbeddedNats(tmp_path / "nats", durability="fast", port=free_port()) as server:
+        config = unique_config(server.url)
+        with capture_logs() as logs:
+            await ensure_resources(config)
+        async with jetstream(config) as js:
+            audit = (await js.stream_info(config.audit_stream)).config
+    assert 0 < audit.max_bytes < config.audit_max_bytes
+    less = [line for line in logs if line["action"] == "stream.reserves_less"]
+    assert config.audit_stream in {line["stream"] for line in less}
+
+
+async def test_d57_a_disk_that_is_too_small_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D57: a clear text instead of an error code."""
+    tiny = embedded_server._CONFIG.replace("jetstream {{", "jetstream {{\n  max_file_store: 1MB")
+    monkeypatch.setattr(embedded_server, "_CONFIG", tiny)
+    with EmbeddedNats(tmp_path / "nats", durability="fast", port=free_port()) as server:
+        config = unique_config(server.url)
+        with pytest.raises(NatsUnavailable, match="JetStream has no room for the dead letter stream"):
+            await ensure_resources(config)

@@ -78,3 +78,24 @@ def _wrong_runs(
             found = runs.get(node.run_id)
             if found is None or (found.status, found.result) != (RunStatus.COMPLETED, node.output):
                 yield f"{execution_id}: {node_id} succeeded without its run"
+
+
+def cancelled_though_needed(
+    timed: Mapping[str, list[tuple[Event, float]]], runs: Mapping[str, list[tuple[RunSnapshot, float]]]
+) -> Iterator[str]:
+    """An execution cancels a run after its log says that nothing waits for it, not before."""
+    for run_id, writes in runs.items():
+        asked = next(((run, at) for run, at in writes if run.status is RunStatus.CANCELLING), None)
+        if asked is None or not (asked[0].cancel_requested_by or "").startswith("execution:"):
+            continue
+        events = timed.get(asked[0].execution_id or "", [])
+        state = fold([event for event, stored_at in events if stored_at <= asked[1]])
+        if state is not None and not state.is_terminal and _waits_for(state, run_id):
+            yield f"{run_id}: its execution cancelled it, and waits for it"
+
+
+def _waits_for(state: Execution, run_id: str) -> bool:
+    return any(
+        node.run_id == run_id and node.status is NodeStatus.RUNNING and node.stop_requested_at is None
+        for node in state.nodes.values()
+    )

@@ -52,6 +52,7 @@ GRAPH: dict[str, Any] = {
         "right": {"type": "task", "flow": "f"},
         "gather": {"type": "join"},
         "approve": {"type": "wait", "timeout_sec": WAIT_SEC},
+        "finish": {"type": "task", "flow": "f"},
     },
     "edges": [
         {"from": "split", "to": "left"},
@@ -59,6 +60,7 @@ GRAPH: dict[str, Any] = {
         {"from": "left", "to": "gather"},
         {"from": "right", "to": "gather"},
         {"from": "gather", "to": "approve"},
+        {"from": "approve", "to": "finish"},
     ],
 }
 ACTION = Action(key="act", updated_at="", flow_name="f")

@@ -1,7 +1,7 @@
 """F2: gateways and workers as they are, on ports in memory that lose, delay and repeat, from one seed.
 
 A process dies between any two of its steps: nothing that it does has an effect any more. Its tasks are
-not cancelled, because a killed process cleans up nothing.
+not cancelled, because a killed process cleans up nothing. The twins in memory fail like JetStream: `Faults`.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self, TypeVar
 from unittest.mock import patch
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from pyoco_server.domain import wire
 from pyoco_server.domain.dispositions import Ending
 from pyoco_server.domain.execution.codec import decode_record, encode_record
 from pyoco_server.domain.execution.events import Event
+from pyoco_server.domain.execution.records import LoggedCommit
 from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.jobs import Job, Submission
 from pyoco_server.domain.outcomes import FlowOutcome
@@ -39,8 +40,9 @@ from pyoco_server.testing.events import MemoryEvents
 from pyoco_server.testing.memory_dead_letters import MemoryDeadLetters
 from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.testing.memory_graphs import MemoryGraphs
-from pyoco_server.testing.memory_queue import MemoryQueue
+from pyoco_server.testing.memory_queue import MEGABYTE, MemoryQueue, QueueFaults
 from pyoco_server.testing.memory_signals import MemorySignals
+from pyoco_server.testing.memory_storage import MemoryStorage
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
 from pyoco_server.testing.memory_undeliverable import MemoryUndeliverable
@@ -60,7 +62,7 @@ from pyoco_server.worker import worker as worker_module
 from pyoco_server.worker.presence import WorkerIdInUse
 from pyoco_server.worker.worker import SideWorkEnded, Worker
 from support import virtual_time
-from support.execution_promises import kept_badly
+from support.execution_promises import cancelled_though_needed, kept_badly
 from support.simulated_clients import (
     ACTION,
     GRAPH_ID,
@@ -89,7 +91,13 @@ ANSWER_SEC = 8.0
 _ONE_WAY = frozenset({"ack", "nak", "term", "in_progress"})
 """Nobody says whether these arrived."""
 
+ALONE_SEC = 200.0
+"""Without any worker: more sweeps than end a PENDING run that has no job."""
+AFTERMATH_SEC = 45.0
+"""A process may be frozen when the world heals, and what it held comes back after AckWait."""
+
 _here: ContextVar["Process"] = ContextVar("process")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,35 @@ class Odds:
     unanswered: float = 0.03
     crash: float = 0.004
     slow: float = 0.1
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What the twins of JetStream do to a world: what a real server does, chosen by the seed."""
+
+    duplicate_window_sec: float = 120.0
+    batch_bytes: int = 64 * MEGABYTE
+    follower_behind: bool = False
+    """Some scans are answered by a replica that stands still."""
+    advisories_lost: bool = False
+    """Jobs are delivered a few times only, and nobody is told when that was too often."""
+    workers_leave: bool = False
+    """For good, until all that can end without them has ended."""
+    executions_late: bool = False
+    """Gateways read of executions long after they read of their runs, and the orchestrator freezes."""
+
+    @classmethod
+    def of(cls, seed: int) -> Self:
+        chance = random.Random(f"faults of {seed}")  # noqa: S311
+        advisories_lost = chance.random() < 0.1
+        return cls(
+            duplicate_window_sec=chance.choice([120.0, 30.0, 5.0]),
+            batch_bytes=chance.choice([64 * MEGABYTE, 500]),
+            follower_behind=chance.random() < 0.2,
+            advisories_lost=advisories_lost,
+            workers_leave=not advisories_lost and chance.random() < 0.2,
+            executions_late=chance.random() < 0.3,
+        )
 
 
 class Process:
@@ -113,6 +150,15 @@ class Process:
         self._thawed = asyncio.Event()
         self._thawed.set()
 
+    @property
+    def is_running(self) -> bool:
+        return self.is_alive and self._thawed.is_set()
+
+    def freeze(self, seconds: float) -> None:
+        self.world.count(f"freeze {self.name[0]}")
+        self._thawed.clear()
+        asyncio.get_running_loop().call_later(seconds, self._thawed.set)
+
     async def step(self) -> None:
         """Between any two steps a process may be killed or stopped for a while."""
         world = self.world
@@ -120,9 +166,7 @@ class Process:
             world.count(f"kill {self.name[0]}")
             self.is_alive = False
         elif world.hurts(world.odds.crash):
-            world.count(f"freeze {self.name[0]}")
-            self._thawed.clear()
-            asyncio.get_running_loop().call_later(world.chance.uniform(1, 25), self._thawed.set)
+            self.freeze(world.chance.uniform(1, 25))
         elif world.hurts(world.odds.crash):
             self.skew += world.chance.uniform(-300, 300)
         await self._thawed.wait()
@@ -183,17 +227,21 @@ class Port:
 class LateFeed:
     """Changes come in their order, and some time after they were made."""
 
-    def __init__(self, process: Process, target: Any) -> None:
+    def __init__(self, process: Process, target: Any, *, is_withheld: bool = False) -> None:
         self._process = process
         self._target = target
+        self._is_withheld = is_withheld
 
     stale_sec = 0.0
     missed_sec = 0.0
 
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[Any]:
+        world = self._process.world
         async for batch in self._target.follow(position):
             await self._process.step()
-            await asyncio.sleep(self._process.world.delay())
+            await asyncio.sleep(world.delay())
+            if self._is_withheld and world.hurts(0.4):
+                await asyncio.sleep(world.chance.uniform(3.0, 40.0))
             yield batch
 
 
@@ -214,23 +262,31 @@ async def _measured(clock: SharedClock) -> None:
             await asyncio.sleep(1.0)
 
 
-class TimedLog(MemoryExecutionLog):
+class TimedStore(MemoryStore[T]):
     """Knows when it stored what, by the clock of the world."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *codec: Any) -> None:
+        super().__init__(*codec)
         self._stored_at: list[float] = []
 
     def _remember(self, key: str, data: bytes | None) -> None:
         super()._remember(key, data)
         self._stored_at.append(asyncio.get_running_loop().time())
 
-    def timed(self) -> dict[str, list[tuple[Event, float]]]:
-        found: dict[str, list[tuple[Event, float]]] = {}
+    def histories(self) -> dict[str, list[tuple[T, float]]]:
+        found: dict[str, list[tuple[T, float]]] = {}
         for (key, data, _), at in zip(self._history, self._stored_at, strict=True):
-            assert data is not None
-            found.setdefault(key, []).extend((event, at) for event in self._decode(data).commit.events())
+            if data is not None:
+                found.setdefault(key, []).append((self._decode(data), at))
         return found
+
+
+class TimedLog(TimedStore[LoggedCommit], MemoryExecutionLog):
+    def timed(self) -> dict[str, list[tuple[Event, float]]]:
+        return {
+            key: [(event, at) for logged, at in written for event in logged.commit.events()]
+            for key, written in self.histories().items()
+        }
 
 
 class Source:
@@ -258,6 +314,13 @@ class Source:
     def interrupt(self) -> None:
         self._is_interrupted = True
 
+    @property
+    def ack_wait_sec(self) -> float:
+        return self._queue.ack_wait
+
+    async def keep_settings(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
     async def pause(self) -> None:
         pass
 
@@ -270,13 +333,18 @@ class Flow:
 
     wheels = ()
 
-    def __init__(self, run_id: str, seconds: float, *, is_stubborn: bool, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, done: FlowOutcome, seconds: float, *, is_stubborn: bool, on_end: Callable[[], None]
+    ) -> None:
         self._ended: asyncio.Future[FlowOutcome] = asyncio.get_running_loop().create_future()
         self._is_stubborn = is_stubborn
         self._on_end = on_end
         self.busy_sec = seconds
-        done = FlowOutcome(ending=Ending.COMPLETED, result={"run": run_id})
         asyncio.get_running_loop().call_later(seconds, self._end, done)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.done()
 
     def _end(self, outcome: FlowOutcome) -> None:
         if not self._ended.done():
@@ -304,8 +372,9 @@ class Flow:
 class Executors:
     capacity = 2
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._chance = process.world.chance
         self._free = self.capacity
 
     def when_it_changes(self, tell: Callable[[], None]) -> None:
@@ -317,8 +386,16 @@ class Executors:
         if not self._free:
             return None
         self._free -= 1
-        seconds = self._chance.choice([0.0, 0.05, 0.5, 3.0, 15.0])
-        return Flow(job.run_id, seconds, is_stubborn=self._chance.random() < 0.2, on_end=self._freed)
+        world = self._process.world
+        seconds = self._chance.choice([0.0, 0.05, 0.5, 3.0, world.longest_flow_sec])
+        if world.faults.executions_late and job.node_id == "finish":
+            seconds = world.longest_flow_sec
+            world.freeze_orchestrator()
+        is_stubborn = self._chance.random() < 0.2
+        done = FlowOutcome(ending=Ending.COMPLETED, result={"run": job.run_id})
+        flow = Flow(done, seconds, is_stubborn=is_stubborn, on_end=self._freed)
+        world.started(job.run_id, self._process, flow)
+        return flow
 
     def _freed(self) -> None:
         self._free += 1
@@ -350,6 +427,8 @@ class World:
     """What each client does."""
     levels: tuple[float, float, float] = (0.4, 0.3, 0.3)
     """How often it is a run, an execution, an event."""
+    forced: Faults | None = None
+    """None: the faults are chosen by the seed."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311
@@ -362,6 +441,16 @@ class World:
         self.event_clients = EventClients()
         self.problems: list[str] = []
         self._gateways: dict[str, Gateway] = {}
+        self.faults = Faults.of(self.seed) if self.forced is None else self.forced
+        if self.faults.advisories_lost:  # a node may fail for it, and its execution
+            self.levels = (1.0, 0.0, 0.0)
+        self.healed_at = float("inf")
+        self.longest_flow_sec = 15.0
+        self._flows: dict[str, list[tuple[Process, Flow]]] = {}
+        self._may_work = asyncio.Event()
+        self._may_work.set()
+        self._worker_processes: list[Process] = []
+        self._follower_stands_at = self.chance.uniform(0.0, 20.0)
 
     # Chance
 
@@ -382,8 +471,8 @@ class World:
 
     async def live(self) -> list[str]:
         """Everything that was broken, in words."""
-        self.store: MemoryStore[RunSnapshot] = MemoryStore(wire.encode, wire.decode_run)
-        self.queue = MemoryQueue(CONFIG)
+        self.store: TimedStore[RunSnapshot] = TimedStore(wire.encode, wire.decode_run)
+        self.queue = self._new_queue()
         self.shared: dict[str, Any] = {
             "workers": MemoryStore(wire.encode, wire.decode_worker),
             "claims": MemoryStore(wire.encode, wire.decode_claim),
@@ -396,16 +485,21 @@ class World:
             "execution_log": TimedLog(),
             "execution_cache": MemoryStore(encode_record, decode_record),
             "leases": MemoryStore(wire.encode, wire.decode_lease),
+            "storage": MemoryStorage(),
         }
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
         await self._define()
         keepers = [asyncio.ensure_future(self._keep_gateway(f"g{n}")) for n in range(self.gateways)]
         keepers += [asyncio.ensure_future(self._keep_worker(f"w{n}")) for n in range(self.workers)]
+        if self.faults.workers_leave:
+            keepers.append(asyncio.ensure_future(self._send_workers_away()))
         try:
             await asyncio.gather(*(self._client(n) for n in range(self.clients)))
             self.is_hurting = False
             self.healed_at = asyncio.get_running_loop().time()
+            if self.faults.workers_leave:
+                await self._manage_alone()
             await self._settle()
         finally:
             for keeper in keepers:
@@ -414,11 +508,62 @@ class World:
                 index.close()
         return [*self.problems, *self._broken(), *self._broken_above()]
 
+    def _new_queue(self) -> MemoryQueue:
+        faults = self.faults
+        config = replace(CONFIG, consumer_max_deliver=3) if faults.advisories_lost else CONFIG
+        queue_faults = QueueFaults(
+            duplicate_window_sec=faults.duplicate_window_sec,
+            batch_bytes=faults.batch_bytes,
+            lag_sec=self._lag,
+            loses_advisory=lambda: faults.advisories_lost,
+        )
+        return MemoryQueue(config, queue_faults)
+
+    def _lag(self) -> float:
+        if not self.faults.follower_behind or self.chance.random() < 0.5:
+            return 0.0
+        return max(0.0, asyncio.get_running_loop().time() - self._follower_stands_at)
+
+    async def _send_workers_away(self) -> None:
+        """Before the clients are done, unless one of them waits for what only a worker can do."""
+        await asyncio.sleep(self.chance.uniform(0.0, 15.0))
+        self._dismiss_workers()
+        await asyncio.sleep(ALONE_SEC)
+        if self.is_hurting:
+            self._may_work.set()
+
+    def _dismiss_workers(self) -> None:
+        self._may_work.clear()
+        for process in self._worker_processes:
+            process.is_alive = False
+
+    async def _manage_alone(self) -> None:
+        """Whatever can end without workers has ended; then they come back, and have long work to do."""
+        self._dismiss_workers()
+        await asyncio.sleep(ALONE_SEC)
+        left = [run for run in self._unfinished() if run.status is RunStatus.CANCELLING]
+        self.problems += [f"{run.run_id}: cancelled, and CANCELLING without a worker" for run in left]
+        self.longest_flow_sec = 45.0
+        self._may_work.set()
+
+    def freeze_orchestrator(self) -> None:
+        for gateway in self._gateways.values():
+            if self.is_hurting and gateway.use_cases.executions.orchestrate._lease.is_held:
+                gateway.process.freeze(20.0)
+
+    def started(self, run_id: str, process: Process, flow: Flow) -> None:
+        """A healthy run is carried out by one worker, once."""
+        others = [one for one in self._flows.get(run_id, []) if not one[1].has_ended and one[0].is_running]
+        is_healthy = asyncio.get_running_loop().time() > self.healed_at + AFTERMATH_SEC
+        if others and is_healthy:
+            self.problems.append(f"{run_id}: was started while it ran")
+        self._flows[run_id] = [*others, (process, flow)]
+
     async def _settle(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + HEALED_SEC
         while loop.time() < deadline:
-            if not self._unfinished() and not await self.queue.run_ids() and self._have_ended():
+            if not self._unfinished() and not self.queue._messages and self._have_ended():
                 return
             await asyncio.sleep(1.0)
 
@@ -458,7 +603,9 @@ class World:
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
-            backend.execution_feed = LateFeed(process, self.shared["execution_log"])
+            backend.execution_feed = LateFeed(
+                process, self.shared["execution_log"], is_withheld=self.faults.executions_late
+            )
             backend.execution_index = SqliteExecutionIndex(tenants=False)
             self._indexes.append(backend.execution_index)
             backend.shared_clock = SharedClock(Port(process, WorldTime()))
@@ -494,7 +641,9 @@ class World:
 
     async def _keep_worker(self, name: str) -> None:
         while True:
+            await self._may_work.wait()
             process = Process(self, name)
+            self._worker_processes.append(process)
             _here.set(process)
             backend = self._ports(process)
             backend.sources = _Sources(process, self.queue)
@@ -504,7 +653,7 @@ class World:
             await asyncio.sleep(self.chance.uniform(0.1, 5.0))
 
     async def _work(self, backend: Any, process: Process) -> None:
-        worker = Worker(CONFIG, backend, Executors(self.chance), process.name, ("default",))
+        worker = Worker(CONFIG, backend, Executors(process), process.name, ("default",))
         try:
             await worker.open()
             await worker.run()
@@ -537,12 +686,21 @@ class World:
         submission = Submission(flow_name="f", params={"key": key}, tag="default")
         submitted = await self._ask(own, lambda gateway: gateway.use_cases.submit_once(submission, key))
         self.acknowledged.add(submitted.run_id)
+        if own.random() < 0.4:
+            await self._submit_again(own, submission, key, submitted.run_id)
         if own.random() < 0.5:
             await asyncio.sleep(own.choice([0.0, 0.05, 1.0, 12.0]))
             answer = await self._ask(
                 own, lambda gateway: gateway.use_cases.cancel_run(submitted.run_id, ANONYMOUS, None)
             )
             self.cancel_answers.setdefault(submitted.run_id, set()).add(answer.status)
+
+    async def _submit_again(self, own: random.Random, submission: Submission, key: str, run_id: str) -> None:
+        """Later than a queue may remember."""
+        await asyncio.sleep(own.choice([1.0, 8.0, 35.0]))
+        again = await self._ask(own, lambda gateway: gateway.use_cases.submit_once(submission, key))
+        if again.run_id != run_id:
+            self.problems.append(f"{key}: was answered {run_id}, and then {again.run_id}")
 
     async def _ask(self, own: random.Random, question: Question, *refusals: type[PyocoServerError]) -> Any:
         while True:
@@ -589,12 +747,14 @@ class World:
         for run in runs.values():
             if run.status is RunStatus.COMPLETED and run.result != {"run": run.run_id}:
                 yield f"{run.run_id}: has the result of another run"
-            if (
-                run.status is RunStatus.FAILED
-                and run.run_id in self.acknowledged
-                and "killed" not in str(run.error)
-            ):
+            if run.status is RunStatus.FAILED and run.run_id in self.acknowledged and not self._may_fail(run):
                 yield f"{run.run_id}: failed for no reason of its own: {run.error}"
+
+    def _may_fail(self, run: RunSnapshot) -> bool:
+        if self.faults.advisories_lost and str(run.error).startswith("max_deliver"):
+            letters = [letter for _, letter in self.shared["dead_letters"].letters]
+            return any(letter.run_id == run.run_id for letter in letters)
+        return "killed" in str(run.error)
 
     def _broken_above(self) -> Iterator[str]:
         """What was promised of executions and events."""
@@ -603,18 +763,15 @@ class World:
         cache = self.shared["execution_cache"]
         cached = {key: decode_record(data) for key, (data, _) in cache._values.items()}
         yield from kept_badly(logs, cached, runs)
+        yield from cancelled_though_needed(timed, self.store.histories())
         yield from self.execution_clients.broken(logs)
         yield from untimely(timed, CONFIG.cancel_grace_period_sec, self.healed_at, EPOCH)
         stored = {key: wire.decode_receipt(data) for key, (data, _) in self.events.receipts._values.items()}
         yield from self.event_clients.broken(logs, runs, stored, self.events.audit.events)
 
     def _reversals(self) -> Iterator[str]:
-        history: dict[str, list[RunSnapshot]] = {}
-        for key, data, _ in self.store._history:
-            if data is not None:
-                history.setdefault(key, []).append(wire.decode_run(data))
-        for run_id, writes in history.items():
-            for before, after in pairwise(writes):
+        for run_id, writes in self.store.histories().items():
+            for (before, _), (after, _) in pairwise(writes):
                 if before.status.is_terminal:
                     yield f"{run_id}: {after.status} was written after {before.status}"
                 elif before.status is RunStatus.CANCELLING and after.status not in (

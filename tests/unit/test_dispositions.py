@@ -16,6 +16,7 @@ CONTRACT = {
     "already_terminal": ("ack", None),
     "withdrawn": ("ack", None),
     "fenced": ("leave", None),
+    "duplicate_job": ("ack", None),
 }
 
 

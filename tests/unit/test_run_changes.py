@@ -60,6 +60,8 @@ request_cancel     nobody  CANCELLING CANCELLING same       same      same     s
 request_cancel     owner   CANCELLING CANCELLING same       same      same     same
 converge_cancel    nobody  same       same       CANCELLED  terminal  terminal terminal
 converge_cancel    owner   same       same       same       terminal  terminal terminal
+converge_overdue   owner   same       same       CANCELLED  terminal  terminal terminal
+converge_overdue   nobody  same       same       CANCELLED  terminal  terminal terminal
 give_up            nobody  FAILED     FAILED     CANCELLED  terminal  terminal terminal
 give_up            owner   FAILED     FAILED     CANCELLED  terminal  terminal terminal
 give_up_earlier    owner   fenced     fenced     fenced     terminal  terminal terminal
@@ -82,6 +84,7 @@ CHANGES: dict[str, RunChange] = {
     "cancelled_other": conclude(LATER, RunStatus.CANCELLED),
     "request_cancel": RequestCancel(requested_by="anonymous"),
     "converge_cancel": ConvergeCancel(),
+    "converge_overdue": ConvergeCancel(is_overdue=True),
     "give_up": GiveUp(error="gone", last_attempt=OWNER.attempt),
     "give_up_earlier": GiveUp(error="gone", last_attempt=EARLIER.attempt),
 }
@@ -152,6 +155,33 @@ def test_a_run_of_another_make_without_an_attempt_can_be_taken_over() -> None:
     taken = decide(held, Claim(OWNER), NOW)
     assert isinstance(taken, RunSnapshot)
     assert taken.owner == OWNER
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        (Claim(LATER, job_seq=8), True),
+        (Claim(OWNER, job_seq=8), True),
+        (Claim(LATER, job_seq=7), False),
+        (Claim(LATER), False),
+        (GiveUp(error="x", last_attempt=OWNER.attempt, job_seq=8), True),
+        (GiveUp(error="x", last_attempt=OWNER.attempt, job_seq=7), False),
+        (GiveUp(error="x", last_attempt=OWNER.attempt), False),
+    ],
+)
+@pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.CANCELLING])
+def test_d03_a_second_job_has_no_say_in_a_run(change: RunChange, status: RunStatus, *, refused: bool) -> None:
+    """D03: the run is carried out under job 7, whoever delivers job 8, and however often."""
+    decision = decide(a_snapshot(status, OWNER, job_seq=7), change, NOW)
+    assert (decision is Refusal.OTHER_JOB) is refused
+
+
+def test_d03_a_run_that_nobody_holds_is_any_jobs() -> None:
+    """D03: the job that it was placed with may be gone; and a worker of another make leaves no number."""
+    for held in (a_snapshot(), a_snapshot(RunStatus.RUNNING, OWNER)):
+        taken = decide(held, Claim(LATER, job_seq=8), NOW)
+        assert isinstance(taken, RunSnapshot)
+        assert (taken.owner, taken.job_seq) == (LATER, 8)
 
 
 def test_a_heartbeat_is_no_news() -> None:

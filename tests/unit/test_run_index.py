@@ -129,8 +129,12 @@ class Naive:
         mine = [run.status for run, _, _ in self.runs.values() if self.is_in_scope(run, tenant_id)]
         return {status: mine.count(status) for status in RunStatus}
 
-    def unfinished(self) -> set[tuple[str, int]]:
-        return {(key, rev) for key, (run, _, rev) in self.runs.items() if not run.status.is_terminal}
+    def unfinished(self) -> set[tuple[str, Revision, RunStatus]]:
+        return {
+            (key, Revision(revision), run.status)
+            for key, (run, _, revision) in self.runs.items()
+            if not run.status.is_terminal
+        }
 
 
 def take(index: SqliteRunIndex, step: Step, revision: int, path: Path) -> SqliteRunIndex:

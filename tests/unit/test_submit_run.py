@@ -1,5 +1,7 @@
 """REQ-0003: a run is accepted as a whole, or not at all."""
 
+from collections.abc import Collection
+
 import pytest
 
 from pyoco_server.domain.jobs import Job, pending
@@ -7,7 +9,7 @@ from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLarge
 from pyoco_server.testing import MemoryBackend, open_memory_backend
 from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.ports import JobQueue, Revision, RunStore, WrongRevision
+from pyoco_server.usecases.ports import JobQueue, QueuedJob, Revision, RunStore, WrongRevision
 from pyoco_server.usecases.submit_run import SubmitRun
 from support.captured_logs import capture_logs
 from support.things import NOW, RUN_ID, a_job, a_snapshot, a_submission
@@ -20,8 +22,17 @@ class FailingQueue:
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         raise self._error
 
+    async def jobs(self) -> list[QueuedJob]:
+        return []
+
+    async def count(self) -> int:
+        return 0
+
     async def run_ids(self) -> set[str]:
         return set()
+
+    async def absent(self, run_ids: Collection[str]) -> set[str]:
+        return set(run_ids)
 
 
 class AnsweringTooLate:
@@ -34,8 +45,17 @@ class AnsweringTooLate:
         await self._runs.update(job.run_id, a_snapshot(), revision)
         raise NatsUnavailable
 
+    async def jobs(self) -> list[QueuedJob]:
+        return []
+
+    async def count(self) -> int:
+        return 0
+
     async def run_ids(self) -> set[str]:
         return set()
+
+    async def absent(self, run_ids: Collection[str]) -> set[str]:
+        return set(run_ids)
 
 
 class CannotRemove(MemoryStore[RunSnapshot]):
@@ -113,8 +133,8 @@ async def test_a_try_that_was_overtaken_by_its_own_repeat_was_accepted() -> None
     async with open_memory_backend() as backend:
         submit = SubmitRun(backend.runs, backend.queue, lambda: NOW, lambda: RUN_ID)
         job = a_job(run_id=RUN_ID)
-        await submit.place_claimed(job, is_repeat=True)
-        await submit.place_claimed(job, is_repeat=False)
+        await submit.place_claimed(job)
+        await submit.place_claimed(job)
         assert await backend.queue.run_ids() == {RUN_ID}
         assert len(backend.queue._messages) == 1
 
@@ -134,7 +154,7 @@ async def test_f6_a_run_that_is_not_there_was_not_placed() -> None:
     async with open_memory_backend() as backend:
         runs = store(UnderWay, backend)
         with pytest.raises(NatsUnavailable):
-            await submit(runs, backend.queue).place_claimed(a_job(run_id=RUN_ID), is_repeat=True)
+            await submit(runs, backend.queue).place_claimed(a_job(run_id=RUN_ID))
         with pytest.raises(NatsUnavailable):
             await submit(runs, backend.queue).place_derived(a_job(run_id=RUN_ID))
         assert await backend.queue.run_ids() == set()

@@ -1,11 +1,17 @@
 """REQ-0003, ERR-PYOCO-0004: no run is unfinished for ever, and none that is gone is shown for ever."""
 
 from collections.abc import AsyncIterator
+from unittest.mock import AsyncMock
 
 import pytest
 
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.jobs import pending
+from pyoco_server.domain.runs import RunSnapshot, RunStatus, replace
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryQueue, QueueFaults
+from pyoco_server.testing.memory_undeliverable import MemoryUndeliverable
+from pyoco_server.usecases.end_undeliverable import EndUndeliverable
 from pyoco_server.usecases.ports import Change, FeedPosition, Revision
 from pyoco_server.usecases.sweep_runs import LOST, PENDING_LOOKS, SweepRuns
 from support.captured_logs import capture_logs
@@ -18,8 +24,13 @@ async def backend() -> AsyncIterator[MemoryGatewayBackend]:
         yield opened
 
 
+def clock() -> float:
+    return NOW + 60
+
+
 def sweeper(backend: MemoryGatewayBackend) -> SweepRuns:
-    return SweepRuns(backend.runs, backend.run_index, backend.queue, lambda: NOW + 60)
+    end = EndUndeliverable(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    return SweepRuns(backend.runs, backend.run_index, backend.queue, end, clock)
 
 
 def index(backend: MemoryGatewayBackend, revision: Revision, run: RunSnapshot) -> None:
@@ -93,3 +104,107 @@ async def test_a_run_that_the_store_does_not_have_leaves_the_lists(backend: Memo
     await sweep.sweep()
     await sweep.sweep()
     assert backend.run_index.counts(None)[RunStatus.PENDING] == 0
+
+
+async def test_d01_a_queue_that_is_read_in_batches_is_read_to_its_end(backend: MemoryGatewayBackend) -> None:
+    """D01: a batch that the server cut by its size was taken for the end of the queue."""
+    queue = MemoryQueue(NatsBackendConfig(), QueueFaults(batch_bytes=1))
+    for _ in range(3):
+        await queue.publish(a_job(), Revision(1))
+    revision = await put(backend, a_snapshot())
+    await queue.publish(a_job(run_id=RUN_ID), revision)
+    sweep = SweepRuns(backend.runs, backend.run_index, queue, sweeper(backend)._end_undeliverable, clock)
+    for _ in range(2 * PENDING_LOOKS):
+        await sweep.sweep()
+    assert await status(backend) is RunStatus.PENDING
+
+
+async def test_d03_a_job_that_a_replica_lacks_is_asked_of_the_leader(backend: MemoryGatewayBackend) -> None:
+    """D03, its sister: a replica that is behind answered for the whole queue."""
+    queue = MemoryQueue(NatsBackendConfig(), QueueFaults(lag_sec=lambda: 1000.0))
+    revision = await put(backend, a_snapshot())
+    await queue.publish(a_job(run_id=RUN_ID), revision)
+    sweep = SweepRuns(backend.runs, backend.run_index, queue, sweeper(backend)._end_undeliverable, clock)
+    for _ in range(2 * PENDING_LOOKS):
+        await sweep.sweep()
+    assert await status(backend) is RunStatus.PENDING
+
+
+async def test_a_run_that_is_claimed_while_it_is_being_ended_goes_on(backend: MemoryGatewayBackend) -> None:
+    revision = await put(backend, a_snapshot())
+    sweep = sweeper(backend)
+    for _ in range(PENDING_LOOKS):
+        await sweep.sweep()
+    found = await backend.runs.get(RUN_ID)
+    claimed_meanwhile = AsyncMock(return_value=found)
+    await backend.runs.update(RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER), revision)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend.runs, "get", claimed_meanwhile)
+        await sweep.sweep()
+    assert await status(backend) is RunStatus.RUNNING
+
+
+def used_up(backend: MemoryGatewayBackend) -> MemoryQueue:
+    """A queue that delivers a job twice, and loses the advisory when that was too often."""
+    config = NatsBackendConfig(
+        consumer_max_deliver=2, consumer_ack_wait_sec=0.2, ack_progress_interval_sec=0.1
+    )
+    return MemoryQueue(config, QueueFaults(loses_advisory=lambda: True))
+
+
+async def used_up_twice(queue: MemoryQueue) -> None:
+    for _ in range(2):
+        await until_taken(queue)
+
+
+async def until_taken(queue: MemoryQueue) -> MemoryDelivery:
+    source = await queue.open(("default",))
+    delivery = await source.next(30.0)
+    assert delivery is not None
+    return delivery
+
+
+@pytest.mark.parametrize("worker_asks", [True, False])
+async def test_d04_the_run_of_a_job_that_is_never_delivered_again_is_ended(
+    backend: MemoryGatewayBackend, *, worker_asks: bool
+) -> None:
+    """D04: the advisory of it was lost, or no worker asks for the next job, on which it would be sent."""
+    queue = used_up(backend)
+    job = a_job(run_id=RUN_ID)
+    revision = await put(backend, pending(job))
+    await queue.publish(job, revision)
+    await used_up_twice(queue)
+    if worker_asks:
+        source = await queue.open(("default",))
+        assert await source.next(0.5) is None
+    else:
+        held = replace(pending(job), status=RunStatus.RUNNING, worker_id="w", attempt=2, job_seq=1)
+        index(backend, await backend.runs.update(RUN_ID, held, revision), held)
+    end = EndUndeliverable(MemoryUndeliverable(queue), backend.runs, backend.dead_letters, clock)
+    sweep = SweepRuns(backend.runs, backend.run_index, queue, end, clock)
+    for _ in range(PENDING_LOOKS + 1):
+        await sweep.sweep()
+    stored = await backend.runs.get(RUN_ID)
+    assert stored is not None
+    assert stored.value.status is RunStatus.FAILED
+    assert (stored.value.error or "").startswith("max_deliver")
+    assert [letter.run_id for _, letter in backend.dead_letters.letters] == [RUN_ID]
+    assert await queue.run_ids() == set()
+
+
+async def test_d04_a_run_that_waits_for_its_next_delivery_is_left_alone(
+    backend: MemoryGatewayBackend,
+) -> None:
+    """D04: never end what is healthy: the worker died, and no other one is there yet."""
+    queue = used_up(backend)
+    job = a_job(run_id=RUN_ID)
+    revision = await put(backend, pending(job))
+    await queue.publish(job, revision)
+    await until_taken(queue)
+    held = replace(pending(job), status=RunStatus.RUNNING, worker_id="w", attempt=1, job_seq=1)
+    index(backend, await backend.runs.update(RUN_ID, held, revision), held)
+    end = EndUndeliverable(MemoryUndeliverable(queue), backend.runs, backend.dead_letters, clock)
+    sweep = SweepRuns(backend.runs, backend.run_index, queue, end, clock)
+    for _ in range(2 * PENDING_LOOKS):
+        await sweep.sweep()
+    assert await status(backend) is RunStatus.RUNNING

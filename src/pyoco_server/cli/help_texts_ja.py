@@ -185,9 +185,22 @@ HELP_TEXTS = {
     "json for programs, table for people.": "json: プログラム向け、table: 人が読む表。",
     "Print the tasks of a run and their records.": "runのタスクとその記録を表示します。",
     "Print what a run's flow printed.": "runのflowの出力を表示します。",
-    "Of this task only.": "このタスクのみ。",
-    "text: as it was printed (to a terminal: without control codes); json: with task, stream and time.": (
-        "text: 出力のまま（端末では制御文字を除く）、json: タスク、ストリーム、時刻つき。"
+    "Lines of this task only.": "このタスクの行のみ。",
+    "Only the last so many lines; default: all that are kept.": "末尾からの行数。省略時は保存されている全行。",
+    "Go on with new lines until the run has ended.": "runが終わるまで、新しい行を表示し続けます。",
+    (
+        "text: as it was printed (to a terminal: without control codes); json: with task, stream and time, "
+        "with --follow one object a line."
+    ): (
+        "text: 出力のまま（端末では制御文字を除く）、json: タスク、ストリーム、時刻つき"
+        "（--follow では1行に1オブジェクト）。"
+    ),
+    (
+        "Restore for `pyoco-server up` with its own NATS: the directory that it keeps its data in, .pyoco by "
+        "default. The server must not be running."
+    ): (
+        "内蔵NATSで動かす `pyoco-server up` 向けの復元先。データのディレクトリ（既定は .pyoco）を指定します。"
+        "サーバーは停止しておいてください。"
     ),
     "Print runs, newest first.": "runの一覧を新しい順に表示します。",
     "Only these: PENDING, RUNNING, COMPLETED, FAILED, CANCELLING or CANCELLED.": (

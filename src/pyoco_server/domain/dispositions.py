@@ -43,6 +43,8 @@ class Ending(StrEnum):
     WITHDRAWN = "withdrawn"
     """Its sender took the snapshot back, because it could not be sure that the job had arrived."""
     FENCED = "fenced"
+    DUPLICATE_JOB = "duplicate_job"
+    """The run is carried out under another job."""
 
 
 class Disposition(Struct, frozen=True):
@@ -64,6 +66,7 @@ _TABLE = {
     Ending.ALREADY_TERMINAL: Disposition(QueueAction.ACK),
     Ending.WITHDRAWN: Disposition(QueueAction.ACK),
     Ending.FENCED: Disposition(QueueAction.LEAVE),
+    Ending.DUPLICATE_JOB: Disposition(QueueAction.ACK),
 }
 
 

@@ -19,7 +19,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     request: str
     claimed_at: float
     is_accepted: bool = False
-    """The run was accepted for sure: a repeat has nothing left to do."""
+    """The run was placed: it is never placed again, not even when its snapshot has expired."""
 
 
 def claim_key(tenant_id: str | None, key: str, scope: str | None = None) -> str:

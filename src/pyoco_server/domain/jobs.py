@@ -83,11 +83,11 @@ def check(job: Job) -> Job:
     return job
 
 
-def pending(job: Job) -> RunSnapshot:
+def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
     """The first snapshot of a job's run.
 
     Gateway and worker both get it from the job alone, so that a worker that knows its revision can claim
-    the run with one write and no read.
+    the run with one write and no read. `retention_sec` comes beside the job.
     """
     return RunSnapshot(
         run_id=job.run_id,
@@ -106,4 +106,5 @@ def pending(job: Job) -> RunSnapshot:
         workflow_yaml_bytes=job.workflow_yaml_bytes,
         execution_id=job.execution_id,
         node_id=job.node_id,
+        retention_sec=retention_sec,
     )

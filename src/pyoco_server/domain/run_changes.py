@@ -6,7 +6,8 @@ the revision it was decided on and decides again when somebody else was faster.
 Two laws hold here and nowhere else:
 
 * Cancel wins. From CANCELLING the only way out is CANCELLED, whatever the flow returned meanwhile.
-* Fencing. A running snapshot belongs to its owner; a later delivery may take it over, never give it back.
+* Fencing. A running snapshot belongs to its owner; a later delivery of the same job may take it over, never
+  give it back. A second job of the run never does.
 """
 
 from enum import StrEnum
@@ -29,6 +30,8 @@ class Claim(Struct, frozen=True):
     """A worker received the job and wants to run it."""
 
     owner: Owner
+    job_seq: int | None = None
+    """The queue's number of the job."""
 
 
 class Report(Struct, frozen=True):
@@ -71,7 +74,10 @@ class RequestCancel(Struct, frozen=True, kw_only=True):
 
 
 class ConvergeCancel(Struct, frozen=True):
-    """No worker ever held the cancelled run, so nobody else will end it."""
+    """No worker holds the cancelled run, or its worker had the time to end it."""
+
+    is_overdue: bool = False
+    """The grace period is over: whoever holds the run, it ends now."""
 
 
 class GiveUp(Struct, frozen=True, kw_only=True):
@@ -79,6 +85,8 @@ class GiveUp(Struct, frozen=True, kw_only=True):
 
     error: str
     last_attempt: int
+    job_seq: int | None = None
+    """The job that this is about; None: whichever it is."""
 
 
 RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp
@@ -89,6 +97,8 @@ class Refusal(StrEnum):
     """The run has ended; nothing changes it any more."""
     FENCED = "fenced"
     """Another delivery of the job owns the run."""
+    OTHER_JOB = "other_job"
+    """The run is carried out under another job; this one is superfluous."""
 
 
 def decide(  # noqa: PLR0911 - one return per kind of change
@@ -109,7 +119,7 @@ def decide(  # noqa: PLR0911 - one return per kind of change
         case Conclude():
             return _conclude(snapshot, change, now)
         case ConvergeCancel():
-            return _converge_cancel(snapshot, now)
+            return _converge_cancel(snapshot, change, now)
         case GiveUp():
             return _give_up(snapshot, change, now)
         case _:
@@ -118,6 +128,8 @@ def decide(  # noqa: PLR0911 - one return per kind of change
 
 def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Refusal:
     held = snapshot.owner
+    if _is_of_another_job(snapshot, change.job_seq):
+        return Refusal.OTHER_JOB
     if held == change.owner:  # an earlier claim of ours was written after all
         return snapshot
     if held is not None and held.attempt >= change.owner.attempt:
@@ -130,6 +142,7 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         worker_id=change.owner.worker_id,
         instance_id=change.owner.instance_id,
         attempt=change.owner.attempt,
+        job_seq=change.job_seq,
         tasks={},
         task_records={},
         task_records_truncated=False,
@@ -138,6 +151,13 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
     )
+
+
+def _is_of_another_job(snapshot: RunSnapshot, job_seq: int | None) -> bool:
+    """Whether the run is held, for sure under another job than this."""
+    if snapshot.owner is None or snapshot.job_seq is None or job_seq is None:
+        return False
+    return snapshot.job_seq != job_seq
 
 
 def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | Refusal:
@@ -193,8 +213,8 @@ def _request_cancel(snapshot: RunSnapshot, change: RequestCancel, now: float) ->
     )
 
 
-def _converge_cancel(snapshot: RunSnapshot, now: float) -> RunSnapshot:
-    if snapshot.status is RunStatus.CANCELLING and snapshot.owner is None:
+def _converge_cancel(snapshot: RunSnapshot, change: ConvergeCancel, now: float) -> RunSnapshot:
+    if snapshot.status is RunStatus.CANCELLING and (snapshot.owner is None or change.is_overdue):
         return _ended(snapshot, RunStatus.CANCELLED, now)
     return snapshot
 
@@ -202,6 +222,8 @@ def _converge_cancel(snapshot: RunSnapshot, now: float) -> RunSnapshot:
 def _give_up(snapshot: RunSnapshot, change: GiveUp, now: float) -> RunSnapshot | Refusal:
     if snapshot.owner is not None and snapshot.owner.attempt > change.last_attempt:
         return Refusal.FENCED
+    if _is_of_another_job(snapshot, change.job_seq):
+        return Refusal.OTHER_JOB
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(snapshot, RunStatus.CANCELLED, now)
     return _ended(snapshot, RunStatus.FAILED, now, error=change.error)

@@ -77,6 +77,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     worker_id: str | None = None
     instance_id: str | None = None
     attempt: int | None = None
+    job_seq: int | None = None
+    """The queue's number of the job that the owner holds; a worker of another make leaves none."""
     task_records: dict[str, TaskRecord] | None = field(default_factory=dict)
     task_records_truncated: bool = False
     task_dependencies: dict[str, tuple[str, ...]] | None = None
@@ -100,6 +102,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     execution_id: str | None = None
     node_id: str | None = None
     wheels: tuple[CodeWheel, ...] | None = None
+    retention_sec: float | None = None
+    """How long it is kept after its end; None: as long as whoever ends it says."""
 
     @property
     def owner(self) -> Owner | None:

@@ -14,8 +14,8 @@ from pyoco_server.domain.suggestions import nearest
 from pyoco_server.errors import BodyTooSlow, RequestTooLarge
 
 PATIENCE_SEC = 30.0
-MAX_AROUND_BYTES = 64
-"""Of a batch beside its list."""
+MAX_AROUND_BYTES = 8
+"""Of a batch beside its list and the list's name."""
 """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
 MIN_BYTES_PER_SEC = 4096
 """The average that an upload of more than `PATIENCE_SEC` must keep up: a byte now and then is too little."""
@@ -101,7 +101,7 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
         parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         items = parts.pop(name, msgspec.Raw(b"[]"))
         raw = msgspec.json.decode(items, type=list[msgspec.Raw])
-        if len(body) - memoryview(items).nbytes > MAX_AROUND_BYTES:
+        if len(body) - memoryview(items).nbytes - len(name) > MAX_AROUND_BYTES:
             decode_json(body)  # more than the list: the list may be there twice
     except Refused as error:
         raise _invalid_json(error) from error

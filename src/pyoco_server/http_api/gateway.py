@@ -5,12 +5,13 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 from fastapi import Query, Request, Response
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.runs import RunSnapshot, RunStatus
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.http_api.auth import AskWho, authentication
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
@@ -20,6 +21,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.authenticate import Authenticate
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.cancel_run import CancelRun
+from pyoco_server.usecases.check_storage import CheckStorage
 from pyoco_server.usecases.count_dead_letters import CountDeadLetters
 from pyoco_server.usecases.end_undeliverable import EndUndeliverable
 from pyoco_server.usecases.events.import_files import Imported
@@ -29,6 +31,7 @@ from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
 from pyoco_server.usecases.follow_runs import FollowRuns
 from pyoco_server.usecases.follow_workers import FollowWorkers
 from pyoco_server.usecases.keep_cancels import KeepCancels
+from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.list_runs import ListRuns
 from pyoco_server.usecases.list_workers import HideWorker, ListWorkers
 from pyoco_server.usecases.manage_wheels import ManageWheels
@@ -59,6 +62,9 @@ Stale = Annotated[
     Literal["ok"] | None,
     Query(description=f"ok: while NATS is away, answer what was known last, with its age in {STALE_HEADER}"),
 ]
+SWEEP_BEAT_SEC = 10.0
+SWEEP_SILENT_SEC = 40.0
+"""Lease timeout before another gateway sweeps."""
 
 
 class UseCases:
@@ -75,14 +81,19 @@ class UseCases:
         clock, timeout = time.time, config.worker_disconnect_timeout_sec
         self.index = backend.run_index
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
-        self.keep_cancels = KeepCancels(backend.runs, clock)
+        self.check_storage = CheckStorage(backend.storage)
+        self.keep_cancels = KeepCancels(backend.runs, clock, config.cancel_grace_period_sec)
+        unfinished = backend.run_index.unfinished()
+        self.keep_cancels.began_with(run_id for run_id, _, now in unfinished if now is RunStatus.CANCELLING)
         # When the store forgets is a time of the store, not of this host.
         self.follow_runs = FollowRuns(
             backend.run_feed, backend.run_index, hub, backend.shared_clock, metrics, self._look
         )
         self.follow_workers = FollowWorkers(backend.worker_feed, clock, backend.shared_clock)
         own_writes = OwnWrites(self.follow_runs)
-        self.submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id, own_writes.wrote)
+        self.submit_run = SubmitRun(
+            backend.runs, backend.queue, clock, new_run_id, own_writes.wrote, config.runs_retention_sec
+        )
         self.submit_once = SubmitOnce(backend.claims, self.submit_run, clock, new_run_id)
         self.submit_batch = SubmitBatch(self.submit_run)
         self.read_run = ReadRun(backend.runs, self.follow_workers, timeout)
@@ -91,9 +102,14 @@ class UseCases:
         self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
         self.watch_runs = WatchRuns(backend.run_index, hub)
         self.cancel_run = CancelRun(backend.runs, own_writes, self.keep_cancels, clock)
-        self.sweep_runs = SweepRuns(backend.runs, backend.run_index, backend.queue, clock)
         self.end_undeliverable = EndUndeliverable(
             backend.undeliverable, backend.runs, backend.dead_letters, clock
+        )
+        self.sweep_runs = SweepRuns(
+            backend.runs, backend.run_index, backend.queue, self.end_undeliverable, clock
+        )
+        self._sweep_lease = Lease(
+            backend.leases, "sweep", new_run_id(), clock, lasts_sec=SWEEP_SILENT_SEC, beat_sec=SWEEP_BEAT_SEC
         )
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_run_id)
         self.list_workers = ListWorkers(self.follow_workers, backend.run_index, timeout)
@@ -134,9 +150,10 @@ class UseCases:
         """What goes on beside the requests, by name."""
         return {
             "follow-runs": self.follow_runs.run,
+            "check-storage": self.check_storage.run,
             "keep-cancels": self.keep_cancels.run,
             "expire-runs": self.follow_runs.keep_expiring,
-            "sweep-runs": self.sweep_runs.run,
+            "sweep-runs": partial(self._sweep_lease.run, self.sweep_runs.run),
             "end-undeliverable": self.end_undeliverable.run,
             "follow-workers": self.follow_workers.run,
             "keep-time": self._keep_time,
@@ -177,6 +194,11 @@ class Gateway:
     @property
     def is_connected(self) -> bool:
         return self._backend is not None and self._backend.is_available
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether what was written last was stored."""
+        return self._use_cases is not None and self._use_cases.check_storage.is_ok is True
 
     @property
     def is_caught_up(self) -> bool:

@@ -34,6 +34,11 @@ def times_delivered(message: Msg) -> int:
     return int(_numbers(message)[0])
 
 
+def sequence_in_stream(message: Msg) -> int:
+    """The same at every delivery."""
+    return int(_numbers(message)[1])
+
+
 def _numbers(message: Msg) -> list[str]:
     tokens = message.reply.split(".")
     shift = 0 if len(tokens) == _FIELDS_V1 else 2

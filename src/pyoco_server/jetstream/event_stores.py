@@ -19,7 +19,7 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.bucket_feed import StreamFeed
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.kv_store import KvStore, is_removal
-from pyoco_server.jetstream.scan import scan
+from pyoco_server.jetstream.scan import scan, sequence_of
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.events.keys import of_tenant
 from pyoco_server.usecases.ports import Revision, WrongRevision
@@ -30,6 +30,9 @@ T = TypeVar("T")
 CACHE_SEC = 3600.0
 """Much less than the mark of a removed value is kept: without the mark a removal leaves no trace."""
 _GONE = frozenset({10037, 10057})
+MAX_READS = 20
+BEHIND_SEC = 0.1
+"""A replica that is behind catches up within milliseconds, unless it is cut off; then others answer soon."""
 LATE_SEC = 300.0
 """A record is written so long after its id was made, at the latest, unless NATS was away."""
 
@@ -65,21 +68,36 @@ class ListedKvStore(KvStore[T]):
         self._reading = asyncio.Lock()
 
     async def list_values(self, prefix: str = "") -> list[T]:
-        if not self._is_cached:
-            return await self._read(prefix)
-        newest = await self._last(f"{prefix}>")
+        newest = await self._last(self._keys_under(prefix)) if self._is_cached or not self._direct else None
         revision = 0 if newest is None else newest.revision
+        if not self._is_cached:
+            return await self._read(prefix, revision)
         async with self._reading:  # a burst of events reads the list once
             known = self._lists.get(prefix)
             if known is None or known.newest != revision or time.monotonic() - known.at > CACHE_SEC:
-                known = _Listed(revision, await self._read(prefix), time.monotonic())
+                known = _Listed(revision, await self._read(prefix, revision), time.monotonic())
                 self._lists[prefix] = known
             return known.values
 
-    async def _read(self, prefix: str) -> list[T]:
-        messages = scan(self._connection, self._stream, f"{self._prefix}{prefix}>")
-        found = [self._value(message) async for message in messages]
-        return [value for value in found if value is not None]
+    def _keys_under(self, prefix: str) -> str:
+        return f"{prefix}>"
+
+    async def _read(self, prefix: str, newest: int) -> list[T]:
+        """A replica that is behind may answer: what it lists without `newest` is not the list."""
+        for _ in range(MAX_READS):
+            messages = scan(self._connection, self._stream, self._prefix + self._keys_under(prefix))
+            listed = [(sequence_of(message), self._value(message)) async for message in messages]
+            if max((sequence for sequence, _ in listed), default=0) >= newest:
+                return [value for _, value in listed if value is not None]
+            if await self._is_gone(prefix, newest):
+                return await self._read(prefix, 0)
+            await asyncio.sleep(BEHIND_SEC)
+        raise NatsUnavailable(f"nats unavailable: the replicas of {self._stream} are behind")
+
+    async def _is_gone(self, prefix: str, newest: int) -> bool:
+        """What was the newest has been removed meanwhile, without a mark."""
+        last = await self._last(self._keys_under(prefix))
+        return last is None or last.revision < newest
 
     def _value(self, message: Msg) -> T | None:
         if is_removal(message.headers or {}):
@@ -168,11 +186,9 @@ class ReceiptBucket(MarklessKvStore[Receipt]):
         if stored is not None:
             await super().remove(_mark_of(stored.value.tenant_id, key), None)
 
-    async def _read(self, prefix: str) -> list[Receipt]:
+    def _keys_under(self, prefix: str) -> str:
         """Without the marks, whose keys have dots."""
-        messages = scan(self._connection, self._stream, f"{self._prefix}{prefix}*")
-        found = [self._value(message) async for message in messages]
-        return [value for value in found if value is not None]
+        return f"{prefix}*"
 
     async def _mark(self, key: str, tenant_id: str | None) -> None:
         headers = {"Nats-TTL": str(max(1, int(self._keep_sec)))} if self._message_ttl else {}

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from nats.aio.msg import Msg
 
@@ -16,16 +17,19 @@ from pyoco_server.jetstream.connection import (
     NatsConnection,
     translated,
 )
-from pyoco_server.jetstream.delivery_facts import times_delivered
+from pyoco_server.jetstream.delivery_facts import sequence_in_stream, times_delivered
 from pyoco_server.jetstream.pull import PullConsumer
 from pyoco_server.jetstream.streams import CONSUMER_EXISTS, CONSUMER_NOT_FOUND, NANOSECONDS
-from pyoco_server.jetstream.work_queue import REVISION_HEADER
+from pyoco_server.jetstream.work_queue import RETENTION_HEADER, REVISION_HEADER
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports import Revision
 
 log = get_logger(__name__)
 
 MAX_HOLD_SEC = 5.0
+HOLDS_PER_ACK_WAIT = 3
+SETTINGS_SEC = 30.0
+"""How often the settings of the consumers are read: anybody may change them while they are used."""
 
 
 class JetStreamDelivery:
@@ -45,9 +49,21 @@ class JetStreamDelivery:
         return times_delivered(self._message)
 
     @property
+    def sequence(self) -> int:
+        return sequence_in_stream(self._message)
+
+    @property
     def revision(self) -> Revision | None:
         text = (self._message.headers or {}).get(REVISION_HEADER, "")
         return Revision(int(text)) if text.isdigit() else None
+
+    @property
+    def retention_sec(self) -> float | None:
+        text = (self._message.headers or {}).get(RETENTION_HEADER, "")
+        try:
+            return float(text) or None
+        except ValueError:
+            return None
 
     def job(self) -> Job:
         return wire.decode_job(self._message.data)
@@ -80,7 +96,7 @@ class JetStreamJobSource:
     def __init__(self, connection: NatsConnection, config: NatsBackendConfig, tags: Sequence[str]) -> None:
         self._connection = connection
         self._config = config
-        self._hold = min(MAX_HOLD_SEC, config.consumer_ack_wait_sec / 3)
+        self._ack_waits: dict[str, float] = {}
         self._waiting: deque[JetStreamDelivery] = deque()
         self._something_happened = asyncio.Event()
         self._is_interrupted = False
@@ -96,8 +112,19 @@ class JetStreamJobSource:
 
     async def open(self) -> None:
         for tag, consumer in self._consumers.items():
-            await ensure_consumer(self._connection, self._config, tag)
+            self._ack_waits[tag] = await ensure_consumer(self._connection, self._config, tag)
             await consumer.open()
+
+    @property
+    def ack_wait_sec(self) -> float:
+        return min(self._ack_waits.values(), default=self._config.consumer_ack_wait_sec)
+
+    async def keep_settings(self) -> None:
+        while True:
+            await asyncio.sleep(SETTINGS_SEC)
+            for tag in self._consumers:
+                with best_effort(log, "consumer.settings", NatsUnavailable, tag=tag):
+                    self._ack_waits[tag] = await ensure_consumer(self._connection, self._config, tag)
 
     async def next(self, timeout: float, wanted: int = 1) -> JetStreamDelivery | None:  # noqa: ASYNC109
         loop = asyncio.get_running_loop()
@@ -173,7 +200,7 @@ class JetStreamJobSource:
     async def _restore(self, tag: str, consumer: PullConsumer) -> None:
         """Somebody deleted the consumer, or the server has a new leader: make sure that it is there."""
         with best_effort(log, "consumer.restore", NatsUnavailable, tag=tag):
-            await ensure_consumer(self._connection, self._config, tag)
+            self._ack_waits[tag] = await ensure_consumer(self._connection, self._config, tag)
             consumer.refusal = None
 
     def _pauses(self) -> list[float]:
@@ -194,7 +221,8 @@ class JetStreamJobSource:
             return
         self._waiting.append(delivery)
         self._something_happened.set()
-        asyncio.get_running_loop().call_later(self._hold, self._held_too_long, delivery)
+        hold = min(MAX_HOLD_SEC, self.ack_wait_sec / HOLDS_PER_ACK_WAIT)
+        asyncio.get_running_loop().call_later(hold, self._held_too_long, delivery)
 
     def _held_too_long(self, delivery: JetStreamDelivery) -> None:
         if delivery in self._waiting:
@@ -219,16 +247,35 @@ def _durable(tag: str) -> str:
     return f"pyoco_workers_{tag}"
 
 
-async def ensure_consumer(connection: NatsConnection, config: NatsBackendConfig, tag: str) -> None:
-    """Look first, create only what is absent: an operator's tuned values are kept."""
-    name, subject = _durable(tag), f"{config.work_subject_prefix}.{tag}"
+async def ensure_consumer(connection: NatsConnection, config: NatsBackendConfig, tag: str) -> float:
+    """The AckWait in force, in seconds. Created is only what is absent: an operator's values are kept."""
+    name = _durable(tag)
+    found = await _consumer_info(connection, config.work_stream, name)
+    if found is None:
+        await _create_consumer(connection, config, tag)
+        found = await _consumer_info(connection, config.work_stream, name)
+    if found is None:
+        raise NatsUnavailable(f"nats unavailable: the consumer {name} was deleted")
+    return _ack_wait_sec(found["config"])
+
+
+async def _consumer_info(connection: NatsConnection, stream: str, name: str) -> dict[str, Any] | None:
     try:
-        await connection.api(f"CONSUMER.INFO.{config.work_stream}.{name}")
+        return await connection.api(f"CONSUMER.INFO.{stream}.{name}")
     except ApiError as error:
-        if error.err_code != CONSUMER_NOT_FOUND:
-            raise
-    else:
-        return
+        if error.err_code == CONSUMER_NOT_FOUND:
+            return None
+        raise
+
+
+def _ack_wait_sec(consumer: dict[str, Any]) -> float:
+    """A consumer with a backoff waits as long as that says, for each delivery in turn."""
+    waits: list[int] = [consumer["ack_wait"], *(consumer.get("backoff") or [])]
+    return min(waits) / NANOSECONDS
+
+
+async def _create_consumer(connection: NatsConnection, config: NatsBackendConfig, tag: str) -> None:
+    name, subject = _durable(tag), f"{config.work_subject_prefix}.{tag}"
     consumer = {
         "durable_name": name,
         "name": name,

@@ -1,7 +1,8 @@
 """Read a stream from its first to its last message without a consumer, a thousand messages a request."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -9,8 +10,11 @@ from nats.aio.msg import Msg
 
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+from pyoco_server.usecases.batches import Batch, whole
 
 BATCH = 1000
+BATCH_BYTES = 8 * 1024 * 1024
+"""Of a batch at the most, and so of memory. Without it the server cuts a batch at 64 MB."""
 
 
 async def scan(
@@ -23,47 +27,61 @@ async def scan(
 ) -> AsyncGenerator[Msg, None]:
     """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
 
-    At most `batch` messages are in memory at once. `since`: only those that were stored then or later.
+    `since`: only those that were stored then or later. On a stream with replicas one that is behind may
+    answer: whoever concludes something from what is absent has to ask the leader.
     """
-    arrived: asyncio.Queue[Msg] = asyncio.Queue()
-    inbox = connection.new_inbox()
-    subscription = await connection.subscribe(inbox, arrived.put)
+    reader = _BatchReader(connection, stream, {"batch": batch, "next_by_subj": subjects}, since)
+    await reader.open()
     try:
-        begin: dict[str, Any] = {"seq": start} if since is None else {"start_time": since}
-        while True:
-            body = {**begin, "batch": batch, "next_by_subj": subjects}
-            await connection.publish(
-                connection.api_subject(f"DIRECT.GET.{stream}"), msgspec.json.encode(body), reply=inbox
-            )
-            count = 0
-            async for message in _batch(arrived):
-                count += 1
-                begin = {"seq": int((message.headers or {})["Nats-Sequence"]) + 1}
+        async with aclosing(whole(reader.read, start)) as messages:
+            async for message in messages:
                 yield message
-            if count < batch:
-                return
     finally:
-        if connection.is_connected:
-            await subscription.unsubscribe()
+        await reader.close()
 
 
-async def _batch(arrived: asyncio.Queue[Msg]) -> AsyncIterator[Msg]:
-    """The messages of one request, up to the status that ends it."""
-    while True:
-        message = await _next(arrived)
-        headers = message.headers or {}
-        if "Status" not in headers:
-            yield message
-        elif headers["Status"] in ("204", "404"):
-            return
-        else:
+class _BatchReader:
+    def __init__(
+        self, connection: NatsConnection, stream: str, wanted: dict[str, Any], since: str | None
+    ) -> None:
+        self._connection = connection
+        self._subject = connection.api_subject(f"DIRECT.GET.{stream}")
+        self._wanted = {**wanted, "max_bytes": BATCH_BYTES}
+        self._since = since
+        self._inbox = connection.new_inbox()
+        self._arrived: asyncio.Queue[Msg] = asyncio.Queue()
+
+    async def open(self) -> None:
+        self._subscription = await self._connection.subscribe(self._inbox, self._arrived.put)
+
+    async def close(self) -> None:
+        if self._connection.is_connected:
+            await self._subscription.unsubscribe()
+
+    async def read(self, start: int) -> Batch[Msg]:
+        begin: dict[str, Any] = {"seq": start} if self._since is None else {"start_time": self._since}
+        self._since = None
+        body = msgspec.json.encode({**self._wanted, **begin})
+        await self._connection.publish(self._subject, body, reply=self._inbox)
+        messages: list[Msg] = []
+        while "Status" not in (headers := (message := await self._next()).headers or {}):
+            messages.append(message)
+        if headers["Status"] not in ("204", "404"):
             raise NatsUnavailable(f"reading a stream failed: {headers.get('Description', headers['Status'])}")
+        following = sequence_of(messages[-1]) + 1 if messages else start
+        return Batch(messages, following, int(headers.get("Nats-Num-Pending", 0)))
+
+    async def _next(self) -> Msg:
+        if not self._arrived.empty():
+            return self._arrived.get_nowait()
+        waiting = asyncio.ensure_future(self._arrived.get())
+        done, _ = await asyncio.wait({waiting}, timeout=REQUEST_TIMEOUT_SEC)
+        if not done:
+            waiting.cancel()
+            raise NatsUnavailable("reading a stream was not answered")
+        return waiting.result()
 
 
-async def _next(arrived: asyncio.Queue[Msg]) -> Msg:
-    waiting = asyncio.ensure_future(arrived.get())
-    done, _ = await asyncio.wait({waiting}, timeout=REQUEST_TIMEOUT_SEC)
-    if not done:
-        waiting.cancel()
-        raise NatsUnavailable("reading a stream was not answered")
-    return waiting.result()
+def sequence_of(message: Msg) -> int:
+    """Of a message that was read directly."""
+    return int((message.headers or {})["Nats-Sequence"])

@@ -5,13 +5,20 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pyoco_server.errors import IncompatibleNats
+from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
+from pyoco_server.logs import get_logger
+
+log = get_logger(__name__)
 
 NOT_FOUND = 10059
 NAME_IN_USE = 10058
 CONSUMER_NOT_FOUND = 10014
 CONSUMER_EXISTS = frozenset({10013, 10148, 10105})
+
+NO_STORAGE = frozenset({10023, 10047})
+"""Insufficient resources, insufficient storage."""
+LEAST_BYTES = 1024 * 1024
 
 NANOSECONDS = 1_000_000_000
 MANAGEMENT_PATIENCE_SEC = 15.0
@@ -160,7 +167,7 @@ async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: 
 async def _create(connection: NatsConnection, spec: StreamSpec, replicas: int) -> dict[str, Any]:
     body = {"name": spec.name, "num_replicas": replicas, **spec.config}
     try:
-        answer = await connection.api(f"STREAM.CREATE.{spec.name}", body, MANAGEMENT_PATIENCE_SEC)
+        answer = await _create_within_limits(connection, spec, body)
     except ApiError as error:
         if error.err_code != NAME_IN_USE:
             raise
@@ -171,3 +178,40 @@ async def _create(connection: NatsConnection, spec: StreamSpec, replicas: int) -
         return found
     config: dict[str, Any] = answer["config"]
     return config
+
+
+async def _create_within_limits(
+    connection: NatsConnection, spec: StreamSpec, body: dict[str, Any]
+) -> dict[str, Any]:
+    """JetStream reserves `max_bytes` of its storage, so on a small disk a log must be content with less."""
+    wanted: int = body.get("max_bytes", -1)
+    for size in _sizes(wanted):
+        try:
+            answer = await connection.api(
+                f"STREAM.CREATE.{spec.name}", {**body, "max_bytes": size}, MANAGEMENT_PATIENCE_SEC
+            )
+        except ApiError as error:
+            if error.err_code not in NO_STORAGE:
+                raise
+            continue
+        if size != wanted:
+            log.warning(
+                "JetStream has little storage; a stream reserves less than its setting",
+                action="stream.reserves_less",
+                stream=spec.name,
+                bytes=size,
+                wanted=wanted,
+            )
+        return answer
+    raise NatsUnavailable(
+        f"JetStream has no room for the {spec.purpose} stream {spec.name} ({max(0, wanted)} bytes): "
+        "free disk space, raise max_file_store of the NATS server, or set a smaller size"
+    )
+
+
+def _sizes(wanted: int) -> list[int]:
+    """What to ask for, one after the other. Less by steps of four: the other streams need room as well."""
+    sizes = [wanted]
+    while sizes[-1] // 4 >= LEAST_BYTES:
+        sizes.append(sizes[-1] // 4)
+    return sizes

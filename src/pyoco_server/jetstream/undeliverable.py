@@ -8,7 +8,7 @@ asks for one: while no worker serves a tag, its jobs wait, whatever was tried wi
 import asyncio
 from base64 import b64decode
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 from nats.aio.msg import Msg
@@ -39,16 +39,23 @@ class _Advisory(msgspec.Struct):
 
 
 class JetStreamUndeliverableJob:
-    def __init__(self, connection: NatsConnection, stream: str, message: Msg, advisory: _Advisory) -> None:
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        advisory: _Advisory,
+        ack: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`ack`: of the advisory, if there was one."""
         self._connection = connection
         self._stream = stream
-        self._message = message
-        self._sequence = advisory.stream_seq
+        self._ack = ack
+        self.sequence = advisory.stream_seq
         self.deliveries = advisory.deliveries
 
     async def read(self) -> QueuedMessage | None:
         try:
-            answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"seq": self._sequence})
+            answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"seq": self.sequence})
         except ApiError as error:
             if error.err_code in _NO_MESSAGE:
                 return None
@@ -57,7 +64,7 @@ class JetStreamUndeliverableJob:
         return QueuedMessage(b64decode(stored.get("data", "")), stored["subject"])
 
     async def remove(self) -> None:
-        body = {"seq": self._sequence, "no_erase": True}
+        body = {"seq": self.sequence, "no_erase": True}
         try:
             await self._connection.api(f"STREAM.MSG.DELETE.{self._stream}", body)
         except ApiError as error:
@@ -65,8 +72,9 @@ class JetStreamUndeliverableJob:
                 raise
 
     async def settle(self) -> None:
-        with translated():
-            await self._message.ack()
+        if self._ack is not None:
+            with translated():
+                await self._ack()
 
 
 class JetStreamUndeliverable:
@@ -108,7 +116,11 @@ class JetStreamUndeliverable:
             with best_effort(log, "advisory.settle", NatsUnavailable), translated():
                 await message.ack()
             return None
-        return JetStreamUndeliverableJob(self._connection, self._config.work_stream, message, advisory)
+        return JetStreamUndeliverableJob(self._connection, self._config.work_stream, advisory, message.ack)
+
+    def at(self, sequence: int, deliveries: int) -> JetStreamUndeliverableJob:
+        advisory = _Advisory(sequence, deliveries)
+        return JetStreamUndeliverableJob(self._connection, self._config.work_stream, advisory)
 
     async def _restore(self, pull: PullConsumer) -> None:
         """Stream and consumer are there afterwards, whoever deleted them."""

@@ -1,25 +1,66 @@
 """The work queue: one subject per tag, one message per run."""
 
+from collections.abc import Collection
+from typing import Any
+
+from msgspec import Struct
+
 from pyoco_server.domain import wire
 from pyoco_server.domain.dispositions import DeadLetter
 from pyoco_server.domain.jobs import Job
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
-from pyoco_server.jetstream.scan import scan
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.jetstream.leader import next_of_leader
+from pyoco_server.jetstream.scan import scan, sequence_of
+from pyoco_server.usecases.ports import QueuedJob, Revision
 
 REVISION_HEADER = "Pyoco-Run-Revision"
+RETENTION_HEADER = "Pyoco-Run-Retention"
+
+
+class _Consumer(Struct, frozen=True):
+    """How far the deliveries of a subject are."""
+
+    max_deliver: int
+    delivered: int
+    ack_floor: int
+    is_idle: bool
+    """Nothing that it has delivered waits for an acknowledgement or the next delivery."""
+
+    def has_given_up(self, sequence: int) -> bool:
+        """Of a message that is stored: whether it was delivered, and is not waited for any more."""
+        return sequence <= self.ack_floor or (self.is_idle and sequence <= self.delivered)
+
+
+_NOBODY = _Consumer(0, 0, 0, is_idle=True)
 
 
 class WorkQueue:
-    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        subject_prefix: str,
+        *,
+        scans: NatsConnection | None = None,
+        is_replicated: bool = False,
+        retention_sec: float = 0.0,
+    ) -> None:
+        """`scans`: for what takes long, so that it delays nobody's submit."""
+        self._retention = {RETENTION_HEADER: str(retention_sec)} if retention_sec else {}
         self._connection = connection
+        self._scans = scans or connection
         self._stream = stream
         self._prefix = subject_prefix
+        self._is_replicated = is_replicated
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         data = wire.encode(job)
-        headers = {"Nats-Msg-Id": message_id or job.run_id, REVISION_HEADER: str(revision)}
+        headers = {
+            "Nats-Msg-Id": message_id or job.run_id,
+            REVISION_HEADER: str(revision),
+            **self._retention,
+        }
         try:
             return await self._publish(f"{self._prefix}.{job.tag}", data, headers)
         except PayloadTooLarge as error:
@@ -36,10 +77,54 @@ class WorkQueue:
             return True
         return not ack.duplicate
 
+    async def jobs(self) -> list[QueuedJob]:
+        consumers = await self._consumers()  # first: what is delivered meanwhile is not given up
+        found = []
+        async for message in scan(self._scans, self._stream, f"{self._prefix}.>"):
+            sequence = sequence_of(message)
+            consumer = consumers.get((message.headers or {}).get("Nats-Subject", ""), _NOBODY)
+            run_id = wire.run_id_in(message.data)
+            found.append(QueuedJob(sequence, run_id, consumer.max_deliver, consumer.has_given_up(sequence)))
+        return found
+
+    async def count(self) -> int:
+        info = await self._scans.api(f"STREAM.INFO.{self._stream}")
+        count: int = info["state"]["messages"]
+        return count
+
     async def run_ids(self) -> set[str]:
-        messages = scan(self._connection, self._stream, f"{self._prefix}.>")
-        found = [wire.run_id_in(message.data) async for message in messages]
-        return {run_id for run_id in found if run_id is not None}
+        return {job.run_id for job in await self.jobs() if job.run_id is not None}
+
+    async def absent(self, run_ids: Collection[str]) -> set[str]:
+        """The leader answers one message at a time: only who misses something has to ask it."""
+        left = set(run_ids)
+        if not self._is_replicated:
+            return left
+        after = 0
+        while left and (found := await next_of_leader(self._scans, self._stream, f"{self._prefix}.>", after)):
+            left.discard(wire.run_id_in(found.data) or "")
+            after = found.sequence
+        return left
+
+    async def _consumers(self) -> dict[str, _Consumer]:
+        """By the subject of the jobs that each delivers."""
+        found: dict[str, _Consumer] = {}
+        offset, total = 0, 1
+        while offset < total:
+            answer = await self._scans.api(f"CONSUMER.LIST.{self._stream}", {"offset": offset})
+            listed = answer.get("consumers") or []
+            found |= {one["config"].get("filter_subject", ""): _consumer(one) for one in listed}
+            offset, total = offset + max(1, len(listed)), answer.get("total", 0)
+        return found
+
+
+def _consumer(info: dict[str, Any]) -> _Consumer:
+    return _Consumer(
+        max_deliver=max(0, info["config"].get("max_deliver", 0)),
+        delivered=info["delivered"]["stream_seq"],
+        ack_floor=info["ack_floor"]["stream_seq"],
+        is_idle=not info.get("num_ack_pending", 0),
+    )
 
 
 class DlqStream:

@@ -159,11 +159,12 @@ class SqliteRunIndex:
         found = self._db.execute("SELECT scope FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return found is not None and found[0] == tenant_id
 
-    def unfinished(self) -> list[tuple[str, Revision]]:
+    def unfinished(self) -> list[tuple[str, Revision, RunStatus]]:
         self._write_waiting()
-        return self._db.execute(
-            "SELECT run_id, revision FROM runs WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING')"
-        ).fetchall()
+        rows = self._db.execute(
+            "SELECT run_id, revision, status FROM runs WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING')"
+        )
+        return [(run_id, revision, RunStatus(status)) for run_id, revision, status in rows]
 
     def is_known(self, change: Change[RunSnapshot]) -> bool:
         known = self._known(change.key)

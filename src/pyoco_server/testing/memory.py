@@ -23,6 +23,7 @@ from pyoco_server.testing.memory_executions import MemoryExecutionLog
 from pyoco_server.testing.memory_graphs import MemoryGraphs
 from pyoco_server.testing.memory_queue import MemoryQueue
 from pyoco_server.testing.memory_signals import MemorySignals
+from pyoco_server.testing.memory_storage import MemoryStorage
 from pyoco_server.testing.memory_store import MemoryStore
 from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
 from pyoco_server.testing.memory_time import MemoryTime
@@ -50,6 +51,7 @@ class MemoryGatewayBackend(MemoryBackend):
     wheels: MemoryWheels
     wheel_history: MemoryWheelHistory = field(default_factory=MemoryWheelHistory)
     graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
     run_index: SqliteRunIndex
     execution_index: SqliteExecutionIndex
     events: MemoryEvents

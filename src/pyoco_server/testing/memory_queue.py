@@ -1,14 +1,32 @@
-"""The queue of jobs, in memory."""
+"""The queue of jobs, in memory. It fails like JetStream does: see `QueueFaults`."""
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import wire
 from pyoco_server.domain.jobs import Job
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.batches import Batch, whole
+from pyoco_server.usecases.ports import QueuedJob, Revision
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class QueueFaults:
+    """What JetStream may do to whoever relies on more than it promises."""
+
+    duplicate_window_sec: float = 120.0
+    """A message id is forgotten after so many seconds."""
+    batch_bytes: int = 64 * MEGABYTE
+    """Where a batch is cut, however many messages were asked for."""
+    lag_sec: Callable[[], float] = lambda: 0.0
+    """How far behind the replica is that answers a scan."""
+    loses_advisory: Callable[[], bool] = lambda: False
+    """Whether the next advisory is lost: its stream is full, absent or has no leader."""
 
 
 @dataclass(eq=False)
@@ -16,9 +34,13 @@ class MemoryMessage:
     payload: bytes
     subject: str
     revision: Revision | None
+    sequence: int
+    stored_at: float
     num_delivered: int = 0
     redeliver_at: float | None = None
     """When a delivered message comes back; None: it waits in the queue."""
+    is_given_up: bool = False
+    """It is never delivered again, and stays."""
 
 
 class MemoryDelivery:
@@ -36,8 +58,16 @@ class MemoryDelivery:
         return self._message.subject
 
     @property
+    def sequence(self) -> int:
+        return self._message.sequence
+
+    @property
     def revision(self) -> Revision | None:
         return self._message.revision
+
+    @property
+    def retention_sec(self) -> float | None:
+        return self._queue.retention_sec
 
     def job(self) -> Job:
         return wire.decode_job(self.payload)
@@ -58,29 +88,70 @@ class MemoryDelivery:
 class MemoryQueue:
     """A work queue: a message is held by one taker at a time and comes back if it is not acknowledged."""
 
-    def __init__(self, config: NatsBackendConfig) -> None:
+    BATCH = 1000
+
+    def __init__(self, config: NatsBackendConfig, faults: QueueFaults | None = None) -> None:
         self.ack_wait = config.consumer_ack_wait_sec
+        self.retention_sec = config.runs_retention_sec or None
         self._max_deliver = config.consumer_max_deliver
         self._prefix = config.work_subject_prefix
+        self._faults = faults or QueueFaults()
         self._messages: deque[MemoryMessage] = deque()
-        self._seen: set[str] = set()
+        self._sequence = 0
+        self._seen: dict[str, float] = {}
+        self._advisories: dict[MemoryMessage, float] = {}
+        """Of messages that were given up, with the time at which each is due to a gateway."""
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         known_as = message_id or job.run_id
-        is_new = known_as not in self._seen
+        is_new = _now() - self._seen.get(known_as, float("-inf")) > self._faults.duplicate_window_sec
         if is_new:
-            self._seen.add(known_as)
+            self._seen[known_as] = _now()
             await self.put(f"{self._prefix}.{job.tag}", wire.encode(job), revision)
-
         return is_new
 
     async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
         """A message as it is, readable or not."""
-        self._messages.append(MemoryMessage(payload, subject, revision))
+        self._sequence += 1
+        self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
+
+    async def count(self) -> int:
+        return len(self._messages)
 
     async def run_ids(self) -> set[str]:
-        found = {wire.run_id_in(message.payload) for message in self._messages}
-        return {run_id for run_id in found if run_id is not None}
+        return {job.run_id for job in await self.jobs() if job.run_id is not None}
+
+    async def jobs(self) -> list[QueuedJob]:
+        stored_before = _now() - self._faults.lag_sec()
+        shown = [message for message in self._messages if message.stored_at <= stored_before]
+        held = [one.sequence for one in self._messages if one.num_delivered and not one.is_given_up]
+        floor = min(held, default=self._sequence + 1)
+
+        async def read(start: int) -> Batch[MemoryMessage]:
+            return self._batch([message for message in shown if message.sequence >= start])
+
+        return [
+            QueuedJob(
+                message.sequence,
+                wire.run_id_in(message.payload),
+                self._max_deliver,
+                message.is_given_up and message.sequence < floor,
+            )
+            async for message in whole(read, 1)
+        ]
+
+    def _batch(self, messages: list[MemoryMessage]) -> Batch[MemoryMessage]:
+        """Its beginning: as much as a server puts into one batch."""
+        sizes = accumulate(len(message.payload) for message in messages[: self.BATCH])
+        fitting = [size for size in sizes if size <= self._faults.batch_bytes]
+        batch = messages[: max(1, len(fitting))]
+        return Batch(batch, batch[-1].sequence + 1 if batch else 0, len(messages) - len(batch))
+
+    async def absent(self, run_ids: Collection[str]) -> set[str]:
+        return set(run_ids) - {wire.run_id_in(message.payload) for message in self._messages}
+
+    def at(self, sequence: int) -> MemoryMessage | None:
+        return next((message for message in self._messages if message.sequence == sequence), None)
 
     def forget(self, message: MemoryMessage) -> None:
         if message in self._messages:
@@ -92,23 +163,32 @@ class MemoryQueue:
     def take(self, subjects: Sequence[str]) -> MemoryDelivery | None:
         for message in self._messages:
             due = message.redeliver_at is None or message.redeliver_at <= _now()
-            if due and message.subject in subjects and message.num_delivered < self._max_deliver:
-                message.num_delivered += 1
-                message.redeliver_at = _now() + self.ack_wait
-                return MemoryDelivery(self, message)
+            if not due or message.subject not in subjects or message.is_given_up:
+                continue
+            if message.num_delivered >= self._max_deliver:
+                self._give_up(message)
+                continue
+            message.num_delivered += 1
+            message.redeliver_at = _now() + self.ack_wait
+            return MemoryDelivery(self, message)
         return None
 
+    def _give_up(self, message: MemoryMessage) -> None:
+        """A server does so when a worker asks for the next message, and reports it once."""
+        message.is_given_up = True
+        if not self._faults.loses_advisory():
+            self._advisories[message] = _now()
+
     def take_undeliverable(self) -> MemoryMessage | None:
-        """A message whose last delivery has come to nothing."""
-        for message in self._messages:
-            is_due = message.redeliver_at is not None and message.redeliver_at <= _now()
-            if is_due and message.num_delivered >= self._max_deliver:
-                message.redeliver_at = _now() + self.ack_wait
+        """A message that was given up. It comes again until it is settled."""
+        for message, due in self._advisories.items():
+            if due <= _now():
+                self._advisories[message] = _now() + self.ack_wait
                 return message
         return None
 
-    def holds(self, message: MemoryMessage) -> bool:
-        return message in self._messages
+    def settle(self, sequence: int) -> None:
+        self._advisories = {one: due for one, due in self._advisories.items() if one.sequence != sequence}
 
     async def open(self, tags: Sequence[str]) -> "MemoryJobSource":
         return MemoryJobSource(self, [f"{self._prefix}.{tag}" for tag in tags])
@@ -137,6 +217,13 @@ class MemoryJobSource:
 
     def interrupt(self) -> None:
         self._is_interrupted = True
+
+    @property
+    def ack_wait_sec(self) -> float:
+        return self._queue.ack_wait
+
+    async def keep_settings(self) -> None:
+        await asyncio.get_running_loop().create_future()  # nobody changes them
 
     async def pause(self) -> None:
         """It asks for nothing ahead."""

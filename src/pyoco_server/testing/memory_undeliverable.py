@@ -3,26 +3,27 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from pyoco_server.testing.memory_queue import MemoryMessage, MemoryQueue
+from pyoco_server.testing.memory_queue import MemoryQueue
 from pyoco_server.usecases.ports import QueuedMessage
 
 
 class MemoryUndeliverableJob:
-    def __init__(self, queue: MemoryQueue, message: MemoryMessage) -> None:
+    def __init__(self, queue: MemoryQueue, sequence: int, deliveries: int) -> None:
         self._queue = queue
-        self._message = message
-        self.deliveries = message.num_delivered
+        self.sequence = sequence
+        self.deliveries = deliveries
 
     async def read(self) -> QueuedMessage | None:
-        if not self._queue.holds(self._message):
-            return None
-        return QueuedMessage(self._message.payload, self._message.subject)
+        message = self._queue.at(self.sequence)
+        return None if message is None else QueuedMessage(message.payload, message.subject)
 
     async def remove(self) -> None:
-        self._queue.forget(self._message)
+        message = self._queue.at(self.sequence)
+        if message is not None:
+            self._queue.forget(message)
 
     async def settle(self) -> None:
-        self._message.redeliver_at = None
+        self._queue.settle(self.sequence)
 
 
 class MemoryUndeliverable:
@@ -37,4 +38,7 @@ class MemoryUndeliverable:
             if message is None:
                 await asyncio.sleep(self._LOOK_SEC)
             else:
-                yield MemoryUndeliverableJob(self._queue, message)
+                yield self.at(message.sequence, message.num_delivered)
+
+    def at(self, sequence: int, deliveries: int) -> MemoryUndeliverableJob:
+        return MemoryUndeliverableJob(self._queue, sequence, deliveries)

@@ -48,7 +48,7 @@ class CancelRun:
         return asked.value
 
     async def _converge(self, run_id: str, asked: Versioned[RunSnapshot]) -> None:
-        """A run that no worker holds is ended here. If that fails, the next sweep or worker does it."""
+        """A run that no worker holds is ended here. If that fails, it is ended like one that has a worker."""
         if asked.value.owner is not None:
             return
         with best_effort(log, "run.cancel_converge", NatsUnavailable, run_id=run_id):

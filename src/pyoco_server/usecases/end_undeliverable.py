@@ -38,27 +38,32 @@ class EndUndeliverable:
             with best_effort(log, "job.undeliverable", NatsUnavailable):
                 await self.end(job)
 
+    async def end_at(self, sequence: int, deliveries: int) -> None:
+        """One that was found on the queue: its advisory is lost."""
+        await self.end(self._undeliverable.at(sequence, deliveries))
+
     async def end(self, undeliverable: UndeliverableJob) -> None:
         message = await undeliverable.read()
         if message is not None:
-            await self._end_run(message, undeliverable.deliveries)
+            await self._end_run(message, undeliverable)
             await undeliverable.remove()
         await undeliverable.settle()
 
-    async def _end_run(self, message: QueuedMessage, deliveries: int) -> None:
+    async def _end_run(self, message: QueuedMessage, undeliverable: UndeliverableJob) -> None:
+        deliveries = undeliverable.deliveries
         run_id = wire.run_id_in(message.payload)
         run_id = run_id if run_id is not None and is_run_id(run_id) else None
         error = f"max_deliver: the job was delivered {deliveries} times and not one delivery reached its end"
-        if run_id is not None and await self._ended_otherwise(run_id, error, deliveries):
-            log.info("a job of a run that has ended is removed", action="job.leftover", run_id=run_id)
+        change = GiveUp(error=error, last_attempt=deliveries, job_seq=undeliverable.sequence)
+        if run_id is not None and await self._ended_otherwise(run_id, change):
+            log.info("a job that its run does not need is removed", action="job.leftover", run_id=run_id)
             return
         log.error("a job was delivered too often", action="job.max_deliver", run_id=run_id, error=error)
         letter = self._letter(message, run_id, error, deliveries)
         await self._dead_letters.publish(letter, _tag_of(message))
 
-    async def _ended_otherwise(self, run_id: str, error: str, deliveries: int) -> bool:
-        """Whether the run had its end already, and not by an earlier try of this."""
-        change = GiveUp(error=error, last_attempt=deliveries)
+    async def _ended_otherwise(self, run_id: str, change: GiveUp) -> bool:
+        """Whether the run has its end, or another job to reach it, and not by an earlier try of this."""
         try:
             answer = await change_run(self._runs, run_id, change, self._clock)
             if not isinstance(answer, Refusal):
@@ -67,7 +72,7 @@ class EndUndeliverable:
         except wire.Unreadable as damage:
             log.warning("the run's snapshot is damaged", action="run.unreadable", exc_info=damage)
             return False
-        return stored is not None and stored.value.error != error
+        return stored is not None and stored.value.error != change.error
 
     def _letter(self, message: QueuedMessage, run_id: str | None, error: str, deliveries: int) -> DeadLetter:
         job = _job_in(message)

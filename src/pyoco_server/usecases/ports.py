@@ -152,11 +152,23 @@ class RunIndex(Protocol):
         """Whether the index has the run in this state already, apart from its heartbeat."""
         ...
 
-    def unfinished(self) -> Iterable[tuple[str, Revision]]:
+    def unfinished(self) -> Iterable[tuple[str, Revision, RunStatus]]:
         """Every run that has not ended, of all tenants, with the revision it was seen at."""
         ...
 
     def close(self) -> None: ...
+
+
+class QueuedJob(Struct, frozen=True):
+    """A message of the queue, as a scan finds it."""
+
+    sequence: int
+    run_id: str | None
+    """None: the message names no run."""
+    max_deliver: int
+    """How often its consumer delivers a job; 0: without end, or there is no consumer."""
+    is_given_up: bool
+    """The consumer's state proves that it is never delivered again."""
 
 
 class JobQueue(Protocol):
@@ -167,8 +179,23 @@ class JobQueue(Protocol):
         """
         ...
 
+    async def jobs(self) -> list[QueuedJob]:
+        """All that are on the queue, taken by a worker or not.
+
+        It reads the whole queue. With replicas, one that is behind may answer: see `absent`.
+        """
+        ...
+
+    async def count(self) -> int:
+        """How many `jobs` there are, without reading them."""
+        ...
+
     async def run_ids(self) -> set[str]:
-        """Of all jobs that are on the queue now, taken by a worker or not."""
+        """Of `jobs`."""
+        ...
+
+    async def absent(self, run_ids: Collection[str]) -> set[str]:
+        """Of runs that `jobs` did not find, those that the queue's leader has no job of either."""
         ...
 
 
@@ -182,8 +209,18 @@ class Delivery(Protocol):
     @property
     def num_delivered(self) -> int: ...
     @property
+    def sequence(self) -> int:
+        """The queue's number of the job: the same at every delivery, another for every job."""
+        ...
+
+    @property
     def revision(self) -> Revision | None:
         """Of the PENDING snapshot, if the sender told it."""
+        ...
+
+    @property
+    def retention_sec(self) -> float | None:
+        """For how long the run is kept after its end, if the sender told it."""
         ...
 
     def job(self) -> Job:
@@ -214,6 +251,15 @@ class JobSource(Protocol):
         """Nobody asks for `next` for a while: what was asked for ahead is for others, until it is called."""
         ...
 
+    @property
+    def ack_wait_sec(self) -> float:
+        """How soon a job that nobody reports on is delivered again; the shortest of the tags."""
+        ...
+
+    async def keep_settings(self) -> None:
+        """Read what others may change about the deliveries, now and then, for ever."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -233,6 +279,8 @@ class UndeliverableJob(Protocol):
 
     @property
     def deliveries(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
 
     async def read(self) -> QueuedMessage | None:
         """None: the message is gone."""
@@ -250,6 +298,10 @@ class UndeliverableJob(Protocol):
 class UndeliverableJobs(Protocol):
     def follow(self) -> AsyncIterator[UndeliverableJob]:
         """Also those of a time when nobody listened; each goes to one of all followers. For ever."""
+        ...
+
+    def at(self, sequence: int, deliveries: int) -> UndeliverableJob:
+        """One that was found otherwise."""
         ...
 
 
@@ -408,6 +460,16 @@ class GatewayBackend(Backend, Protocol):
     def undeliverable(self) -> UndeliverableJobs: ...
     @property
     def run_index(self) -> RunIndex: ...
+    @property
+    def storage(self) -> "Storage": ...
+
+
+class Storage(Protocol):
+    """What all of the ports write to."""
+
+    async def check(self) -> None:
+        """Raises NatsUnavailable unless a write was stored. What somebody deleted is there again."""
+        ...
 
 
 class ServerTime(Protocol):

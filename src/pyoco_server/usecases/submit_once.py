@@ -1,6 +1,7 @@
 """Submit with an `Idempotency-Key`: a repeat is the same run, whatever happened in between."""
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -8,7 +9,7 @@ from pyoco_server.domain.idempotency import Claim, claim_key, request_digest
 from pyoco_server.domain.jobs import Submission, accept, check_names
 from pyoco_server.domain.runs import replace
 from pyoco_server.errors import InvalidRequest, NatsUnavailable
-from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports import ClaimStore, Clock, Versioned, WrongRevision
 from pyoco_server.usecases.submit_run import SubmitRun
 
@@ -38,10 +39,11 @@ class SubmitOnce:
         claim, is_new = await self._claim(place, wanted)
         if claim.value.request != wanted:
             raise InvalidRequest("this Idempotency-Key was used with another request")
-        if not claim.value.is_accepted:
-            job = accept(submission, claim.value.run_id, claim.value.claimed_at)
-            await self._submit_run.place_claimed(job, is_repeat=not is_new)
-            await self._mark_accepted(place, claim)
+        job = accept(submission, claim.value.run_id, claim.value.claimed_at)
+        if claim.value.is_accepted:
+            await self._submit_run.carry_on(job)
+        else:
+            await self._submit_run.place_claimed(job, partial(self._mark_accepted, place, claim))
         return Submitted(claim.value.run_id, is_replayed=not is_new)
 
     async def _claim(self, place: str, request: str) -> tuple[Versioned[Claim], bool]:
@@ -57,9 +59,8 @@ class SubmitOnce:
         raise NatsUnavailable("the Idempotency-Key could not be claimed")
 
     async def _mark_accepted(self, place: str, claim: Versioned[Claim]) -> None:
-        """Without the mark a repeat only does the same harmless work again."""
-        with best_effort(log, "idempotency.mark", NatsUnavailable):
-            try:
-                await self._claims.update(place, replace(claim.value, is_accepted=True), claim.revision)
-            except WrongRevision:
-                log.debug("a repeat marked the claim first", action="idempotency.marked")
+        """Without the mark a repeat would start the run again once its snapshot has expired."""
+        try:
+            await self._claims.update(place, replace(claim.value, is_accepted=True), claim.revision)
+        except WrongRevision:
+            log.debug("a repeat marked the claim first", action="idempotency.marked")

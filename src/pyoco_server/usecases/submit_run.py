@@ -1,6 +1,6 @@
 """Accept a run: the PENDING snapshot first, then its job. Both, or nothing."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from pyoco_server.domain.jobs import Job, Submission, accept, pending
 from pyoco_server.domain.runs import RunSnapshot, RunStatus
@@ -19,7 +19,10 @@ class SubmitRun:
         clock: Clock,
         new_run_id: Callable[[], str],
         on_written: Callable[[Revision], None] = lambda _: None,
+        retention_sec: float = 0.0,
     ) -> None:
+        """`retention_sec`: for how long a run is kept after its end; 0: as its worker says."""
+        self._retention_sec = retention_sec or None
         self._runs = runs
         self._queue = queue
         self._clock = clock
@@ -29,7 +32,7 @@ class SubmitRun:
     async def __call__(self, submission: Submission) -> RunSnapshot:
         """Raises NatsUnavailable or RequestTooLarge when it was not accepted; then nothing is left behind."""
         job = accept(submission, self._new_run_id(), self._clock())
-        snapshot = pending(job)
+        snapshot = self._pending(job)
         revision: Revision | None = None
         try:
             revision = await self._runs.create(snapshot.run_id, snapshot)
@@ -42,25 +45,35 @@ class SubmitRun:
         _say_accepted(snapshot)
         return snapshot
 
-    async def place_claimed(self, job: Job, *, is_repeat: bool) -> None:
+    async def place_claimed(self, job: Job, before_job: Callable[[], Awaitable[None]] | None = None) -> None:
         """The run of an `Idempotency-Key`. A repeat carries on wherever an earlier try was cut off.
 
         Nothing is taken back when it fails: another try, of which this one knows nothing, may have been
-        answered. If none comes, a sweep ends the run.
+        answered. If none comes, a sweep ends the run. A second job, of a try that the queue does not
+        remember, is dropped by the worker that gets it. `before_job` records that the run is there: once
+        it has a job it may begin, end and be forgotten, and must not be placed again.
         """
-        snapshot = pending(job)
+        snapshot = self._pending(job)
         revision = await self._create(snapshot)
+        if before_job is not None:
+            await before_job()
         if revision is not None:
             self._on_written(revision)
-            await self._publish(job, revision, is_repeat=is_repeat)
+            await self._queue.publish(job, revision)
         _say_accepted(snapshot)
+
+    async def carry_on(self, job: Job) -> None:
+        """A run that was placed, by a try that may have died before it placed the job."""
+        found = await self._runs.get(job.run_id)
+        if found is not None and found.value.status is RunStatus.PENDING:
+            await self._queue.publish(job, found.revision)
 
     async def place_derived(self, job: Job) -> None:
         """A run whose id follows from what it is of: whoever places it, and however often, it is there once.
 
         If another one is placing it, or has, the queue drops the second job; if that one died, it takes it.
         """
-        snapshot = pending(job)
+        snapshot = self._pending(job)
         revision = await self._create(snapshot)
         if revision is not None:
             self._on_written(revision)
@@ -70,6 +83,10 @@ class SubmitRun:
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""
         await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
+
+    def _pending(self, job: Job) -> RunSnapshot:
+        """Whoever ends the run knows how long it is to be kept, whatever its own settings say."""
+        return pending(job, self._retention_sec)
 
     async def _create(self, snapshot: RunSnapshot) -> Revision | None:
         """The revision that waits for its job; None when another try got further than that.
@@ -84,13 +101,6 @@ class SubmitRun:
             # Removed meanwhile, or not known yet to the server that was asked: nobody has got anywhere.
             raise NatsUnavailable("the run is not there, though another try has written it")
         return found.revision if found.value.status is RunStatus.PENDING else None
-
-    async def _publish(self, job: Job, revision: Revision, *, is_repeat: bool) -> None:
-        """One job, not two: of those each would take the run over when the other one is delivered again."""
-        was_new = await self._queue.publish(job, revision)
-        if is_repeat and not was_new and job.run_id not in await self._queue.run_ids():
-            # The queue remembers the job of a try whose snapshot was withdrawn; a worker has dropped it.
-            await self._queue.publish(job, revision, message_id=f"{job.run_id}.{revision}")
 
     async def _withdraw(self, run_id: str, revision: Revision | None) -> bool:
         """Take the snapshot back. False: a worker has it already, so the job did arrive."""

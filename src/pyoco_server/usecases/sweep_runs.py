@@ -1,27 +1,40 @@
 """End the runs that nobody will carry on: no run is PENDING or RUNNING for ever.
 
-Normally a job on the queue brings a run to its end, whatever dies on the way. This is for a run that lost its
-job: its gateway was killed between the snapshot and the job, or somebody purged the queue. Such a run has no
-job, and its snapshot does not change from one look to the next. No clock of another host is trusted for that.
+Normally a job on the queue brings a run to its end, whatever dies on the way. This is for what goes wrong
+beside that: a run that lost its job (its gateway was killed between the snapshot and the job, somebody purged
+the queue or deleted its stream), and a job that is never delivered again, while the advisory of it was lost.
+Both are left alone while their snapshot changes from one look to the next. No clock of another host is
+trusted for that.
 
-A PENDING one is left alone for longer. Whoever submitted it under an `Idempotency-Key` and got no answer is
-trying again, perhaps for a while, and is to find a run that can be given its job.
+A PENDING run without a job is left alone for longer. Whoever submitted it under an `Idempotency-Key` and got
+no answer is trying again, perhaps for a while, and is to find a run that can be given its job.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyoco_server.domain.run_changes import GiveUp
+from pyoco_server.domain.run_changes import GiveUp, Refusal, decide
 from pyoco_server.domain.runs import RunStatus
 from pyoco_server.errors import NatsUnavailable, OrphanRunSuspected
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.change_run import change_run
-from pyoco_server.usecases.ports import Clock, JobQueue, Revision, RunIndex, RunStore, Versioned
+from pyoco_server.usecases.end_undeliverable import EndUndeliverable
+from pyoco_server.usecases.ports import (
+    Clock,
+    JobQueue,
+    QueuedJob,
+    Revision,
+    RunIndex,
+    RunStore,
+    WrongRevision,
+)
 
 log = get_logger(__name__)
 
 INTERVAL_SEC = 30.0
 """Longer than a submit can take between its snapshot and its job, with all its tries."""
+PAUSE_PER_WORK = 20.0
+"""Reading a long queue takes its time: a sweep is at work for a twentieth of it at the most."""
 PENDING_LOOKS = 4
 """At so many looks after the first a PENDING run must be the same."""
 EVERY_DELIVERY = 1 << 31
@@ -30,39 +43,87 @@ LOST = "the run's job is not on the queue any more; submit it again"
 
 class _Seen(NamedTuple):
     revision: Revision
+    status: RunStatus
     looks_before: int
     """At which it was the same."""
 
 
 class SweepRuns:
-    def __init__(self, runs: RunStore, index: RunIndex, queue: JobQueue, clock: Clock) -> None:
+    """For one gateway at a time: a sweep reads the whole queue."""
+
+    def __init__(
+        self,
+        runs: RunStore,
+        index: RunIndex,
+        queue: JobQueue,
+        end_undeliverable: EndUndeliverable,
+        clock: Clock,
+    ) -> None:
         self._runs = runs
         self._index = index
         self._queue = queue
+        self._end_undeliverable = end_undeliverable
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
+        self._given_up: set[int] = set()
+        """Sequences of the jobs that were given up at the last look."""
 
     async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = INTERVAL_SEC
         while True:
-            await asyncio.sleep(INTERVAL_SEC)
+            await asyncio.sleep(pause)
+            began = loop.time()
             with best_effort(log, "run.sweep", NatsUnavailable):
                 await self.sweep()
+            pause = max(INTERVAL_SEC, PAUSE_PER_WORK * (loop.time() - began))
 
     async def sweep(self) -> None:
-        """Ends runs that were the same at the last looks and have no job."""
+        """Ends runs that were the same at the last looks and have no job, or one that is given up."""
         self._seen = {
-            run_id: _Seen(revision, self._looks_before(run_id, revision))
-            for run_id, revision in self._index.unfinished()
+            run_id: _Seen(revision, status, self._looks_before(run_id, revision))
+            for run_id, revision, status in self._index.unfinished()
         }
         suspects = {run_id for run_id, seen in self._seen.items() if seen.looks_before}
+        # More jobs than runs: some are left over, say of a run whose last acknowledgement was lost.
+        is_to_read = bool(suspects) or await self._queue.count() > len(self._seen)
+        jobs = await self._queue.jobs() if is_to_read else []
+        await self._end_given_up(jobs)
+        suspects.difference_update(job.run_id for job in jobs if job.run_id is not None)
         if suspects:
-            suspects -= await self._queue.run_ids()
+            suspects = await self._queue.absent(suspects)
         for run_id in sorted(suspects):
             await self._end(run_id, self._seen[run_id])
 
     def _looks_before(self, run_id: str, revision: Revision) -> int:
         before = self._seen.get(run_id)
         return before.looks_before + 1 if before is not None and before.revision == revision else 0
+
+    async def _end_given_up(self, jobs: Sequence[QueuedJob]) -> None:
+        """A job that looks so twice is so: a queue removes a job a moment after it is acknowledged."""
+        before, self._given_up = self._given_up, {job.sequence for job in jobs if job.is_given_up}
+        for job in jobs:
+            seen = self._seen.get(job.run_id or "")
+            if seen is not None and not seen.looks_before:
+                continue  # its worker goes on with it
+            is_given_up = job.is_given_up and job.sequence in before
+            if is_given_up or (seen is not None and await self._is_used_up(job, seen)):
+                await self._end_undeliverable.end_at(job.sequence, job.max_deliver)
+
+    async def _is_used_up(self, job: QueuedJob, seen: _Seen) -> bool:
+        """Its last delivery came to nothing, but the queue has not said so: no worker asks for the next job.
+
+        The run tells, by the delivery that it was claimed with last.
+        """
+        if not job.max_deliver or seen.status is not RunStatus.RUNNING or seen.looks_before < PENDING_LOOKS:
+            return False
+        current = await self._runs.get(job.run_id or "")
+        return (
+            current is not None
+            and current.revision == seen.revision
+            and current.value.job_seq in (None, job.sequence)
+            and (current.value.attempt or 0) >= job.max_deliver
+        )
 
     async def _end(self, run_id: str, seen: _Seen) -> None:
         current = await self._runs.get(run_id)
@@ -74,12 +135,17 @@ class SweepRuns:
         if current.value.status is RunStatus.PENDING and seen.looks_before < PENDING_LOOKS:
             return
         change = GiveUp(error=LOST, last_attempt=EVERY_DELIVERY)
-        ended = await change_run(self._runs, run_id, change, self._clock, known=current)
-        if isinstance(ended, Versioned):
-            log.error(
-                "a run without a job was ended",
-                action="run.orphan_ended",
-                run_id=run_id,
-                status=ended.value.status,
-                **OrphanRunSuspected().ids,
-            )
+        ended = decide(current.value, change, self._clock())
+        if isinstance(ended, Refusal):
+            return
+        try:
+            await self._runs.update(run_id, ended, current.revision)
+        except WrongRevision:  # it goes on after all
+            return
+        log.error(
+            "a run without a job was ended",
+            action="run.orphan_ended",
+            run_id=run_id,
+            status=ended.status,
+            **OrphanRunSuspected().ids,
+        )

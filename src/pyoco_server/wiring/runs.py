@@ -23,6 +23,7 @@ from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.jetstream.run_signals import BucketSignals
+from pyoco_server.jetstream.storage import JetStreamStorage
 from pyoco_server.jetstream.task_logs import LogStream
 from pyoco_server.jetstream.undeliverable import JetStreamUndeliverable
 from pyoco_server.jetstream.wheel_store import WheelHistoryBucket, WheelObjects
@@ -67,6 +68,7 @@ class JetStreamRunLevel(JetStreamBackend):
     worker_feed: BucketFeed[WorkerRecord]
     undeliverable: JetStreamUndeliverable
     run_index: SqliteRunIndex
+    storage: JetStreamStorage
 
 
 @asynccontextmanager
@@ -91,7 +93,7 @@ async def open_run_level(
 ) -> AsyncIterator[JetStreamRunLevel]:
     """What a gateway needs."""
     requests, feeds, objects = connections.requests, connections.feeds, connections.objects
-    backend = await _backend(requests, config)
+    backend = await _backend(requests, config, scans=feeds)
     for tag in config.tags_of_queues:
         await ensure_consumer(requests, config, tag)
     restore = restorer(feeds, config)
@@ -105,6 +107,7 @@ async def open_run_level(
             worker_feed=BucketFeed(feeds, config.workers_kv_bucket, wire.decode_worker, restore),
             undeliverable=JetStreamUndeliverable(feeds, config),
             run_index=index,
+            storage=JetStreamStorage(feeds, config),
         )
 
 
@@ -115,12 +118,21 @@ async def open_wheels(config: NatsBackendConfig) -> AsyncIterator[WheelObjects]:
         yield WheelObjects(connection, config.wheel_object_store_bucket)
 
 
-async def _backend(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamBackend:
+async def _backend(
+    connection: NatsConnection, config: NatsBackendConfig, scans: NatsConnection | None = None
+) -> JetStreamBackend:
     streams = await topology.ensure_resources(connection, config)
     return JetStreamBackend(
         **vars(_worker_backend(connection, config, streams)),
         api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
-        queue=WorkQueue(connection, config.work_stream, config.work_subject_prefix),
+        queue=WorkQueue(
+            connection,
+            config.work_stream,
+            config.work_subject_prefix,
+            scans=scans,
+            is_replicated=streams[config.work_stream].get("num_replicas", 1) > 1,
+            retention_sec=config.runs_retention_sec,
+        ),
     )
 
 
@@ -175,8 +187,9 @@ def _run_index(config: NatsBackendConfig) -> SqliteRunIndex:
 
 
 def _retention(keep_sec: float, snapshot: RunSnapshot) -> float | None:
-    """Only what has ended may expire."""
-    return keep_sec if keep_sec > 0 and snapshot.status.is_terminal else None
+    """Only what has ended may expire: as the gateway said that accepted it, else as we say."""
+    wanted = snapshot.retention_sec or keep_sec
+    return wanted if wanted > 0 and snapshot.status.is_terminal else None
 
 
 def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:

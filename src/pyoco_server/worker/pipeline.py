@@ -42,6 +42,8 @@ log = get_logger(__name__)
 START_PATIENCE_SEC = 1.0
 """How long a claimed run waits for a free executor before another worker gets the chance."""
 
+REPORTS_PER_ACK_WAIT = 3
+
 
 class Handled(Struct, frozen=True):
     """What became of a delivery."""
@@ -72,13 +74,23 @@ class Pipeline:
         self._worker_id = worker_id
         self._instance_id = instance_id
         self._on_busy = on_busy
-        self._queue_pulse = Pulse(config.ack_progress_interval_sec, "job.in_progress", ProgressNotSent)
+        self._ack_wait_sec: Callable[[], float] = lambda: config.consumer_ack_wait_sec
+        self._queue_pulse = Pulse(self._ack_progress_interval, "job.in_progress", ProgressNotSent)
         self._sessions: set[RunSession] = set()
         self._is_giving_back = False
-        self._run_pulse = Pulse(config.run_heartbeat_interval_sec, "run.heartbeat", NatsUnavailable)
+        heartbeat_sec = config.run_heartbeat_interval_sec
+        self._run_pulse = Pulse(lambda: heartbeat_sec, "run.heartbeat", NatsUnavailable)
 
-    def side_work(self) -> Sequence[Any]:
-        """What has to run beside the deliveries. If any of it ends, the worker must stop."""
+    def _ack_progress_interval(self) -> float:
+        """Two of them may be lost or late."""
+        return min(self._config.ack_progress_interval_sec, self._ack_wait_sec() / REPORTS_PER_ACK_WAIT)
+
+    def side_work(self, ack_wait_sec: Callable[[], float]) -> Sequence[Any]:
+        """What has to run beside the deliveries. If any of it ends, the worker must stop.
+
+        `ack_wait_sec`: of the consumers that are really used. Whoever made them may have had other settings.
+        """
+        self._ack_wait_sec = ack_wait_sec
         return [self._queue_pulse.run(), self._run_pulse.run()]
 
     def give_back(self) -> None:
@@ -138,14 +150,19 @@ class Pipeline:
         return _handled(job, outcome, await session.conclude(outcome))
 
     async def _claim(self, job: Job, delivery: Delivery, owner: Owner) -> Versioned[RunSnapshot] | Handled:
-        known = None if delivery.revision is None else Versioned(pending(job), delivery.revision)
-        answer = await change_run(self._backend.runs, job.run_id, Claim(owner), self._clock, known=known)
+        first = pending(job, delivery.retention_sec)
+        known = None if delivery.revision is None else Versioned(first, delivery.revision)
+        claim = Claim(owner, delivery.sequence)
+        answer = await change_run(self._backend.runs, job.run_id, claim, self._clock, known=known)
         if answer is None:
             if delivery.revision is not None:
                 return Handled(Ending.WITHDRAWN, job.run_id)
-            answer = await self._claim_without_snapshot(job, owner)
+            answer = await self._claim_without_snapshot(first, claim)
         if answer is Refusal.TERMINAL:
             return Handled(Ending.ALREADY_TERMINAL, job.run_id)
+        if answer is Refusal.OTHER_JOB:
+            log.warning("a second job of a run is dropped", action="job.duplicate", sequence=claim.job_seq)
+            return Handled(Ending.DUPLICATE_JOB, job.run_id)
         if isinstance(answer, Refusal) or answer is None:
             return Handled(Ending.FENCED, job.run_id)
         if answer.value.status is RunStatus.CANCELLED:
@@ -153,12 +170,12 @@ class Pipeline:
         return answer
 
     async def _claim_without_snapshot(
-        self, job: Job, owner: Owner
+        self, first: RunSnapshot, claim: Claim
     ) -> Versioned[RunSnapshot] | Refusal | None:
         """A producer that put a job on the queue and wrote no snapshot: write the one it should have."""
         with suppress(WrongRevision):  # another delivery did the same a moment ago
-            await self._backend.runs.create(job.run_id, pending(job))
-        return await change_run(self._backend.runs, job.run_id, Claim(owner), self._clock)
+            await self._backend.runs.create(first.run_id, first)
+        return await change_run(self._backend.runs, first.run_id, claim, self._clock)
 
     async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Handled:
         """It will never be readable; its run, if it names one, must not stay PENDING."""
@@ -178,7 +195,11 @@ class Pipeline:
             await change_run(
                 self._backend.runs,
                 run_id,
-                GiveUp(error=f"invalid job: {error.detail}", last_attempt=delivery.num_delivered),
+                GiveUp(
+                    error=f"invalid job: {error.detail}",
+                    last_attempt=delivery.num_delivered,
+                    job_seq=delivery.sequence,
+                ),
                 self._clock,
             )
         except NatsUnavailable:

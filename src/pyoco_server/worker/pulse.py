@@ -12,10 +12,14 @@ log = get_logger(__name__)
 Beat = Callable[[], Awaitable[None]]
 
 
-class Pulse:
-    """Calls everybody who is registered every `interval` seconds. One failed call concerns nobody else."""
+LONGEST_SLEEP_SEC = 1.0
+"""An interval that becomes shorter is noticed within that time."""
 
-    def __init__(self, interval: float, action: str, error: type[PyocoServerError]) -> None:
+
+class Pulse:
+    """Calls everybody who is registered every `interval()` seconds. One failed call concerns nobody else."""
+
+    def __init__(self, interval: Callable[[], float], action: str, error: type[PyocoServerError]) -> None:
         self._interval = interval
         self._action = action
         self._error = error
@@ -33,9 +37,17 @@ class Pulse:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(self._interval)
+            await self._sleep()
             for token in list(self._beats):
                 beat = self._beats.get(token)  # it may have ended while we were at another
                 if beat is not None:
                     with surviving(log, self._action, self._error):
                         await beat()
+
+    async def _sleep(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while (  # noqa: ASYNC110 - there is nothing to wait for but time
+            left := began + self._interval() - loop.time()
+        ) > 0:
+            await asyncio.sleep(min(left, LONGEST_SLEEP_SEC))

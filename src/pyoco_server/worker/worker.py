@@ -75,7 +75,12 @@ class Worker:
         await self._presence.announce()
         self._source: JobSource = await self._backend.sources.open(self.tags)
         self._executors.when_it_changes(self._look_again)
-        work: list[Coroutine[Any, Any, None]] = [self._presence.run(), *self._pipeline.side_work()]
+        source = self._source
+        work: list[Coroutine[Any, Any, None]] = [
+            self._presence.run(),
+            source.keep_settings(),
+            *self._pipeline.side_work(lambda: source.ack_wait_sec),
+        ]
         if self._wheel_sync is not None:
             self._wheel_sync.when_due = self._look_again
             self._wheel_sync.is_idle = lambda: not self._in_hand

@@ -20,10 +20,11 @@ async def health(request: Request) -> JSONResponse:
 
 @router.get("/ready", summary="The gateway can take work", responses={503: {"description": "Not yet"}})
 async def ready(request: Request) -> JSONResponse:
-    """503 while NATS is away, and after a start until the list of runs has been read."""
+    """503 while NATS is away or stores nothing, and after a start until the list of runs has been read."""
     gateway = gateway_of(request)
     facts = {
         "nats": "ok" if gateway.is_connected else "unavailable",
+        "storage": "ok" if gateway.is_storing else "unavailable",
         "read_model": "ok" if gateway.is_caught_up else "catching up",
     }
     if set(facts.values()) == {"ok"}:

@@ -283,8 +283,7 @@ class StartTemplate:
             tenant_id=order.tenant_id,
             api_key_id=order.api_key_id,
         )
-        # Always as a repeat: a slow first try may find that somebody took over and got further.
-        await self._submit_run.place_claimed(accept(submission, run_id, at), is_repeat=True)
+        await self._submit_run.place_claimed(accept(submission, run_id, at))
 
     async def _start_execution(
         self, order: StartOrder, action: Action, execution_id: str, params: dict[str, object]

@@ -17,6 +17,8 @@ from pyoco_server.usecases.submit_run import SubmitRun
 REMEMBERED_SEC = 60.0
 """Half of the time for which a queue drops repeats. Another host's clock only decides what this costs."""
 QUEUED_SEC = 5.0
+QUEUED_PER_READING = 10.0
+"""A long queue is read less often. A job too many does no harm: a worker drops it."""
 
 
 class NodeRuns:
@@ -37,6 +39,7 @@ class NodeRuns:
         self._default_tag = default_tag
         self._queued: asyncio.Future[set[str]] | None = None
         self._queued_at = 0.0
+        self._queued_for = QUEUED_SEC
 
     async def read(self, run_ids: Iterable[str]) -> dict[str, RunFact | None]:
         """What the store has of them. One whose dispatch was cut off gets its job."""
@@ -66,8 +69,8 @@ class NodeRuns:
     async def _queued_jobs(self) -> set[str]:
         """Read once for all who ask at about the same time: after a start these may be thousands."""
         now = asyncio.get_running_loop().time()
-        if self._queued is None or now - self._queued_at > QUEUED_SEC:
-            self._queued = asyncio.ensure_future(self._queue.run_ids())
+        if self._queued is None or now - self._queued_at > self._queued_for:
+            self._queued = asyncio.ensure_future(self._read_queue())
             self._queued_at = now
         reading = self._queued
         try:
@@ -75,6 +78,13 @@ class NodeRuns:
         except NatsUnavailable:
             self._queued = None
             raise
+
+    async def _read_queue(self) -> set[str]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        found = await self._queue.run_ids()
+        self._queued_for = max(QUEUED_SEC, QUEUED_PER_READING * (loop.time() - began))
+        return found
 
     async def dispatch(self, state: Execution, wanted: DispatchRun) -> RunFact | None:
         """Answers with a failure if no such run can be placed, now or later."""
