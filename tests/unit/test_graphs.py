@@ -135,7 +135,7 @@ def test_json_and_yaml_say_the_same() -> None:
         ("nodes: {yes: 1}", "text/yaml", "the key 'yes' is not a string for YAML; write it in quotes"),
         ("a: !!python/name:os.system x", "text/yaml", "is not allowed; tags have no meaning here"),
         ("[1]", "text/yaml", "must be an object with id, nodes and edges"),
-        ('{"a": 1, "a": 2}', "application/json", "duplicate key 'a'"),
+        ('{"a": 1, "a": 2}', "application/json", "graph: a: duplicate key 'a'"),
         ('{"a": ', "application/json", "graph, line 1, column 7"),
         ('{"a": NaN}', "application/json", "NaN is not a number that JSON has"),
         ('{"a": 1e999}', "application/json", "1e999 is too large"),

@@ -186,7 +186,7 @@ HELP_TEXTS = {
     "Print the tasks of a run and their records.": "runのタスクとその記録を表示します。",
     "Print what a run's flow printed.": "runのflowの出力を表示します。",
     "Lines of this task only.": "このタスクの行のみ。",
-    "Only the last so many lines; default: all that are kept.": "末尾からの行数。省略時は保存されている全行。",
+    "Only the last so many lines; default: all that are kept.": "末尾からの行数。省略時は全行。",
     "Go on with new lines until the run has ended.": "runが終わるまで、新しい行を表示し続けます。",
     (
         "text: as it was printed (to a terminal: without control codes); json: with task, stream and time, "
