@@ -36,6 +36,7 @@ from support.execution_promises import Logs, folded
 
 ACTOR = Actor(ActorKind.USER, "ann")
 TASK_SEC = 25.0
+MAX_LOOKS = 300
 WAIT_SEC = 30.0
 BACKOFF_SEC = 5.0
 GRAPH_ID = "simulated"
@@ -140,13 +141,14 @@ class ExecutionClients:
         self.cancels.setdefault(execution_id, set()).add(ends.value)
 
     async def _waits(self, ask: Ask, own: random.Random, execution_id: str) -> bool:
-        while True:
+        for _ in range(MAX_LOOKS):
             state: Execution = await ask(
                 own, lambda gateway: gateway.use_cases.executions.read.state(execution_id, ANONYMOUS)
             )
             if state.is_terminal or state.nodes["approve"].status is NodeStatus.WAITING:
                 return not state.is_terminal
             await asyncio.sleep(3.0)
+        return False  # it is stuck, which is looked for at the end
 
     async def _resume(self, ask: Ask, own: random.Random, execution_id: str) -> None:
         command = c.ResumeNode(actor=ACTOR, node_id="approve", data="yes")

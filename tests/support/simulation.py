@@ -520,9 +520,11 @@ class World:
         return MemoryQueue(config, queue_faults)
 
     def _lag(self) -> float:
-        if not self.faults.follower_behind or self.chance.random() < 0.5:
+        """Long after everything else has healed, the replica that was behind has caught up as well."""
+        now = asyncio.get_running_loop().time()
+        if not self.faults.follower_behind or self.chance.random() < 0.5 or now > self.healed_at + ALONE_SEC:
             return 0.0
-        return max(0.0, asyncio.get_running_loop().time() - self._follower_stands_at)
+        return max(0.0, now - self._follower_stands_at)
 
     async def _send_workers_away(self) -> None:
         """Before the clients are done, unless one of them waits for what only a worker can do."""
