@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * The gateway can take work
-         * @description 503 while NATS is away, and after a start until the list of runs has been read.
+         * @description 503 while NATS is away or stores nothing, and after a start until the list of runs has been read.
          */
         get: operations["ready_ready_get"];
         put?: never;
@@ -1081,7 +1081,6 @@ export interface components {
             fail_requested_at: number | null;
             /** @default null */
             failed_node_id: string | null;
-            handled_failures: string[];
             /** @default null */
             completed_at: number | null;
             /** @default null */
@@ -1094,10 +1093,11 @@ export interface components {
             result: unknown;
             /** @default null */
             error: components["schemas"]["Failure"] | null;
+            phase: components["schemas"]["Phase"];
+            handled_failures: string[];
             nodes: {
                 [key: string]: components["schemas"]["ExecutionNode"];
             };
-            phase: components["schemas"]["Phase"];
             edges?: components["schemas"]["EdgeState"][];
         };
         /**
@@ -1111,6 +1111,12 @@ export interface components {
             /** @default null */
             details: unknown;
         };
+        /**
+         * Phase
+         * @description Where an execution is in its life: what the guards ask.
+         * @enum {unknown}
+         */
+        Phase: "CANCELED" | "CANCELLING" | "COMPLETED" | "CREATED" | "FAILED" | "FAILING" | "STARTED";
         /**
          * ExecutionNode
          * @description A node; `run_status` is that of its run, while that has not ended.
@@ -1200,12 +1206,6 @@ export interface components {
             /** @default false */
             is_passable: boolean;
         };
-        /**
-         * Phase
-         * @description Where an execution is in its life: what the guards ask.
-         * @enum {unknown}
-         */
-        Phase: "CANCELED" | "CANCELLING" | "COMPLETED" | "CREATED" | "FAILED" | "FAILING" | "STARTED";
         /** EdgeState */
         EdgeState: {
             from: string;
@@ -1232,10 +1232,7 @@ export interface components {
                 [key: string]: number;
             };
         };
-        /**
-         * ExecutionSummary
-         * @description Where an execution stands after a commit. It travels with the commit, so that lists need no fold.
-         */
+        /** ExecutionSummary */
         ExecutionSummary: {
             execution_id: string;
             graph_id: string;
@@ -1316,11 +1313,18 @@ export interface components {
             schema_version: number;
             payload: Record<string, never>;
         };
-        /** Actor */
+        /**
+         * Actor
+         * @description Who acts: `kind` and `id` as the sender claims, the other fields as it was authenticated.
+         */
         "pyoco_server.domain.execution.events.Actor": {
             kind: components["schemas"]["ActorKind"];
             /** @default null */
             id: string | null;
+            /** @default null */
+            api_key_id: string | null;
+            /** @default null */
+            tenant_id: string | null;
         };
         /**
          * ActorKind
@@ -1668,6 +1672,8 @@ export interface components {
             instance_id: string | null;
             /** @default null */
             attempt: number | null;
+            /** @default null */
+            job_seq: number | null;
             /** @default {} */
             task_records: {
                 [key: string]: components["schemas"]["TaskRecord"];
@@ -1712,6 +1718,8 @@ export interface components {
             node_id: string | null;
             /** @default null */
             wheels: components["schemas"]["CodeWheel"][] | null;
+            /** @default null */
+            retention_sec: number | null;
             /** @default null */
             worker_alive: boolean | null;
             /** @default null */
@@ -3463,13 +3471,45 @@ export interface operations {
                     /** @description as in the path, or left out */
                     id?: string;
                     nodes: Record<string, never>;
-                    edges?: Record<string, never>[];
+                    edges?: {
+                        from: string;
+                        to: string;
+                        /**
+                         * @default success
+                         * @enum {unknown}
+                         */
+                        on?: "success" | "failure";
+                        /**
+                         * @description with on: failure: handled, or the execution fails afterwards
+                         * @default continue
+                         * @enum {unknown}
+                         */
+                        then?: "continue" | "fail";
+                        /** @description a condition in CEL */
+                        when?: string;
+                    }[];
                 };
                 "application/yaml": {
                     /** @description as in the path, or left out */
                     id?: string;
                     nodes: Record<string, never>;
-                    edges?: Record<string, never>[];
+                    edges?: {
+                        from: string;
+                        to: string;
+                        /**
+                         * @default success
+                         * @enum {unknown}
+                         */
+                        on?: "success" | "failure";
+                        /**
+                         * @description with on: failure: handled, or the execution fails afterwards
+                         * @default continue
+                         * @enum {unknown}
+                         */
+                        then?: "continue" | "fail";
+                        /** @description a condition in CEL */
+                        when?: string;
+                    }[];
                 };
             };
         };

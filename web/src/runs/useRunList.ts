@@ -30,7 +30,7 @@ async function page(
   limit = PAGE,
 ): Promise<{ items: RunSummary[]; next_cursor: string | null }> {
   // `updated_after` asks for pages; without it the answer is a bare array.
-  const query = { ...filters, cursor, limit, updated_after: 0 };
+  const query = { ...filters, cursor, limit, updated_after: 0, stale: "ok" as const };
   const found = (await get("/runs", { query })) as Schemas["RunPage"];
   return { items: found.items as RunSummary[], next_cursor: found.next_cursor };
 }

@@ -16,7 +16,7 @@ const SHOWN = 100;
 
 export async function refreshInbox(aborting?: AbortSignal): Promise<void> {
   try {
-    const page = await get("/waits", { query: { limit: SHOWN }, signal: aborting });
+    const page = await get("/waits", { query: { limit: SHOWN, stale: "ok" }, signal: aborting });
     inbox.value = { items: page.items, cursor: page.next_cursor };
     inboxError.value = null;
   } catch (problem) {

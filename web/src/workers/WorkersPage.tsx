@@ -17,7 +17,7 @@ const LIMIT = 500;
 export function WorkersPage() {
   const all = place.value.query.all === "1";
   const hidden = place.value.query.hidden === "1";
-  const query = { include_hidden: hidden, limit: LIMIT };
+  const query = { include_hidden: hidden, limit: LIMIT, stale: "ok" as const };
   const workers = usePolling(
     async (signal) => {
       // Asked for apart: a long list of stopped workers must not push living ones off the page.
