@@ -227,7 +227,11 @@ def test_ctrl_c_stops_a_server_with_130(programs: Programs) -> None:
     with in_terminal(programs, "pyoco-server", "up", "--port", port, PYOCO_LOG_LEVEL="ERROR") as terminal:
         terminal.shows("Ctrl-C stops it")
         first_words = [line.split()[0] for line in terminal.lines]
-        assert first_words == ["NATS", "HTTP", "Worker", "pyoco-worker", "Ctrl-C"], "no line is wrapped"
+        if "Port" in first_words:  # somebody else uses NATS's own port on this machine
+            assert first_words[1:4] == ["Port", "To", "Commands"]
+            del first_words[1:4]
+        expected = ["NATS", "Dashboard", "HTTP", "Worker", "pyoco-worker", "Ctrl-C"]
+        assert first_words == expected, "no line is wrapped"
         terminal.press_ctrl_c()
         assert terminal.ends() == 130
         assert "Traceback" not in terminal.text
@@ -267,7 +271,7 @@ def test_ctrl_c_stops_the_demo_with_130(programs: Programs) -> None:
             "ERR-PYOCO-0005 runが見つかりません: run not found\nrun_id を確認して",
         ),
         ("C.UTF-8", ("watch", "nope"), "HTTP 404 ERR-PYOCO-0005"),
-        ("C.UTF-8", ("submit",), "What it takes:  pyoco-client submit --help"),
+        ("C.UTF-8", ("submit",), "Usage:    pyoco-client submit --help"),
         ("ja_JP.UTF-8", ("submit",), "使い方:  pyoco-client submit --help"),
         ("ja_JP.UTF-8", ("submit", "--flow-name", "x", "--param", "y"), "CLI引数が不正です"),
         ("ja_JP.UTF-8", ("watch", "x", "--server", "http://127.0.0.1:1"), "起動するには: pyoco-server up"),

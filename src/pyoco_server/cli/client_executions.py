@@ -136,7 +136,8 @@ def list_executions(
     if output == "json":
         print_json(page)
     elif page["items"]:
-        _print_page({**page, "items": [*map(_row, page["items"])]}, _COLUMNS, _EXPENDABLE)
+        rows = [*map(_row, page["items"])]
+        _print_page({**page, "items": rows}, _columns(rows), _EXPENDABLE)
     else:
         note(texts.NO_EXECUTIONS())
 
@@ -285,6 +286,11 @@ def resume(
         The node's wait_key, if it has one.
     """
     print_json(client.executions.resume(execution_id, node_id, _json(data), key))
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> Sequence[str]:
+    """Without the handled failures where there are none: they take room from what every row has."""
+    return _COLUMNS if any(row["handled_failures"] for row in rows) else _COLUMNS[:-1]
 
 
 def _row(execution: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pyoco_server.domain.execution.records import ExecutionSummary, LoggedCommit
+from pyoco_server.domain.execution.records import ExecutionSummary, LoggedCommit, Wait
 from pyoco_server.domain.execution.state import ExecutionStatus
 from pyoco_server.domain.listing import Place
 from pyoco_server.usecases.executions.ports import ExecutionFilter, SummaryPage
@@ -117,12 +117,14 @@ class SqliteExecutionIndex:
         return found.fetchone() is not None
 
     def waiting_with(self, tenant_id: str | None, wait_key: str) -> list[tuple[str, str]]:
+        """The ids are those that people know."""
         rows = self._db.execute(
-            "SELECT execution_id, node_id FROM waits WHERE scope = ? AND wait_key = ? "
+            "SELECT line FROM waits WHERE scope = ? AND wait_key = ? "
             "ORDER BY waiting_at, execution_id, node_id",
             (self._scope(tenant_id), wait_key),
         )
-        return rows.fetchall()
+        waits = [msgspec.json.decode(line, type=Wait) for (line,) in rows]
+        return [(wait.execution_id, wait.node_id) for wait in waits]
 
     def counts(self, tenant_id: str | None) -> dict[ExecutionStatus, int]:
         rows = self._db.execute(

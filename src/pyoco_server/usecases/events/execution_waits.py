@@ -35,8 +35,9 @@ class ExecutionWaits:
 
     def find(self, tenant_id: str | None, target: ResumeTarget) -> list[WaitPlace]:
         if target.execution_id is not None and target.node_id is not None:
-            places = [WaitPlace(it, target.node_id) for it in possible_ids(tenant_id, target.execution_id)]
-            return [it for it in places if self._index.is_waiting(tenant_id, it.execution_id, it.node_id)]
+            ids, node_id = possible_ids(tenant_id, target.execution_id), target.node_id
+            is_there = any(self._index.is_waiting(tenant_id, it, node_id) for it in ids)
+            return [WaitPlace(target.execution_id, node_id)] if is_there else []
         found = self._index.waiting_with(tenant_id, target.wait_key or "")
         return [WaitPlace(execution_id, node_id) for execution_id, node_id in found]
 
@@ -51,17 +52,20 @@ class ExecutionWaits:
         try:
             await self._command(place.execution_id, command, Caller(tenant_id=kept.tenant_id), kept.id)
         except CommandRejected as error:
-            if await self._may_wait_yet(error, place):
+            if await self._may_wait_yet(error, place, kept.tenant_id):
                 raise NotWaitingYet from None
             raise
 
-    async def _may_wait_yet(self, error: CommandRejected, place: WaitPlace) -> bool:
+    async def _may_wait_yet(self, error: CommandRejected, place: WaitPlace, tenant_id: str | None) -> bool:
         if error.code == Code.EXECUTION_NOT_STARTED:
             return True
         if error.code != Code.NODE_STATUS:
             return False
-        record = await self._records.fresh(place.execution_id)
-        node = None if record is None else record.state.nodes.get(place.node_id)
+        node = None
+        for execution_id in possible_ids(tenant_id, place.execution_id):
+            if (record := await self._records.fresh(execution_id)) is not None:
+                node = record.state.nodes.get(place.node_id)
+                break
         return node is not None and not node.status.is_terminal and node.node_type not in _NEVER_WAIT
 
     async def news(self, seconds: float) -> bool:
