@@ -24,7 +24,7 @@ def server(programs: Programs) -> Iterator[PyocoHttpClient]:
     port = free_port()
     (programs.directory / "flows.py").write_text(RESOLVER)
     with programs.started("pyoco-server", "up", "--port", str(port), "--durability", "fast") as up:
-        url = up.says(r"(nats://\S+?),").group(1)
+        url = up.says(r"at (nats://\S+?),").group(1)
         up.says("Ctrl-C stops it")
         programs.environ["PYOCO_NATS_URL"] = url
         with PyocoHttpClient(f"http://127.0.0.1:{port}") as client:

@@ -60,8 +60,10 @@ class Lab:
 
     async def start(self, flow: str, **params: Any) -> ProcessFlow:
         job = a_job(flow_name=flow, params={"marks": str(self.marks), **params})
-        started = await self.executors.start(job, Listener(), PATIENCE_SEC)
+        listener = Listener()
+        started = await self.executors.start(job, listener, PATIENCE_SEC)
         assert started is not None
+        listener.flow = started
         return started
 
     async def tiny(self) -> ProcessFlow:

@@ -250,9 +250,9 @@ async def test_ten_thousand_guesses_ask_nats_nothing(
         asked: list[str] = []
         request = NatsConnection.request
 
-        async def counted(self: NatsConnection, subject: str, *arguments: Any) -> Any:
+        async def counted(self: NatsConnection, subject: str, *arguments: Any, **options: Any) -> Any:
             asked.append(subject)
-            return await request(self, subject, *arguments)
+            return await request(self, subject, *arguments, **options)
 
         monkeypatch.setattr(NatsConnection, "request", counted)
         for number in range(5_000):

@@ -536,7 +536,7 @@ async def test_params_too_large_for_a_job_fail_their_node(config: NatsBackendCon
         await executions.register("g", graph({"only": task(params=wide)}))
         await executions.create("g", execution_id="e", input={"text": "x" * 200_000})
         ended = await executions.until_ended("e")
-    assert (ended["status"], ended["error"]["code"]) == ("FAILED", "PARAMS_TOO_LARGE")
+    assert (ended["status"], ended["error"]["code"]) == ("FAILED", "TEMPLATE_FAILED")
     assert await jobs_waiting(config) == 0
 
 

@@ -73,7 +73,7 @@ def running_site(
     with ExitStack() as stack:
         where = ("--durability", "fast") if nats_url is None else ("--nats-url", nats_url)
         up = stack.enter_context(programs.started("pyoco-server", "up", "--port", str(port), *where))
-        programs.environ["PYOCO_NATS_URL"] = nats_url or up.says(r"(nats://\S+?),").group(1)
+        programs.environ["PYOCO_NATS_URL"] = nats_url or up.says(r"at (nats://\S+?),").group(1)
         up.says("Ctrl-C stops it")
         up.says("gateway ready")
         if with_worker:

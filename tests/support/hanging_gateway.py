@@ -13,7 +13,7 @@ from pyoco_server.usecases.submit_run import SubmitRun
 
 
 def main(port: int, mark: Path) -> None:
-    async def hang(_self: SubmitRun, job: Job, *, is_repeat: bool) -> None:
+    async def hang(_self: SubmitRun, job: Job, _before_job: object = None) -> None:
         written = mark.with_suffix(".new")
         written.write_text(job.run_id)
         written.rename(mark)

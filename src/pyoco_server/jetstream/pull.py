@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.errors import BadSubscriptionError
 
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import NatsConnection, translated
@@ -82,7 +84,8 @@ class PullConsumer:
             return
         self._connection.forget_callback(self.forget)
         if self._connection.is_connected:
-            await self._subscription.unsubscribe()
+            with suppress(BadSubscriptionError):  # somebody else has ended it
+                await self._subscription.unsubscribe()
         self._subscription = None
 
     @property

@@ -15,6 +15,7 @@ from pyoco_server.usecases.change_run import MAX_TRIES
 from pyoco_server.usecases.follow_workers import FollowWorkers
 from pyoco_server.usecases.ports import Clock, RunIndex, WorkerStore, WrongRevision
 
+START_SEC = 15.0
 TAGS_SEC = 1.0
 """For how long the tags of the living workers are remembered."""
 
@@ -40,6 +41,7 @@ class ListWorkers:
         self._now = now
         self._tags: frozenset[str] = frozenset()
         self._tags_until = 0.0
+        self._began = now()
 
     def for_caller(self, wanted: WorkerFilter, caller: Caller) -> list[WorkerRecord]:
         """The fleet is everybody's; which run a worker is at is shown to the run's tenant only."""
@@ -67,6 +69,8 @@ class ListWorkers:
         tags = self._living_tags()
         if tag in tags or not self._followed.is_caught_up or self._followed.stale_sec > 0:
             return None
+        if not tags and self._now() < self._began + START_SEC:
+            return None  # server and worker were started together, and the server was faster
         if not tags:
             return "no worker is running: the run waits until one comes"
         return f"no running worker has the tag {tag!r}{nearest(tag, tags)}: the run waits until one comes"
