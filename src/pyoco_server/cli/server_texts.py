@@ -33,7 +33,8 @@ NATS_BOOTSTRAPPED = Text(
 NATS_IGNORED = Text(
     en="           Port 4222 is used by {holder}: it is ignored.\n"
     "           To use a NATS there: --nats-url nats://127.0.0.1:4222\n"
-    "           Commands in this directory find this server; elsewhere: --nats-url {url}",
+    "           Commands in this directory find this server; elsewhere:\n"
+    "           --nats-url {url}",
     ja="           ポート 4222 は {holder} が使用中のため、使いません。\n"
     "           そのNATSを使うには: --nats-url nats://127.0.0.1:4222\n"
     "           このディレクトリのコマンドはこのサーバーを自動で見つけます。ほかの場所では: --nats-url {url}",
