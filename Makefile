@@ -24,7 +24,7 @@ NODE_MODULES := web/node_modules/.package-lock.json
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --loglevel=error
 HAS_NODE = npm --version && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'
 
-.PHONY: help demo up web test test-pyoco-0.6 test-web lint unit bench types bench-peers chaos audit reference docs lock clean
+.PHONY: help demo up web test test-long test-pyoco-0.6 test-web lint unit bench types bench-peers chaos audit reference docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,9 @@ TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be b
 
 test: lint test-web test-pyoco-0.6 ## Everything that must hold
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-long: $(VENV)/dev.stamp ## The promises at their full size: minutes
+	$(BIN)/python -m pytest -m long -n 2
 
 test-web: $(DASHBOARD) ## The dashboard's own tests
 	$(NPM) run --silent test
