@@ -46,7 +46,9 @@ class Worker:
     def send(self, flow: str) -> None:
         self._jobs += 1
         self.tickets.give(self._jobs)
-        self._work.sendall(frame(RunFlow(self._jobs, encode_job(a_job(flow_name=flow)))))
+        self._work.sendall(
+            frame(RunFlow(self._jobs, encode_job(a_job(flow_name=flow)), after=self._jobs - 1))
+        )
 
     def run(self, flow: str) -> list[FromExecutor]:
         """What it tells until the flow has ended."""

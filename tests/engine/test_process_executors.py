@@ -16,7 +16,7 @@ import pytest
 
 from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
 from pyoco_server.domain.task_logs import LogEntry
-from pyoco_server.engine import process_executors
+from pyoco_server.engine import executor_process, process_executors
 from pyoco_server.engine.executor_messages import ExecutorSpec
 from pyoco_server.engine.executor_process import LINE_PATIENCE_SEC, ExecutorProcess, ProcessFlow
 from pyoco_server.engine.process_executors import LINE, Limits, ProcessExecutors
@@ -340,23 +340,29 @@ async def test_a_process_that_is_for_one_run_gets_one(tmp_path: Path) -> None:
         assert pid not in {process.pid for process in at.processes}
 
 
+async def no_step_reaches_another(at: Lab, pairs: int) -> int:
+    """Two flows at a time, one behind the other, whose last steps are on their way when they end."""
+    await at.learn_that_flows_are_tiny()
+    steps = 0
+    for _ in range(pairs):
+        for name, listener in await asyncio.gather(*(_live(at, name) for name in ("large_a", "large_b"))):
+            tasks = [task for progress in listener.steps for task in progress.tasks]
+            assert [task for task in tasks if not task.startswith(name)] == []
+            steps += len(listener.steps)
+    return steps
+
+
 async def test_no_step_of_one_run_reaches_another(tmp_path: Path) -> None:
-    """D02: short flows with large outputs, whose last steps are on their way when they end."""
+    """D02: short flows with large outputs."""
     async with lab(tmp_path) as at:
-        await at.learn_that_flows_are_tiny()
-        pairs = [
-            await asyncio.gather(*(_live(at, name) for name in ("large_a", "large_b"))) for _ in range(150)
-        ]
-    steps = [(name, listener.steps) for pair in pairs for name, listener in pair]
-    foreign = [
-        (name, task)
-        for name, seen in steps
-        for progress in seen
-        for task in progress.tasks
-        if not task.startswith(name)
-    ]
-    assert foreign == []
-    assert sum(len(seen) for _, seen in steps) > 100
+        assert await no_step_reaches_another(at, pairs=150) > 100
+
+
+@pytest.mark.long
+async def test_no_step_of_2000_runs_reaches_another(tmp_path: Path) -> None:
+    """D02 at full size."""
+    async with lab(tmp_path) as at:
+        assert await no_step_reaches_another(at, pairs=1000) > 1000
 
 
 async def _live(at: Lab, name: str) -> tuple[str, Listener]:
@@ -431,6 +437,48 @@ async def test_a_run_whose_channel_carries_foreign_bytes_ends_alone(tmp_path: Pa
         assert failed.ending == "execution_error"
         assert "foreign bytes in the channel" in str(failed.error)
         assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"),
+    [
+        ({}, "completed"),
+        ({"leave": 3}, "completed"),
+        ({"tickets": True}, "completed"),
+        ({"tickets": True, "die": True}, "execution_error"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("stolen", [1, 2])
+async def test_jobs_that_a_task_reads_from_the_channel_are_run_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], ending: str, stolen: int
+) -> None:
+    """They were RUNNING until somebody cancelled them, while their executor waited for a job."""
+    monkeypatch.setattr(executor_process, "LINE_PATIENCE_SEC", PATIENCE_SEC)  # they stay in line
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        thief = await at.start("stealing", **how)
+        await at.reached("in-steal")
+        behind = [await at.tiny() for _ in range(stolen)]
+        assert (await ended(thief)).ending == ending
+        assert [(await ended(flow)).result for flow in behind] == [{"three": 3}] * stolen
+        assert (await ended(await at.tiny())).result == {"three": 3}
+
+
+async def test_a_job_that_follows_a_stolen_one_is_run_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its executor sees the gap and begins nothing more."""
+    monkeypatch.setattr(executor_process, "LINE_PATIENCE_SEC", PATIENCE_SEC)
+    monkeypatch.setattr(executor_process, "PING_AFTER_SEC", PATIENCE_SEC)
+    async with lab(tmp_path) as at:
+        await at.learn_that_flows_are_tiny()
+        thief = await at.start("stealing", tickets=True)
+        await at.reached("in-steal")
+        stolen = await at.tiny()
+        assert (await ended(thief)).ending == "completed"
+        behind = await at.tiny()
+        assert [(await ended(flow)).result for flow in (stolen, behind)] == [{"three": 3}] * 2
 
 
 FAILING_FORK = """

@@ -1,11 +1,13 @@
 """Flows for workers that are processes of their own. They speak to their test through files in `marks`."""
 
+import contextlib
 import ctypes
 import itertools
 import logging
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -97,6 +99,18 @@ def holding() -> Flow:
     return Flow(name="holding") >> hold
 
 
+def counted() -> Flow:
+    """Leaves an `x` for every start."""
+
+    @task
+    def sleep(seconds: float, marks: str) -> None:
+        with (Path(marks) / "starts").open("a") as starts:
+            starts.write("x")
+        time.sleep(seconds)
+
+    return Flow(name="counted") >> sleep
+
+
 def tiny() -> Flow:
     @task
     def one(pause: float = 0.0) -> int:
@@ -167,12 +181,16 @@ def talking() -> Flow:
 def _large(name: str) -> Flow:
     """Its outputs take long to be read, so that reports of its steps are on their way when it ends."""
 
+    def pause_and_give(pause: float = 0.0) -> str:
+        time.sleep(pause)
+        return give()
+
     def give() -> str:
         return name * 20_000
 
     flow = Flow(name=name)
     for number in range(3):
-        made = task(give)
+        made = task(give if number else pause_and_give)
         made.task.name = f"{name}_{number}"
         flow = flow >> made
     return flow
@@ -349,6 +367,39 @@ def forking_in_a_pool() -> Flow:
     return Flow(name="forking_in_a_pool") >> (left & right)
 
 
+def stealing() -> Flow:
+    """Reads what stands behind it from its executor's channel: all of it, or all but its last bytes."""
+
+    @task
+    def steal(marks: str, leave: int = 0, tickets: bool = False, die: bool = False) -> None:  # noqa: FBT001, FBT002
+        mark(marks, "in-steal")
+        descriptor = _readable_socket()
+        os.read(descriptor, len(_peeked(descriptor)) - leave)
+        for other in range(3, 100) if tickets else ():
+            with contextlib.suppress(OSError):
+                if not os.get_blocking(other):
+                    os.read(other, 1 << 16)
+        if die:
+            os._exit(9)
+
+    return Flow(name="stealing") >> steal
+
+
+def _readable_socket() -> int:
+    """The work channel, once there is a job in it."""
+    while True:
+        for descriptor in range(3, 100):
+            with contextlib.suppress(OSError):
+                if _peeked(descriptor):
+                    return descriptor
+        time.sleep(LOOK_SEC)
+
+
+def _peeked(descriptor: int) -> bytes:
+    with socket.socket(fileno=os.dup(descriptor)) as channel:
+        return channel.recv(1 << 16, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+
+
 def huge() -> Flow:
     """Its first task returns 1.5 million small dicts, which its second one gets."""
 
@@ -376,6 +427,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         watchful,
         stuck,
         holding,
+        counted,
         tiny,
         dying,
         who,
@@ -392,6 +444,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         forking,
         forking_in_a_pool,
         huge,
+        stealing,
     )
 }
 

@@ -27,6 +27,8 @@ from pyoco_server.engine.executor_messages import (
     ExecutorSpec,
     GoLive,
     Incoming,
+    JobsLost,
+    Lost,
     Printed,
     Progressed,
     Ready,
@@ -100,7 +102,14 @@ class Executor:
         self._own_threads = threading.enumerate()
         state = ProcessState()
         self._send(Ready())
-        while (message := jobs.run()) is not None:
+        try:
+            self._serve(jobs, resolver, spec, state)
+        except JobsLost as lost:
+            self._send(Lost(lost.after))
+
+    def _serve(self, jobs: Incoming, resolver: FlowResolver, spec: ExecutorSpec, state: ProcessState) -> None:
+        """Raises JobsLost."""
+        while (message := jobs.job()) is not None:
             if not self._tickets.take(message.nth):
                 self._send(Skipped(message.nth))
                 continue

@@ -51,6 +51,22 @@ class RunFlow(Struct, tag="run"):
     """Encoded before an executor is chosen: a job that cannot be encoded fails alone."""
     is_live: bool = False
     is_cancelled: bool = False
+    after: int = 0
+    """The job that was sent before this one."""
+
+
+class Ping(Struct, tag="ping"):
+    """Sent behind the jobs, in case that the last ones never arrived."""
+
+    after: int
+    """As in RunFlow."""
+
+
+class Lost(Struct, tag="lost"):
+    """Jobs are missing: a task has read them from the channel. The executor ends."""
+
+    after: int
+    """It has begun none after this one."""
 
 
 class Skipped(Struct, tag="skipped"):
@@ -115,13 +131,13 @@ class Written(Struct, tag="written"):
     nth: int
 
 
-FromExecutor = Ready | Unusable | Skipped | Progressed | Printed | TaskStarted | TaskEnded | Ended
+FromExecutor = Ready | Unusable | Skipped | Lost | Progressed | Printed | TaskStarted | TaskEnded | Ended
 Control = CancelFlow | GoLive | Written
 
 _encoder = msgspec.msgpack.Encoder()
 _from_executor = msgspec.msgpack.Decoder(FromExecutor)
 _control = msgspec.msgpack.Decoder(Control)
-_run = msgspec.msgpack.Decoder(RunFlow)
+_work = msgspec.msgpack.Decoder(RunFlow | Ping)
 _spec = msgspec.msgpack.Decoder(ExecutorSpec)
 _job = msgspec.msgpack.Decoder(Job)
 
@@ -133,6 +149,14 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 class BrokenFrame(Exception):
     """The bytes of a channel are not the messages of its other side."""
+
+
+class JobsLost(Exception):
+    """A task has read from the work channel."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__(f"no job follows job {after}")
+        self.after = after
 
 
 class Unframable(Exception):
@@ -190,14 +214,28 @@ class Incoming:
     def __init__(self, channel: socket.socket) -> None:
         self._recv = channel.recv  # bound now: a task may replace what the class has
         self._arrived = bytearray()
+        self._last_job = 0
 
     def spec(self) -> ExecutorSpec | None:
         payload = self._next()
         return None if payload is None else _spec.decode(payload)
 
-    def run(self) -> RunFlow | None:
-        payload = self._next()
-        return None if payload is None else _run.decode(payload)
+    def job(self) -> RunFlow | None:
+        """Raises JobsLost."""
+        while (message := self._next_work()) is not None:
+            if message.after != self._last_job:
+                raise JobsLost(self._last_job)
+            if isinstance(message, RunFlow):
+                self._last_job = message.nth
+                return message
+        return None
+
+    def _next_work(self) -> RunFlow | Ping | None:
+        try:
+            payload = self._next()
+            return None if payload is None else _work.decode(payload)
+        except (BrokenFrame, msgspec.DecodeError) as error:
+            raise JobsLost(self._last_job) from error
 
     def control(self) -> Control | None:
         payload = self._next()

@@ -27,6 +27,8 @@ from pyoco_server.engine.executor_messages import (
     ExecutorSpec,
     FromExecutor,
     GoLive,
+    Lost,
+    Ping,
     Printed,
     Progressed,
     Ready,
@@ -54,6 +56,8 @@ EXIT_PATIENCE_SEC = 5.0
 """How long to wait for the exit code of a process that cannot be reached."""
 LINE_PATIENCE_SEC = 0.01
 """Flows that stand behind one that takes longer are taken back: another executor may be free for them."""
+PING_AFTER_SEC = 1.0
+"""After so long in one flow an executor is to check that it has all its jobs."""
 
 
 class ProcessFlow:
@@ -223,14 +227,17 @@ class ExecutorProcess(asyncio.Protocol):
         self._flows: deque[ProcessFlow] = deque()
         """Those that have not reported their end: the first has begun, or its end is on the way."""
         self._to_send: list[RunFlow] = []
+        self._last_sent = 0
         self._tickets = Tickets()
         self._output: Sequence[int] = ()
         self._last_output: list[tuple[str, str]] = []
         self._look: asyncio.TimerHandle | None = None
+        self._ping: asyncio.TimerHandle | None = None
         self._is_slow = False
         self._is_retired = False
         self._is_hung_up = False
         self._has_exited = False
+        self._has_read_all = False
         self._is_over = False
         self._fault: str | None = None
         self.pid = 0
@@ -279,12 +286,16 @@ class ExecutorProcess(asyncio.Protocol):
         self._flows.append(flow)
         if self._look is None and len(self._flows) > 1:
             self._look_again()
+        if self._ping is None:
+            self._ping_later()
 
     def _send(self) -> None:
         """All that came in one turn of the loop: the process is woken up once for them."""
         if self._to_send and not self._work.is_closing():
             jobs, self._to_send = self._to_send, []
             self._tickets.give(*(job.nth for job in jobs))
+            for job in jobs:
+                job.after, self._last_sent = self._last_sent, job.nth
             self._work.write(b"".join(map(frame, jobs)))
 
     def send(self, message: Struct) -> None:
@@ -353,6 +364,22 @@ class ExecutorProcess(asyncio.Protocol):
         else:
             self._look_again()
 
+    # Jobs that got lost: a task can read the channel, too
+
+    def _ping_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ping = loop.call_later(PING_AFTER_SEC, self._ping_if_still, self._flows[0])
+
+    def _ping_if_still(self, first: ProcessFlow) -> None:
+        """Once for each that is first for long. Only a task of its own could read it from the channel."""
+        self._ping = None
+        if not self._flows or self._work.is_closing():
+            return
+        if self._flows[0] is first:
+            self._work.write(frame(Ping(self._last_sent)))
+        else:
+            self._ping_later()
+
     # What it reports
 
     def data_received(self, data: bytes) -> None:
@@ -377,7 +404,10 @@ class ExecutorProcess(asyncio.Protocol):
             case Unusable():
                 self._is_ready(message.error)
             case Skipped():
-                self._skipped(message.nth)
+                # As a rule we had taken its ticket back. If not, somebody has stolen it.
+                self._not_begun([flow for flow in self._flows if flow.nth == message.nth], "no ticket")
+            case Lost():
+                self._not_begun([flow for flow in self._flows if flow.nth > message.after], "no job")
             case _:
                 self._received_of_flow(message)
 
@@ -409,15 +439,15 @@ class ExecutorProcess(asyncio.Protocol):
         if message.nth >= first or isinstance(message, Ended):
             self._distrust(f"a message of run {message.nth} while it had run {first}")
 
-    def _skipped(self, nth: int) -> None:
-        """We had taken its ticket back, as a rule. If not, somebody has stolen it: it was not begun."""
-        stolen = [flow for flow in self._flows if flow.nth == nth]
-        if stolen:
-            self._flows = deque(flow for flow in self._flows if flow.nth != nth)
-            for flow in stolen:
-                flow.taken_back()
-            self._distrust(f"no ticket for run {nth}")
-            self._pool.take_back(stolen)
+    def _not_begun(self, lost: list[ProcessFlow], lacking: str) -> None:
+        """A task has read what was meant for its executor: the flows go elsewhere."""
+        if not lost:
+            return
+        self._flows = deque(flow for flow in self._flows if flow not in lost)
+        for flow in lost:
+            flow.taken_back()
+        self._distrust(f"{lacking} for run {lost[0].nth}")
+        self._pool.take_back(lost)
 
     def _distrust(self, fault: str) -> None:
         """It does not follow the protocol: a task has got at its channels. Nothing more is read from it."""
@@ -430,6 +460,8 @@ class ExecutorProcess(asyncio.Protocol):
         self._is_slow = False
         self.rss_bytes = message.rss_bytes
         flow.busy_sec = message.busy_sec
+        if self._flows and self._ping is None:
+            self._ping_later()
         if message.entries:
             flow.listener.printed(message.entries)
         flow.end(message.outcome)
@@ -465,13 +497,18 @@ class ExecutorProcess(asyncio.Protocol):
         left = MAX_FRAME_BYTES
         with socket.socket(fileno=os.dup(self._work.get_extra_info("socket").fileno())) as arrived:
             try:
-                while (
-                    left > 0 and self._fault is None and (data := arrived.recv(1 << 16, socket.MSG_DONTWAIT))
-                ):
+                while left > 0 and self._fault is None:
+                    data = arrived.recv(1 << 16, socket.MSG_DONTWAIT)
+                    if not data:
+                        self.eof_received()
+                        return
                     left -= len(data)
                     self.data_received(data)
             except (BlockingIOError, ConnectionResetError):
                 return
+
+    def eof_received(self) -> None:
+        self._has_read_all = True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.channel_lost()
@@ -483,6 +520,7 @@ class ExecutorProcess(asyncio.Protocol):
         if self._is_hung_up or self._has_exited:
             self._finish(None)
             return
+        self.read_arrived()
         self._work.close()
         self.kill_process()
         asyncio.get_running_loop().call_later(EXIT_PATIENCE_SEC, self._finish, None)
@@ -494,7 +532,7 @@ class ExecutorProcess(asyncio.Protocol):
         self._is_over = True
         self._work.close()
         self._control.close()
-        not_begun = self._take_back()
+        not_begun = self._take_back() + self._behind_the_first()
         self._tickets.close()
         self._last_output = what_is_left(self._output)
         close_all(self._output)
@@ -506,6 +544,16 @@ class ExecutorProcess(asyncio.Protocol):
             self._explain(flow, _how_it_ended(code))
         self._flows.clear()
         self._pool.take_back(not_begun)
+
+    def _behind_the_first(self) -> list[ProcessFlow]:
+        """A flow is begun when the one before it has ended, and been reported. Also without its ticket."""
+        if self._fault is not None or not self._has_read_all:  # else reports may be unread
+            return []
+        taken = list(self._flows)[1:]
+        self._flows = deque(list(self._flows)[:1])
+        for flow in taken:
+            flow.taken_back()
+        return taken
 
     def _explain(self, flow: ProcessFlow, how: str) -> None:
         self._report_last_output(flow, how)
