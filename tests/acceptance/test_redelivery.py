@@ -1,6 +1,7 @@
 """REQ-0010, REQ-0011: workers that die, freeze or stop; every run has one end, and none is lost."""
 
 import asyncio
+import json
 import random
 import signal
 import time
@@ -8,9 +9,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from pyoco_server.worker.pipeline import START_PATIENCE_SEC
+from pyoco_server.worker.run_session import LIVE_AFTER_SEC
 from support.lab import Lab
 from support.nats_server import jobs_waiting, raw_nats
 from support.programs import Program
@@ -237,18 +240,23 @@ async def test_d03_a_second_job_of_a_run_is_dropped(labs: Labs) -> None:
     assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
 
 
+async def add_consumer(client: Any, lab: Lab, ack_wait: float) -> None:
+    """As somebody made it before our first worker came."""
+    config = ConsumerConfig(
+        durable_name="pyoco_workers_default",
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=ack_wait,
+        max_deliver=20,
+        filter_subject=f"{lab.config.work_subject_prefix}.default",
+    )
+    await client.jetstream().add_consumer(lab.config.work_stream, config)
+
+
 async def test_d09_the_settings_of_an_existing_consumer_are_used(labs: Labs) -> None:
     """D09: with an AckWait of 1.5 s and a report every 10 s a long task was started over and over."""
     lab = await labs()
     async with raw_nats(lab.config.nats_url) as client, AsyncExitStack() as stack:
-        config = ConsumerConfig(
-            durable_name="pyoco_workers_default",
-            ack_policy=AckPolicy.EXPLICIT,
-            ack_wait=1.5,
-            max_deliver=20,
-            filter_subject=f"{lab.config.work_subject_prefix}.default",
-        )
-        await client.jetstream().add_consumer(lab.config.work_stream, config)
+        await add_consumer(client, lab, ack_wait=1.5)
         reports = await client.subscribe(f"$JS.ACK.{lab.config.work_stream}.>")
         await stack.enter_async_context(lab.worker())
         run_id = await lab.submit("steps")
@@ -259,3 +267,47 @@ async def test_d09_the_settings_of_an_existing_consumer_are_used(labs: Labs) -> 
         lab.let("go")
         run = await lab.ended(run_id)
     assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
+
+
+@pytest.mark.long
+async def test_d09_a_task_of_20_s_starts_once_with_an_ack_wait_of_3_s(labs: Labs) -> None:
+    """D09 at full size. Two workers: a job that is delivered again would be begun by the idle one."""
+    lab = await labs()
+    async with raw_nats(lab.config.nats_url) as client:
+        await add_consumer(client, lab, ack_wait=3.0)
+    async with lab.worker("w1"), lab.worker("w2"):
+        run = await lab.ended(await lab.submit("counted", seconds=20.0))
+    assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
+    assert (lab.marks / "starts").read_text() == "x"
+    assert await redelivered(lab) == 0
+
+
+@pytest.mark.long
+async def test_d02_no_snapshot_of_2000_runs_names_a_task_of_another(labs: Labs) -> None:
+    """D02 at full size: every snapshot that is ever written, of runs that share one executor."""
+    lab = await labs()
+    flow_of: dict[str, str] = {}
+    snapshots: list[dict[str, Any]] = []
+
+    async def seen(message: Any) -> None:
+        snapshots.append(json.loads(message.data))
+
+    async with raw_nats(lab.config.nats_url) as client, lab.worker():
+        await client.subscribe(f"$KV.{lab.config.runs_kv_bucket}.>", cb=seen)
+        await client.flush()
+        for _ in range(1000):
+            for name in ("large_a", "large_b"):
+                flow_of[await lab.submit(name, pause=1.5 * LIVE_AFTER_SEC)] = name
+        runs = await lab.all_ended(flow_of)
+
+        async def ends_seen() -> int:
+            return sum(snapshot["status"] == "COMPLETED" for snapshot in snapshots)
+
+        await until(ends_seen, lambda count: count == 2000)
+    assert {run["status"] for run in runs} == {"COMPLETED"}
+    for snapshot in snapshots:
+        name = flow_of[snapshot["run_id"]]
+        named = {*snapshot["tasks"], *snapshot["task_records"], *(snapshot["result"] or {})}
+        assert [task for task in named if not task.startswith(name)] == []
+    on_the_way = [snapshot for snapshot in snapshots if snapshot["status"] == "RUNNING" and snapshot["tasks"]]
+    assert len(on_the_way) > 1000
