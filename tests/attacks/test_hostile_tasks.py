@@ -85,7 +85,9 @@ class Site:
         await until(strangers, lambda found: not found)
 
 
-def complaint(how: str, run: dict[str, Any], before: Any, after: Any) -> str | None:
+def complaint(how: str, run: dict[str, Any], before: Any, after: Any, beside: dict[str, Any]) -> str | None:
+    if (beside["status"], beside["attempt"]) != ("RUNNING", 1):
+        return f"the run beside it is {beside['status']}: {beside['error']}"
     if after != before:
         changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
         return f"the next run found {changed}"
@@ -102,6 +104,8 @@ def _output(run: dict[str, Any]) -> Any:
 
 async def test_what_a_task_does_to_its_process_harms_its_own_run_only(labs: Labs) -> None:
     """D11, D47, D49, D54: one slot has all the attacks, the other a run that is not to notice."""
+    assert len(HOSTILE) >= 20
+    assert {*COMPLETED, *FAILED} <= set(HOSTILE)
     lab = await labs()
     async with lab.worker(flows=FLOWS, concurrency=2) as worker:
         site = Site(lab, worker)
@@ -112,12 +116,11 @@ async def test_what_a_task_does_to_its_process_harms_its_own_run_only(labs: Labs
         for how in HOSTILE:
             run = await site.attack(how)
             try:
-                if found := complaint(how, run, before, await site.probe()):
+                if found := complaint(how, run, before, await site.probe(), await lab.run(beside)):
                     complaints[how] = found
             except AssertionError as error:
                 complaints[how] = str(error)
         assert complaints == {}
-        assert (await lab.run(beside))["status"] == "RUNNING"
         lab.let("go")
         assert (await lab.ended(beside))["result"] == {"wait": "undisturbed"}
         await site.has_all_slots()

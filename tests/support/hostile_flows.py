@@ -185,6 +185,14 @@ def read_the_tickets(_marks: str) -> Any:
 
 
 @hostile
+def read_the_jobs(_marks: str) -> Any:
+    for descriptor in range(3, 100):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as channel:
+            channel.recv(1 << 16, socket.MSG_DONTWAIT)
+    return "read"
+
+
+@hostile
 def exhaust_descriptors(_marks: str) -> Any:
     with contextlib.suppress(OSError):
         while True:
