@@ -52,6 +52,41 @@ def test_what_cannot_be_read_is_refused_with_an_example(
         read_params(None, text, single)
 
 
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        ('{"x": 1e5}', 1e5),
+        ('\ufeff{"x": "1"}', "1"),
+        ("{x: 1}", 1),
+        ('{"x": [1, {"y": null}]}', [1, {"y": None}]),
+        ("x: yes", True),
+    ],
+)
+def test_a_file_is_json_where_it_is_json(tmp_path: Path, content: str, value: object) -> None:
+    file = tmp_path / "params"
+    file.write_text(content, encoding="utf-8")
+    assert read_params(file, None, []) == {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "p.yaml, line 3, column 1: the key 'a' is there twice"),
+        ("a:\n  b: 1\n  b: 2\n", "p.yaml, line 3, column 3: the key 'b' is there twice"),
+        ('{"a": {"b": 1, "b": 2}}', "p.yaml: a.b: duplicate key 'b'"),
+        ("a: 18446744073709551616\n", "has more than 64 bits"),
+        ("a: [\n", "p.yaml, line 2, column 1"),
+    ],
+)
+def test_what_a_file_means_must_be_clear(tmp_path: Path, content: str, problem: str) -> None:
+    """The last of two equal keys won, and nobody noticed."""
+    file = tmp_path / "p.yaml"
+    file.write_text(content)
+    with pytest.raises(InvalidCliInput) as refused:
+        read_params(file, None, [])
+    assert problem in refused.value.detail
+
+
 @pytest.mark.parametrize("content", ["- 1", "a: [", "\x00"])
 def test_a_file_that_is_no_object_is_refused_with_its_name(tmp_path: Path, content: str) -> None:
     file = tmp_path / "p.json"

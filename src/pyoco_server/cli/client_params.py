@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.domain.json_reading import Refused, decode_json
-from pyoco_server.errors import InvalidCliInput
+from pyoco_server.domain.json_reading import Refused, decode_json, read_json
+from pyoco_server.domain.yaml_reading import YamlKind, decode, read_yaml
+from pyoco_server.errors import InvalidCliInput, InvalidRequest
+
+MAX_NODES = 100_000
+"""Of a YAML file: more than the params of a run may hold."""
 
 
 def read_params(file: Path | None, text: str | None, single: Sequence[str]) -> dict[str, Any]:
@@ -19,13 +21,25 @@ def read_params(file: Path | None, text: str | None, single: Sequence[str]) -> d
 def _from_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
+    where = f"--params-file {path}"
+    kind = YamlKind(name=where, max_nodes=MAX_NODES)
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
+        text = decode(path.read_bytes(), kind).removeprefix("\ufeff")
+        value = read_json(text, where) if _is_json(text) else read_yaml(text, kind).value
     except OSError as error:
         raise InvalidCliInput(texts.PARAMS_FILE_UNREADABLE(path=path, reason=error.strerror)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidCliInput(texts.PARAMS_FILE_BAD(path=path, reason=error)) from error
-    return _object(value, f"--params-file {path}")
+    except InvalidRequest as error:
+        raise InvalidCliInput(error.detail) from error
+    return _object(value, where)
+
+
+def _is_json(text: str) -> bool:
+    """YAML 1.1 reads most of JSON, but not all of it the same way: `1e5` is a text there."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _from_json(text: str | None) -> dict[str, Any]:

@@ -136,10 +136,6 @@ NO_SERVER_ADVICE = Text(
 
 PARAMS_EXAMPLE = Text(en="example: --params '{{\"x\": 1}}'", ja="例: --params '{{\"x\": 1}}'")
 PARAMS_FILE_UNREADABLE = Text(en="--params-file {path}: {reason}", ja="--params-file {path}: {reason}")
-PARAMS_FILE_BAD = Text(
-    en="--params-file {path} is neither JSON nor YAML: {reason}",
-    ja="--params-file {path} はJSONでもYAMLでもありません: {reason}",
-)
 WARNING = Text(en="warning: {text}", ja="警告: {text}")
 PARAMS_NOT_JSON = Text(
     en="--params is not JSON ({reason}); {example}", ja="--params がJSONではありません（{reason}）。{example}"
