@@ -40,6 +40,11 @@ def stop_child(child: subprocess.Popen[bytes], patience: float = STOP_PATIENCE_S
     """SIGTERM, then after `patience` SIGKILL. Answers with the exit code."""
     if child.poll() is None:
         child.terminate()
+    return await_child(child, patience)
+
+
+def await_child(child: subprocess.Popen[bytes], patience: float) -> int:
+    """Of one that was asked to stop: after `patience` SIGKILL. Answers with the exit code."""
     try:
         return child.wait(patience)
     except subprocess.TimeoutExpired:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.processes import STOP_PATIENCE_SEC
 from support.nats_server import free_port
 from support.programs import PATIENCE_SEC, Program, Programs, command_of
 
@@ -119,6 +120,58 @@ def test_a_server_with_a_worker_ends_in_order(
         assert server.program.ends_after(sent) == expected
     assert programs.are_gone()
     assert "Traceback" not in server.program.output
+
+
+GATE = """
+import time
+from pathlib import Path
+from pyoco import Flow, task
+
+@task
+def wait_for_go():
+    Path("waiting").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
+    return "gone"
+
+def resolve(name):
+    return Flow(name="gate") >> wait_for_go
+"""
+
+
+@contextmanager
+def up_with_a_run(programs: Programs, *options: str) -> Iterator[tuple[Server, str]]:
+    """With a worker whose run waits for the file `go`."""
+    (programs.directory / "gate.py").write_text(GATE)
+    worker = ("--with-worker", "--flow-resolver", "gate.py:resolve")
+    with up(programs, *worker, *options) as server, PyocoHttpClient(server.url) as client:
+        run_id = client.submit_run("gate", {})["run_id"]
+        until((programs.directory / "waiting").exists, bool)
+        yield server, run_id
+
+
+def test_a_server_waits_for_the_runs_of_its_worker(programs: Programs) -> None:
+    """The worker was killed after 10 s, whatever it had been granted."""
+    with up_with_a_run(programs, "--drain-timeout", "600") as (server, run_id):
+        server.program.send(signal.SIGTERM)
+        server.program.says("finishing the runs in hand")
+        time.sleep(STOP_PATIENCE_SEC + 1.0)  # nothing is to happen in this time
+        (programs.directory / "go").touch()
+        assert server.program.exit_code() == 0
+    with up(programs) as server, PyocoHttpClient(server.url) as client:
+        run = until(lambda: client.get_run(run_id), lambda run: run["status"] != "RUNNING")
+    assert (run["status"], run["attempt"]) == ("COMPLETED", 1)
+
+
+def test_a_second_ctrl_c_gives_the_runs_of_a_servers_worker_back(programs: Programs) -> None:
+    with up_with_a_run(programs, "--drain-timeout", "600") as (server, _):
+        server.program.send(signal.SIGINT)
+        server.program.says("they have up to 600 s to end. Ctrl-C again")
+        server.program.send(signal.SIGINT)
+        assert server.program.exit_code() == 130
+        assert "Giving the runs back to the queue" in server.program.output
+        assert '"message": "worker stopped"' in server.program.output
+    assert programs.are_gone()
 
 
 @pytest.mark.parametrize(("sent", "expected"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

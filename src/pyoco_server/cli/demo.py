@@ -11,7 +11,14 @@ from rich.json import JSON
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
 from pyoco_server.cli.following import follow, style_for
-from pyoco_server.cli.stack import describe_nats, nats_for, running_stack, stop_signal, worker_child
+from pyoco_server.cli.stack import (
+    DRAIN_SEC,
+    describe_nats,
+    nats_for,
+    running_stack,
+    stop_signal,
+    worker_child,
+)
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs import RunStatus
 from pyoco_server.free_ports import free_port
@@ -38,13 +45,13 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
         chosen = free_port(HOST, port if port is not None else 8000)
         url = f"http://{HOST}:{chosen}"
         console.print(f"[bold]NATS[/]       {describe_nats(config, nats)}")
-        worker = worker_child(config, FLOWS, "demo-worker", worker_log)
+        worker = worker_child(config, FLOWS, "demo-worker", worker_log, DRAIN_SEC)
         async with running_stack(config, nats, HOST, chosen, worker) as serving:
             console.print(f"[bold]Gateway[/]    {url}   (log: {log_path})")
             run = await asyncio.to_thread(_show_a_run, console, url)
             if stay:
                 _say_what_to_try(console, url)
-                received = await stop_signal(serving)
+                received = await stop_signal(serving, worker)
                 return INTERRUPTED if received is signal.SIGINT else 0
     console.print(texts.DEMO_STOPPED(), style="dim")
     return 0 if run["status"] == RunStatus.COMPLETED else FAILED

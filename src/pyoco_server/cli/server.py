@@ -57,6 +57,7 @@ def up(  # noqa: PLR0913 - the options of the contract
     with_worker: Flag = False,
     flow_resolver: str | None = None,
     flows: Path | None = None,
+    drain_timeout: float = 60.0,
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None = None,
     dashboard_lang: Literal["auto", "ja", "en"] | None = None,
     bootstrap: BootstrapOptions = NO_BOOTSTRAP,
@@ -82,6 +83,9 @@ def up(  # noqa: PLR0913 - the options of the contract
         Which flows that worker runs: module:function or path/file.py:function. Default: a sample flow.
     flows
         Instead of --flow-resolver: a directory of flow files (*.py), loaded again when they change.
+    drain_timeout
+        After SIGTERM or Ctrl-C: how many seconds running flows may take to end before they are given back.
+        A second Ctrl-C gives them back at once.
     log_level
         Log this level and above (also: PYOCO_LOG_LEVEL).
     dashboard_lang
@@ -99,7 +103,7 @@ def up(  # noqa: PLR0913 - the options of the contract
         )
         require_free(host, port)
         with _nats(config, bootstrap, data_dir, durability, url=nats_url) as (usable, nats):
-            worker = worker_child(usable, flow_source, "worker", None) if with_worker else None
+            worker = worker_child(usable, flow_source, "worker", None, drain_timeout) if with_worker else None
             server = RunningServer(nats_url=usable.nats_url, http_url=local_url(host, port))
             with announced(server, data_dir):
                 sys.exit(serve(_serve(usable, nats, host, port, worker)))
@@ -147,7 +151,7 @@ async def _serve(
         else:
             say(texts.WORKER_HERE(tag=config.default_tag))
         say(texts.CTRL_C_STOPS_IT())
-        received = await stop_signal(serving)
+        received = await stop_signal(serving, worker)
     if received is signal.SIGINT:
         return INTERRUPTED
     return 0 if received is signal.SIGTERM else FAILED

@@ -23,7 +23,7 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.gateway import Gateway
 from pyoco_server.logs import get_logger
-from pyoco_server.processes import start_child, stop_child
+from pyoco_server.processes import STOP_PATIENCE_SEC, await_child, start_child
 from pyoco_server.wiring import BootstrapNats, Durability, EmbeddedNats, without_credentials
 
 log = get_logger(__name__)
@@ -57,6 +57,10 @@ class Child:
 
     name: str
     start: Callable[[], subprocess.Popen[bytes]]
+    drain_sec: float
+    """How long it takes by itself to stop, at the most."""
+    _stopping: subprocess.Popen[bytes] | None = None
+    _is_hurried: bool = False
 
     async def supervise(self) -> None:
         delay = 1.0
@@ -77,16 +81,35 @@ class Child:
                 delay = min(delay * 2, MAX_RESTART_DELAY_SEC)
                 process = self.start()
         finally:
-            stop_child(process)
+            await self._stop(process)
+
+    async def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        """In a thread: meanwhile we may be asked to hurry."""
+        self._stopping = process
+        process.terminate()
+        if self._is_hurried:
+            self.hurry()
+        await asyncio.to_thread(await_child, process, self.drain_sec + STOP_PATIENCE_SEC)
+
+    def hurry(self) -> None:
+        """It is not to wait for its runs. Another signal than the first: two equal ones may arrive as one."""
+        self._is_hurried = True
+        if self._stopping is not None:
+            self._stopping.send_signal(signal.SIGINT)
 
 
 def worker_child(
-    config: NatsBackendConfig, flows: tuple[str, str], worker_id: str, output: IO[bytes] | None
+    config: NatsBackendConfig,
+    flows: tuple[str, str],
+    worker_id: str,
+    output: IO[bytes] | None,
+    drain_sec: float,
 ) -> Child:
     """`flows` is the option that says where they come from, with its value."""
     command = [sys.executable, "-m", "pyoco_server.cli.worker", *flows, "--worker-id", worker_id]
+    command += ["--drain-timeout", str(drain_sec)]
     env = {**os.environ, "PYOCO_NATS_URL": config.nats_url}
-    return Child("worker", lambda: start_child(command, env=env, stdout=output))
+    return Child("worker", lambda: start_child(command, env=env, stdout=output), drain_sec)
 
 
 async def _keep_nats(nats: OwnNats) -> None:
@@ -206,14 +229,16 @@ async def _supervised(keepers: list[Coroutine[Any, Any, None]]) -> AsyncIterator
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def stop_signal(serving: asyncio.Future[None]) -> signal.Signals | None:
-    """Which signal asked us to stop; None when the gateway ended by itself."""
+async def stop_signal(serving: asyncio.Future[None], worker: Child | None) -> signal.Signals | None:
+    """Which signal asked us to stop; None when the gateway ended by itself. Later ones hurry the worker."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[signal.Signals] = loop.create_future()
 
     def ask(received: signal.Signals) -> None:
         if not asked.done():
             asked.set_result(received)
+        elif worker is not None:
+            worker.hurry()
 
     for wanted in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(wanted, ask, wanted)
