@@ -86,7 +86,7 @@ def test_runs(gateway: GatewayProcess, client: httpx2.Client, dice: random.Rando
 BATCHES: dict[str, Callable[[], list[Any]]] = {
     "many": lambda: [{"flow_name": "f", "params": {"n": n}} for n in range(1_000)],
     "numbers": lambda: [{"flow_name": "f", "params": {"v": [7] * 60_000}}] * 70,
-    "lists": lambda: [{"flow_name": "f", "params": {"v": [[[]]] * 25_000}}] * 15,
+    "lists": lambda: [{"flow_name": "f", "params": {"v": [[[]]] * 25_000}}] * 70,
     "text": lambda: [{"flow_name": "f", "params": {"v": "x" * 200_000}}] * 70,
     "too many": lambda: [{"flow_name": 1, "x": []}] * 200_000,
 }
