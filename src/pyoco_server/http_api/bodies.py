@@ -1,7 +1,9 @@
 """Request bodies: read within a limit, parsed strictly, and refused with the place that is wrong."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Collection
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,14 +14,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pyoco_server.domain.json_reading import Refused, decode_json
 from pyoco_server.domain.suggestions import nearest
 from pyoco_server.errors import BodyTooSlow, RequestTooLarge
+from pyoco_server.http_api.body_turns import wait_for_turn
+from pyoco_server.usecases.large_values import LIGHT_BYTES, off_loop
 
 PATIENCE_SEC = 30.0
-MAX_AROUND_BYTES = 8
-"""Of a batch beside its list and the list's name."""
 """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
 MIN_BYTES_PER_SEC = 4096
 """The average that an upload of more than `PATIENCE_SEC` must keep up: a byte now and then is too little."""
 MAX_DIGITS = 20
+MAX_PROBLEMS = 50
+"""Of a body, that are answered: a body of unknown fields has thousands, each looked up among the known."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -30,8 +34,17 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body, never more than `limit` bytes of it in memory."""
+async def read_body(request: Request, limit: int, decoded_at_once: int | None = None) -> bytes:
+    """The whole body, never more than `limit` bytes of it in memory, when there is room to decode it.
+
+    `decoded_at_once`: so much of it, at most; without it, all.
+    """
+    body = await _read(request, limit)
+    await wait_for_turn(request, min(len(body), decoded_at_once or limit))
+    return body
+
+
+async def _read(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:MAX_DIGITS]) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; at most {limit} are allowed")
@@ -80,11 +93,15 @@ async def _next(chunks: AsyncGenerator[bytes, None], patience: float) -> bytes |
         ) from error
 
 
-def parse_json(body: bytes, model: type[M]) -> M:
+async def parse_json(body: bytes, model: type[M]) -> M:
     """Strict JSON of the given shape; otherwise FastAPI's 422 with each place.
 
     No NaN, no invalid UTF-8, no key twice, no integer beyond 64 bits.
     """
+    return await off_loop(len(body), _parsed, body, model)
+
+
+def _parsed(body: bytes, model: type[M]) -> M:
     try:
         value = decode_json(body)
     except Refused as error:
@@ -99,10 +116,11 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
     """
     try:
         parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        items = parts.pop(name, msgspec.Raw(b"[]"))
+        items = parts.get(name, msgspec.Raw(b"[]"))
         raw = msgspec.json.decode(items, type=list[msgspec.Raw])
-        if len(body) - memoryview(items).nbytes - len(name) > MAX_AROUND_BYTES:
-            decode_json(body)  # more than the list: the list may be there twice
+        is_alone = _is_alone(body, name, memoryview(items).nbytes)
+        if not is_alone and len(body) <= LIGHT_BYTES:
+            decode_json(body)  # it may be known where it is wrong
     except Refused as error:
         raise _invalid_json(error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -110,9 +128,21 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
     if len(raw) > most:
         problem = f"List should have at most {most} items after validation, not {len(raw)}"
         raise RequestValidationError([{"type": "too_long", "loc": ("body", name), "msg": problem}])
-    around = {key: msgspec.json.decode(value) for key, value in parts.items()}
-    validated({**around, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
+    if list(parts) == [name] and not is_alone:
+        raise _invalid_json(Refused((name,), f"duplicate key {name!r}"))
+    # What else is there is refused, whatever it says: it need not be decoded.
+    others = dict.fromkeys(islice(parts, MAX_PROBLEMS))
+    validated({**others, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
     return raw
+
+
+def _is_alone(body: bytes, name: str, size: int) -> bool:
+    """Whether an object has one key and this alone, whose value has `size` bytes.
+
+    Of a key that is there twice a decoder shows the last value; so there is more than its size.
+    """
+    head = re.match(rb'\s*\{\s*"%s"\s*:\s*' % re.escape(name.encode()), body)
+    return head is not None and body[head.end() + size :].strip(b" \t\r\n") == b"}"
 
 
 def validated(value: Any, model: type[M]) -> M:
@@ -127,12 +157,18 @@ def validated(value: Any, model: type[M]) -> M:
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str, Any]]:
     """What is wrong with a body, with the field that may have been meant for each unknown one."""
     problems: list[dict[str, Any]] = [
-        dict(problem) for problem in error.errors(include_url=False, include_input=False)
+        dict(problem)
+        for problem in islice(error.errors(include_url=False, include_input=False), MAX_PROBLEMS)
     ]
     for problem in problems:
         if problem["type"] == "extra_forbidden":
-            problem["msg"] = unknown("field", str(problem["loc"][-1]), model.model_fields)
+            problem["msg"] = unknown("field", str(problem["loc"][-1]), _names(model))
     return problems
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    """As senders write them."""
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:

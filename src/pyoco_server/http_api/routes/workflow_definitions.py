@@ -22,12 +22,13 @@ from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.event_views import source_view
 from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.refusals import StrictRoute
 from pyoco_server.http_api.routes.workflow_events import EVENT_BODY_BYTES, answered, whence
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 300 * 1024
 
-router = APIRouter(tags=["workflow templates"], responses=EVERYWHERE)
+router = APIRouter(tags=["workflow templates"], route_class=StrictRoute, responses=EVERYWHERE)
 
 IfMatch = Annotated[str | None, Header(description="updated_at of the template that was read")]
 
@@ -120,7 +121,7 @@ async def get_template(request: Request, template_id: str) -> Response:
     openapi_extra=json_body_docs(TemplateRequest),
 )
 async def put_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
-    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), TemplateRequest)
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), TemplateRequest)
     template = Template(
         id=template_id,
         updated_at="",
@@ -157,7 +158,7 @@ async def delete_template(request: Request, template_id: str, if_match: IfMatch 
 async def start_template(request: Request, template_id: str) -> Response:
     """Whatever starts it otherwise."""
     body = await read_body(request, EVENT_BODY_BYTES)
-    wanted = parse_json(body, StartRequest) if body.strip() else StartRequest()
+    wanted = await parse_json(body, StartRequest) if body.strip() else StartRequest()
     gateway = gateway_of(request)
     answer = await gateway.events.receive_event.start_by_hand(
         template_id, _by_hand(request, wanted), caller_of(request), *whence(request)
@@ -199,7 +200,7 @@ async def get_action(request: Request, key: str) -> Response:
     openapi_extra=json_body_docs(ActionRequest),
 )
 async def put_action(request: Request, key: str) -> Response:
-    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
     action = Action(key=key, updated_at="", tenant_id=caller_of(request).tenant_id, **wanted.model_dump())
     return _one(await gateway_of(request).event_level.actions.put(action))
 
@@ -248,7 +249,7 @@ async def get_source(request: Request, source_id: str) -> Response:
     openapi_extra=json_body_docs(SourceRequest),
 )
 async def put_source(request: Request, source_id: str) -> Response:
-    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), SourceRequest)
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), SourceRequest)
     source = Source(
         id=source_id,
         updated_at="",
