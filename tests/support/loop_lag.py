@@ -37,6 +37,7 @@ class LoopLag:
         self._thread = threading.Thread(target=self._poll)
         self.worst_sec = 0.0
         self.polls = 0
+        self._failure: BaseException | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -47,18 +48,34 @@ class LoopLag:
     ) -> None:
         self._stopping.set()
         self._thread.join()
+        if self._failure is not None and error is None:
+            raise self._failure
 
     def _poll(self) -> None:
-        with socket.create_connection(("127.0.0.1", self._gateway.port), PATIENCE_SEC) as connection:
-            connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-            while not self._stopping.is_set():
-                worked, began = self._cpu_sec(), time.time()
-                connection.sendall(REQUEST)
-                took = _answered_at(connection) - began
-                worked = self._cpu_sec() - worked + TICK
-                self.worst_sec = max(self.worst_sec, min(took, worked))
-                self.polls += 1
-                self._stopping.wait(PAUSE_SEC)
+        try:
+            self._poll_until_stopped()
+        except (AssertionError, OSError) as failure:
+            self._failure = failure
+
+    def _poll_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            with socket.create_connection(("127.0.0.1", self._gateway.port), PATIENCE_SEC) as connection:
+                connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+                while not self._stopping.is_set() and self._polled(connection):
+                    self._stopping.wait(PAUSE_SEC)
+
+    def _polled(self, connection: socket.socket) -> bool:
+        """False: it was closed, as a connection is that was idle while this process got no processor."""
+        worked, began = self._cpu_sec(), time.time()
+        try:
+            connection.sendall(REQUEST)
+            at = _answered_at(connection)
+        except ConnectionError:
+            return False
+        worked = self._cpu_sec() - worked + TICK
+        self.worst_sec = max(self.worst_sec, min(at - began, worked))
+        self.polls += 1
+        return True
 
     def _cpu_sec(self) -> float:
         fields = Path(f"/proc/{self._gateway.program.pid}/stat").read_text().rpartition(")")[2].split()
@@ -84,7 +101,8 @@ def _answered_at(connection: socket.socket) -> float:
 
 def _received(connection: socket.socket) -> tuple[float, bytes]:
     data, notes, _, _ = connection.recvmsg(65_536, socket.CMSG_SPACE(TIMESTAMP.size))
-    assert data, "the gateway hung up"
+    if not data:
+        raise ConnectionResetError("the gateway hung up")
     for level, kind, value in notes:
         if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
             seconds, nanoseconds = TIMESTAMP.unpack(value)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pyoco_server.domain.json_reading import Refused, decode_json
 from pyoco_server.domain.suggestions import nearest
@@ -22,6 +22,8 @@ PATIENCE_SEC = 30.0
 MIN_BYTES_PER_SEC = 4096
 """The average that an upload of more than `PATIENCE_SEC` must keep up: a byte now and then is too little."""
 MAX_DIGITS = 20
+MAX_FIELDS = 100
+"""More than any body of ours has."""
 MAX_PROBLEMS = 50
 """Of a body, that are answered: a body of unknown fields has thousands, each looked up among the known."""
 
@@ -32,6 +34,15 @@ class Body(BaseModel):
     """A body whose fields are all read: one that nobody reads would look accepted, so it is refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_few_unknown(cls, value: Any) -> Any:
+        """Thousands of unknown fields would be thousands of problems; a few of them are refusal enough."""
+        if type(value) is not dict or len(value) <= MAX_FIELDS:
+            return value
+        known = {name: value[name] for name in _names(cls) if name in value}
+        return {**dict(islice(value.items(), MAX_FIELDS)), **known}
 
 
 async def read_body(request: Request, limit: int, decoded_at_once: int | None = None) -> bytes:
@@ -115,9 +126,17 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
     `model` checks everything around them, and that each is an object.
     """
     try:
-        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        parts = _parts(body, name)
         items = parts.get(name, msgspec.Raw(b"[]"))
-        raw = msgspec.json.decode(items, type=list[msgspec.Raw])
+        if memoryview(items).nbytes > LIGHT_BYTES:
+            # The first that is no object ends it: a list of millions of numbers costs nothing.
+            count = len(msgspec.json.decode(items, type=list[_Object]))
+            raw = (
+                msgspec.json.decode(items, type=list[msgspec.Raw]) if count <= most else [items] * (most + 1)
+            )
+        else:
+            raw = msgspec.json.decode(items, type=list[msgspec.Raw])
+            count = len(raw)
         is_alone = _is_alone(body, name, memoryview(items).nbytes)
         if not is_alone and len(body) <= LIGHT_BYTES:
             decode_json(body)  # it may be known where it is wrong
@@ -125,8 +144,8 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
         raise _invalid_json(error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _invalid_json(Refused((), f"JSON: {error}")) from error
-    if len(raw) > most:
-        problem = f"List should have at most {most} items after validation, not {len(raw)}"
+    if count > most:
+        problem = f"List should have at most {most} items after validation, not {count}"
         raise RequestValidationError([{"type": "too_long", "loc": ("body", name), "msg": problem}])
     if list(parts) == [name] and not is_alone:
         raise _invalid_json(Refused((name,), f"duplicate key {name!r}"))
@@ -134,6 +153,28 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
     others = dict.fromkeys(islice(parts, MAX_PROBLEMS))
     validated({**others, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
     return raw
+
+
+class _Object(msgspec.Struct, gc=False):
+    """Any object, with nothing of what is in it."""
+
+
+def _parts(body: bytes, name: str) -> dict[str, msgspec.Raw]:
+    """What an object says, by key. A large one is refused at the first key that is not `name`."""
+    if len(body) <= LIGHT_BYTES:
+        return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    only = msgspec.defstruct("Only", [(name, msgspec.Raw, msgspec.Raw(b"[]"))], forbid_unknown_fields=True)
+    try:
+        found: msgspec.Raw = getattr(msgspec.json.decode(body, type=only), name)
+    except msgspec.ValidationError as error:
+        other = re.search(r"unknown field `(.*?)`", str(error))
+        if other is None:
+            raise
+        problem = unknown("field", other[1][:64], [name])
+        raise RequestValidationError(
+            [{"type": "extra_forbidden", "loc": ("body", other[1][:64]), "msg": problem}]
+        ) from error
+    return {name: found}
 
 
 def _is_alone(body: bytes, name: str, size: int) -> bool:

@@ -11,8 +11,8 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 SMALL_BYTES = 8 * 1024
-ROOM_BYTES = 1536 * 1024
-"""Of bodies that are decoded at the same time: one event of 1 MiB and two runs, or six runs."""
+ROOM_BYTES = 1024 * 1024
+"""Of bodies that are decoded at the same time: one of the largest events, or four of the largest runs."""
 _TURN = "pyoco.body_turn"
 
 

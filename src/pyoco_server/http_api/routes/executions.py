@@ -21,7 +21,7 @@ from pyoco_server.errors import (
     RequestTooLarge,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body, validated
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body, validated
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.execution_level import ExecutionLevel
@@ -70,16 +70,12 @@ NODE_VERBS = {
 EXECUTION_VERBS = {"start": "StartExecution", "cancel": "CancelExecution", "archive": "ArchiveExecution"}
 
 
-class ActorBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class ActorBody(Body):
     kind: ActorKind
     id: str | None = Field(None, max_length=256)
 
 
-class CreateExecutionRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class CreateExecutionRequest(Body):
     graph_id: str = Field(
         validation_alias=AliasChoices("graph_id", "graphId"), pattern=r"^[A-Za-z0-9_-]{1,64}$"
     )
@@ -115,9 +111,7 @@ class FieldsRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class RerunRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class RerunRequest(Body):
     start_from: Literal["failed", "start"] = Field("start", alias="from")
 
 

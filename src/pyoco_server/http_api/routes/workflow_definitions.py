@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pyoco_server.domain.events.requests import EventRequest, from_fields
 from pyoco_server.domain.events.signatures import Source
@@ -17,7 +17,7 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.event_views import source_view
@@ -33,18 +33,14 @@ router = APIRouter(tags=["workflow templates"], route_class=StrictRoute, respons
 IfMatch = Annotated[str | None, Header(description="updated_at of the template that was read")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class StepRequest(_Strict):
+class StepRequest(Body):
     id: str
     action: str
     trigger_kind: TriggerKind
     title: str | None = None
 
 
-class TemplateRequest(_Strict):
+class TemplateRequest(Body):
     name: str
     steps: list[StepRequest] = Field(min_length=1, max_length=30)
     year: int = 0
@@ -57,7 +53,7 @@ class TemplateRequest(_Strict):
     )
 
 
-class ActionRequest(_Strict):
+class ActionRequest(Body):
     """A flow, or a registered graph."""
 
     flow_name: str | None = None
@@ -67,7 +63,7 @@ class ActionRequest(_Strict):
     concurrency: Literal["allow", "one"] = "allow"
 
 
-class SourceRequest(_Strict):
+class SourceRequest(Body):
     kind: Literal["standard", "github", "stripe", "hmac"]
     secrets: list[str] = Field(min_length=1, max_length=2)
     template_id: str | None = None
@@ -79,7 +75,7 @@ class SourceRequest(_Strict):
     )
 
 
-class StartRequest(_Strict):
+class StartRequest(Body):
     idempotency_key: str | None = None
     year: int | None = None
     month: int | None = None

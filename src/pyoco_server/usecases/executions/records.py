@@ -23,7 +23,7 @@ from pyoco_server.usecases.ports import Change, Revision, Versioned, WrongRevisi
 log = get_logger(__name__)
 
 MAX_IN_MEMORY = 2_000
-MAX_BYTES_IN_MEMORY = 32_000_000
+MAX_BYTES_IN_MEMORY = 16_000_000
 """An input of 256 KiB may take 10 MB once it is decoded; the cache has it for whoever needs it again."""
 SAVE_TRIES = 5
 FAR_BEHIND = 50
