@@ -6,6 +6,7 @@ real one; another connection asks for /health all the time.
 
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.gateway_process import GatewayProcess, gateway_process
 from support.loop_lag import unhurt
 from support.programs import Programs
 from support.waiting import until_now
+from support.wheels import a_wheel, wheel_name
 
 LAG_SEC = 0.2
 GROWTH_MB = 100.0
@@ -86,7 +88,7 @@ def test_runs(gateway: GatewayProcess, client: httpx2.Client, dice: random.Rando
 BATCHES: dict[str, Callable[[], list[Any]]] = {
     "many": lambda: [{"flow_name": "f", "params": {"n": n}} for n in range(1_000)],
     "numbers": lambda: [{"flow_name": "f", "params": {"v": [7] * 60_000}}] * 70,
-    "lists": lambda: [{"flow_name": "f", "params": {"v": [[[]]] * 25_000}}] * 15,
+    "lists": lambda: [{"flow_name": "f", "params": {"v": [[[]]] * 25_000}}] * 70,
     "text": lambda: [{"flow_name": "f", "params": {"v": "x" * 200_000}}] * 70,
     "too many": lambda: [{"flow_name": 1, "x": []}] * 200_000,
 }
@@ -245,9 +247,13 @@ HEAVY: dict[str, Callable[[], tuple[Body, Any]]] = {
 }
 
 
-def begin(client: httpx2.Client, name: str, execution_id: str) -> None:
-    graph, value = HEAVY[name]()
-    sent(client.put("/graphs/g", content=msgspec.json.encode(graph), headers=JSON), 200, 201)
+def register(client: httpx2.Client, name: str) -> None:
+    graph, _ = HEAVY[name]()
+    sent(client.put("/graphs/g", content=msgspec.json.encode(graph), headers=JSON), 201)
+
+
+def create(client: httpx2.Client, name: str, execution_id: str) -> None:
+    _, value = HEAVY[name]()
     body = {"graph_id": "g", "execution_id": execution_id, "input": value}
     sent(client.post("/executions", json=body), 201)
 
@@ -270,7 +276,8 @@ def wait_for(client: httpx2.Client, execution_id: str) -> None:
 @pytest.mark.parametrize("name", HEAVY)
 def test_executions(gateway: GatewayProcess, client: httpx2.Client, name: str) -> None:
     with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
-        begin(client, name, "e")
+        register(client, name)
+        create(client, name, "e")
         wait_for(client, "e")
         sent(client.get("/executions?limit=200&include=counts"), 200)
 
@@ -278,15 +285,92 @@ def test_executions(gateway: GatewayProcess, client: httpx2.Client, name: str) -
 def test_many_heavy_executions_at_once_and_after_a_restart(
     programs: Programs, config: NatsBackendConfig
 ) -> None:
-    """D50: the gateway that took over froze, too."""
-    ids = [f"e{n}" for n in range(10)]
-    for is_first in (True, False):
-        with (
-            gateway_process(programs, config) as process,
-            httpx2.Client(base_url=process.url, timeout=PATIENCE_SEC) as client,
-            unhurt(process, lag_sec=LAG_SEC, growth_mb=GROWTH_MB),
-        ):
-            for execution_id in ids if is_first else ():
-                begin(client, "conditions over numbers", execution_id)
-            for execution_id in ids if not is_first else ():
-                wait_for(client, execution_id)
+    """D50: the gateway that took over froze, too. It reads them all before it is ready, and then goes on."""
+    ids = [f"e{n}" for n in range(40)]
+    with (
+        gateway_process(programs, config) as process,
+        httpx2.Client(base_url=process.url, timeout=PATIENCE_SEC) as client,
+        unhurt(process, lag_sec=LAG_SEC, growth_mb=GROWTH_MB),
+    ):
+        register(client, "conditions over numbers")
+        for execution_id in ids:
+            create(client, "conditions over numbers", execution_id)
+    with (
+        gateway_process(programs, config) as process,
+        httpx2.Client(base_url=process.url, timeout=PATIENCE_SEC) as client,
+        unhurt(process, lag_sec=LAG_SEC, growth_mb=GROWTH_MB),
+    ):
+        until_now(lambda: client.get("/ready").status_code == HTTPStatus.OK)
+        for execution_id in ids:
+            wait_for(client, execution_id)
+
+
+def at_once(count: int, send: Callable[[int], httpx2.Response]) -> list[int]:
+    with ThreadPoolExecutor(count) as senders:
+        return [answer.status_code for answer in senders.map(send, range(count))]
+
+
+def listen_for_events(client: httpx2.Client, **action: Any) -> None:
+    """A template of two steps, which events start: what they say goes into both."""
+    sent(client.put("/api/workflow-actions/a", json=action or {"flow_name": "f"}), 200)
+    steps = [
+        {"id": "s1", "action": "a", "trigger_kind": "external_event"},
+        {"id": "s2", "action": "a", "trigger_kind": "after_previous"},
+    ]
+    sent(client.put("/api/workflow-templates/t", json={"name": "t", "steps": steps}), 200)
+
+
+def test_events_that_fill_a_graph(gateway: GatewayProcess, client: httpx2.Client) -> None:
+    """What the event says is interpolated 400 times."""
+    node = {"type": "task", "flow": "x", "params": {"a": "${input.event.s}" * 4}}
+    graph = fan(100)
+    graph["nodes"] = {name: graph["nodes"]["f"] if name == "f" else node for name in graph["nodes"]}
+    sent(client.put("/graphs/g", content=msgspec.json.encode(graph), headers=JSON), 201)
+    listen_for_events(client, graph_id="g")
+    steps = [{"id": "s1", "action": "a", "trigger_kind": "external_event"}]
+    sent(client.put("/api/workflow-templates/t", json={"name": "t", "steps": steps}), 200)
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        body = {"template_id": "t", "data": {"s": "x" * 200_000}}
+        begun = sent(client.post("/api/workflow-events", json=body), 200)
+        wait_for(client, begun["execution_id"])
+
+
+def test_runs_with_a_key_at_once(gateway: GatewayProcess, client: httpx2.Client) -> None:
+    """Each is sent three times."""
+    body = msgspec.json.encode({"flow_name": "f", "params": {"v": [[[]]] * 25_000}})
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        answers = at_once(
+            30,
+            lambda n: client.post("/runs", content=body, headers={**JSON, "Idempotency-Key": f"k{n % 10}"}),
+        )
+    assert set(answers) == {200}
+
+
+def test_wheels(gateway: GatewayProcess, client: httpx2.Client) -> None:
+    """One with a large directory, one with large metadata, and many small ones whose senders say much."""
+    wide = a_wheel(files={f"my_flows/{'n' * 100}{n}.py": "" for n in range(19_000)})
+    said = "".join(f"Classifier: {n}\n" for n in range(40_000))
+    long = a_wheel("long", metadata=f"Metadata-Version: 2.1\nName: long\nVersion: 0.1.0\n{said}")
+    talkative = {"User-Agent": "x" * 30_000, "X-Forwarded-For": "y" * 20_000}
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        for name, content in ((wheel_name(), wide), (wheel_name("long"), long)):
+            sent(client.post("/wheels", files={"wheel": (name, content)}), 200, 413, 422)
+        for n in range(100):
+            files = {"wheel": (wheel_name(f"p{n}"), a_wheel(f"p{n}"))}
+            sent(client.post("/wheels", files=files, headers=talkative), 200)
+        assert len(sent(client.get("/wheels"), 200)) >= 100
+        sent(client.get("/wheels/history?limit=500"), 200)
+
+
+def test_batches_with_something_beside_their_runs(gateway: GatewayProcess, client: httpx2.Client) -> None:
+    lists = b"[" + b"[[]]," * 2_500_000 + b"0]"
+    bodies = [
+        b'{"x": ' + lists + b', "runs": [{"flow_name": "f"}]}',
+        b'{"runs": ' + lists + b', "runs": [{"flow_name": "f"}]}',
+        b'{ "runs": [{"flow_name": "f", "params": {"v": ' + lists + b"}}]  }",
+        b'{"runs": [' + b"0," * 7_000_000 + b"0]}",
+        b'{"runs": [{"flow_name": "f"}]' + b"".join(b',"k%d":1' % n for n in range(900_000)) + b"}",
+    ]
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        for body in bodies:
+            sent(client.post("/runs/batch", content=body, headers=JSON), 200, 422)

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import api_page, error_table, shapes
 from pyoco_server.http_api.auth import ApiKeyMiddleware
+from pyoco_server.http_api.body_turns import BodyTurns
 from pyoco_server.http_api.browsers import BrowserRules
 from pyoco_server.http_api.event_use_cases import check_settings
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
@@ -76,6 +77,7 @@ def create_app(
     )
     error_table.install(app)
     app.add_middleware(HotPath, endpoints={("POST", "/runs"): runs.submit_run})
+    app.add_middleware(BodyTurns)
     app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(BrowserRules, config=settings)
     app.add_middleware(MeasureRequests, metrics=metrics)

@@ -1,25 +1,31 @@
 """Request bodies: read within a limit, parsed strictly, and refused with the place that is wrong."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Collection
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pyoco_server.domain.json_reading import Refused, decode_json
 from pyoco_server.domain.suggestions import nearest
 from pyoco_server.errors import BodyTooSlow, RequestTooLarge
+from pyoco_server.http_api.body_turns import wait_for_turn
+from pyoco_server.usecases.large_values import LIGHT_BYTES, off_loop
 
 PATIENCE_SEC = 30.0
-MAX_AROUND_BYTES = 8
-"""Of a batch beside its list and the list's name."""
 """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
 MIN_BYTES_PER_SEC = 4096
 """The average that an upload of more than `PATIENCE_SEC` must keep up: a byte now and then is too little."""
 MAX_DIGITS = 20
+MAX_FIELDS = 100
+"""More than any body of ours has."""
+MAX_PROBLEMS = 50
+"""Of a body, that are answered: a body of unknown fields has thousands, each looked up among the known."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -29,9 +35,27 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_few_unknown(cls, value: Any) -> Any:
+        """Thousands of unknown fields would be thousands of problems; a few of them are refusal enough."""
+        if type(value) is not dict or len(value) <= MAX_FIELDS:
+            return value
+        known = {name: value[name] for name in _names(cls) if name in value}
+        return {**dict(islice(value.items(), MAX_FIELDS)), **known}
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body, never more than `limit` bytes of it in memory."""
+
+async def read_body(request: Request, limit: int, decoded_at_once: int | None = None) -> bytes:
+    """The whole body, never more than `limit` bytes of it in memory, when there is room to decode it.
+
+    `decoded_at_once`: so much of it, at most; without it, all.
+    """
+    body = await _read(request, limit)
+    await wait_for_turn(request, min(len(body), decoded_at_once or limit))
+    return body
+
+
+async def _read(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:MAX_DIGITS]) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; at most {limit} are allowed")
@@ -80,11 +104,15 @@ async def _next(chunks: AsyncGenerator[bytes, None], patience: float) -> bytes |
         ) from error
 
 
-def parse_json(body: bytes, model: type[M]) -> M:
+async def parse_json(body: bytes, model: type[M]) -> M:
     """Strict JSON of the given shape; otherwise FastAPI's 422 with each place.
 
     No NaN, no invalid UTF-8, no key twice, no integer beyond 64 bits.
     """
+    return await off_loop(len(body), _parsed, body, model)
+
+
+def _parsed(body: bytes, model: type[M]) -> M:
     try:
         value = decode_json(body)
     except Refused as error:
@@ -98,21 +126,64 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
     `model` checks everything around them, and that each is an object.
     """
     try:
-        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        items = parts.pop(name, msgspec.Raw(b"[]"))
-        raw = msgspec.json.decode(items, type=list[msgspec.Raw])
-        if len(body) - memoryview(items).nbytes - len(name) > MAX_AROUND_BYTES:
-            decode_json(body)  # more than the list: the list may be there twice
+        parts = _parts(body, name)
+        items = parts.get(name, msgspec.Raw(b"[]"))
+        if memoryview(items).nbytes > LIGHT_BYTES:
+            # The first that is no object ends it: a list of millions of numbers costs nothing.
+            count = len(msgspec.json.decode(items, type=list[_Object]))
+            raw = (
+                msgspec.json.decode(items, type=list[msgspec.Raw]) if count <= most else [items] * (most + 1)
+            )
+        else:
+            raw = msgspec.json.decode(items, type=list[msgspec.Raw])
+            count = len(raw)
+        is_alone = _is_alone(body, name, memoryview(items).nbytes)
+        if not is_alone and len(body) <= LIGHT_BYTES:
+            decode_json(body)  # it may be known where it is wrong
     except Refused as error:
         raise _invalid_json(error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _invalid_json(Refused((), f"JSON: {error}")) from error
-    if len(raw) > most:
-        problem = f"List should have at most {most} items after validation, not {len(raw)}"
+    if count > most:
+        problem = f"List should have at most {most} items after validation, not {count}"
         raise RequestValidationError([{"type": "too_long", "loc": ("body", name), "msg": problem}])
-    around = {key: msgspec.json.decode(value) for key, value in parts.items()}
-    validated({**around, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
+    if list(parts) == [name] and not is_alone:
+        raise _invalid_json(Refused((name,), f"duplicate key {name!r}"))
+    # What else is there is refused, whatever it says: it need not be decoded.
+    others = dict.fromkeys(islice(parts, MAX_PROBLEMS))
+    validated({**others, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
     return raw
+
+
+class _Object(msgspec.Struct, gc=False):
+    """Any object, with nothing of what is in it."""
+
+
+def _parts(body: bytes, name: str) -> dict[str, msgspec.Raw]:
+    """What an object says, by key. A large one is refused at the first key that is not `name`."""
+    if len(body) <= LIGHT_BYTES:
+        return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    only = msgspec.defstruct("Only", [(name, msgspec.Raw, msgspec.Raw(b"[]"))], forbid_unknown_fields=True)
+    try:
+        found: msgspec.Raw = getattr(msgspec.json.decode(body, type=only), name)
+    except msgspec.ValidationError as error:
+        other = re.search(r"unknown field `(.*?)`", str(error))
+        if other is None:
+            raise
+        problem = unknown("field", other[1][:64], [name])
+        raise RequestValidationError(
+            [{"type": "extra_forbidden", "loc": ("body", other[1][:64]), "msg": problem}]
+        ) from error
+    return {name: found}
+
+
+def _is_alone(body: bytes, name: str, size: int) -> bool:
+    """Whether an object has one key and this alone, whose value has `size` bytes.
+
+    Of a key that is there twice a decoder shows the last value; so there is more than its size.
+    """
+    head = re.match(rb'\s*\{\s*"%s"\s*:\s*' % re.escape(name.encode()), body)
+    return head is not None and body[head.end() + size :].strip(b" \t\r\n") == b"}"
 
 
 def validated(value: Any, model: type[M]) -> M:
@@ -127,12 +198,18 @@ def validated(value: Any, model: type[M]) -> M:
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str, Any]]:
     """What is wrong with a body, with the field that may have been meant for each unknown one."""
     problems: list[dict[str, Any]] = [
-        dict(problem) for problem in error.errors(include_url=False, include_input=False)
+        dict(problem)
+        for problem in islice(error.errors(include_url=False, include_input=False), MAX_PROBLEMS)
     ]
     for problem in problems:
         if problem["type"] == "extra_forbidden":
-            problem["msg"] = unknown("field", str(problem["loc"][-1]), model.model_fields)
+            problem["msg"] = unknown("field", str(problem["loc"][-1]), _names(model))
     return problems
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    """As senders write them."""
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:

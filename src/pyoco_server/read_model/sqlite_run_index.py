@@ -93,7 +93,7 @@ class SqliteRunIndex:
     def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
         """Take changes over. Of several changes of one run only the last one matters."""
         for change in changes:
-            self._waiting[change.key] = _Waiting(change, self._changed_at(change))
+            self._waiting[change.key] = _Waiting(_lean(change), self._changed_at(change))
         self._position = position
         if len(self._waiting) >= MAX_WAITING:
             self._write_waiting()
@@ -233,6 +233,13 @@ class SqliteRunIndex:
 class _Waiting(NamedTuple):
     change: Change[RunSnapshot]
     changed_at: float
+
+
+def _lean(change: Change[RunSnapshot]) -> Change[RunSnapshot]:
+    """Without what no list shows: 500 waiting runs with large params would take gigabytes."""
+    if change.value is None:
+        return change
+    return replace(change, value=replace(change.value, params={}, task_records=None, result=None))
 
 
 class _Listed(msgspec.Struct):

@@ -50,7 +50,8 @@ class ManageWheels:
 
     async def upload(self, upload: Upload) -> Wheel:
         """Raises InvalidRequest for a bad file, WheelVersionConflict for a version that is not newer."""
-        name = check_wheel(upload.name, upload.file, upload.size)
+        # In a thread: a directory of thousands of members takes a while to read.
+        name = await asyncio.to_thread(check_wheel, upload.name, upload.file, upload.size)
         wheel = await self._wheels.put(
             upload.name, _chunks(upload.file), upload.tags, partial(check_version, name)
         )

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from pyoco_server.domain.execution.events import Actor, ActorKind, Failure
+from pyoco_server.domain.suggestions import nearest
 from pyoco_server.errors import InvalidRequest
 
 Text = Annotated[str, Meta(max_length=4_000)]
@@ -134,6 +135,9 @@ def read_command(name: str, fields: dict[str, Any], actor: Actor) -> Command:
         known = ", ".join(known for known in COMMANDS if known != "CreateExecution")
         raise InvalidRequest(f"command {name!r} is not one of {known}")
     values: dict[str, Any] = {"actor": None, **snake_case(fields)}
+    for field in values:
+        if field not in wanted.__struct_fields__:
+            raise InvalidRequest(_unknown(name, wanted, field))
     if isinstance(values.get("error"), str):
         values["error"] = {"message": values["error"]}
     try:
@@ -142,6 +146,11 @@ def read_command(name: str, fields: dict[str, Any], actor: Actor) -> Command:
         return msgspec.convert(values, wanted)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{name}: {error}") from error
+
+
+def _unknown(name: str, wanted: type[Command], field: str) -> str:
+    known = wanted.__struct_fields__
+    return f"{name}: unknown field {field[:64]!r}{nearest(field, known)}; known: {', '.join(known)}"
 
 
 def snake_case(fields: dict[str, Any]) -> dict[str, Any]:

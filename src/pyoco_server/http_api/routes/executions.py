@@ -21,11 +21,12 @@ from pyoco_server.errors import (
     RequestTooLarge,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body, validated
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body, validated
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.gateway import Stale, gateway_of
+from pyoco_server.http_api.refusals import StrictRoute
 from pyoco_server.http_api.sse import EventStream, sse_event
 from pyoco_server.http_api.views import execution_view, items_view, json_response
 from pyoco_server.usecases.callers import Caller
@@ -33,7 +34,7 @@ from pyoco_server.usecases.executions.command import Commanded
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.usecases.executions.ports import ExecutionFilter
 
-router = APIRouter(tags=["executions"], responses=EVERYWHERE)
+router = APIRouter(tags=["executions"], route_class=StrictRoute, responses=EVERYWHERE)
 
 MAX_INPUT_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_INPUT_BYTES + 64 * 1024
@@ -69,16 +70,12 @@ NODE_VERBS = {
 EXECUTION_VERBS = {"start": "StartExecution", "cancel": "CancelExecution", "archive": "ArchiveExecution"}
 
 
-class ActorBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class ActorBody(Body):
     kind: ActorKind
     id: str | None = Field(None, max_length=256)
 
 
-class CreateExecutionRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class CreateExecutionRequest(Body):
     graph_id: str = Field(
         validation_alias=AliasChoices("graph_id", "graphId"), pattern=r"^[A-Za-z0-9_-]{1,64}$"
     )
@@ -114,9 +111,7 @@ class FieldsRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class RerunRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class RerunRequest(Body):
     start_from: Literal["failed", "start"] = Field("start", alias="from")
 
 
@@ -158,7 +153,7 @@ def _answer(done: Commanded, status: int = 200) -> Response:
 )
 async def create_execution(request: Request) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
-    return await _create(request, parse_json(body, CreateExecutionRequest), len(body))
+    return await _create(request, await parse_json(body, CreateExecutionRequest), len(body))
 
 
 async def _create(request: Request, wanted: CreateExecutionRequest, body_size: int) -> Response:
@@ -320,7 +315,7 @@ async def _texts(events: AsyncIterator[Event | None], execution_id: str) -> Asyn
 )
 async def post_command(request: Request, execution_id: str) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
-    wanted = parse_json(body, CommandRequest)
+    wanted = await parse_json(body, CommandRequest)
     fields = wanted.model_extra or {}
     if wanted.command == "CreateExecution":
         named = {"start": False, **snake_case(fields)}
@@ -340,7 +335,7 @@ async def post_command(request: Request, execution_id: str) -> Response:
 async def rerun_execution(request: Request, execution_id: str) -> Response:
     """`from: failed` takes over the outputs of what had succeeded."""
     body = await read_body(request, MAX_BODY_BYTES)
-    wanted = parse_json(body or b"{}", RerunRequest)
+    wanted = await parse_json(body or b"{}", RerunRequest)
     caller = caller_of(request)
     done = await _level(request).create.rerun(
         execution_id,
@@ -390,7 +385,7 @@ for _verb, _name in NODE_VERBS.items():
 
 async def _fields(request: Request) -> dict[str, Any]:
     body = await read_body(request, MAX_BODY_BYTES)
-    return parse_json(body or b"{}", FieldsRequest).model_extra or {}
+    return (await parse_json(body or b"{}", FieldsRequest)).model_extra or {}
 
 
 async def _command(request: Request, execution_id: str, name: str, fields: dict[str, Any]) -> Response:

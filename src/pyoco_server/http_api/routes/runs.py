@@ -42,6 +42,7 @@ from pyoco_server.http_api.views import (
     tasks_view,
 )
 from pyoco_server.usecases.callers import Caller
+from pyoco_server.usecases.large_values import off_loop
 from pyoco_server.usecases.ports import Revision
 from pyoco_server.usecases.watch_run import WatchRequest
 
@@ -111,7 +112,7 @@ class CancelRequest(Body):
 async def submit_run(request: Request) -> Response:
     gateway, caller = gateway_of(request), caller_of(request)
     body = await read_body(request, MAX_BODY_BYTES)
-    wanted = parse_json(body, RunSubmitRequest)
+    wanted = await parse_json(body, RunSubmitRequest)
     _check_params(wanted.params, len(body))
     return await _submit(
         gateway, _submission(wanted, caller, gateway.config.default_tag), _idempotency_key(request)
@@ -151,13 +152,14 @@ def _accepted(run_id: str, warning: str | None) -> dict[str, Any]:
 async def submit_batch(request: Request) -> Response:
     """One answer per run, in order: `run_id` and `status`, or `error` and its `http_status`."""
     gateway, caller = gateway_of(request), caller_of(request)
-    runs = batch_items(await read_body(request, MAX_BATCH_BYTES), RunBatchRequest, "runs", MAX_BATCH)
+    body = await read_body(request, MAX_BATCH_BYTES, MAX_BATCH_PART_BYTES)
+    runs = await off_loop(len(body), batch_items, body, RunBatchRequest, "runs", MAX_BATCH)
     results: list[dict[str, Any]] = []
     for some in _batch_parts(runs):
         submissions = []
         for run in some:
-            submissions.append(_batch_item(run, caller, gateway.config.default_tag))
-            await asyncio.sleep(0)  # each may be 256 KiB, and others wait for the loop
+            submissions.append(await _batch_item(run, caller, gateway.config.default_tag))
+            await asyncio.sleep(0)  # others wait for the loop
         answers = await gateway.use_cases.submit_batch(submissions)
         results += [_batch_answer(answer, request, gateway) for answer in answers]
     accepted = sum("run_id" in result for result in results)
@@ -188,10 +190,13 @@ def _batch_parts(runs: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
     yield part
 
 
-def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Submission | PyocoServerError:
+async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Submission | PyocoServerError:
     """A run that is not well formed is refused by itself, not with its neighbours."""
+    size = memoryview(run).nbytes
+    if size > MAX_BODY_BYTES:
+        return RequestTooLarge(f"the run has {size} bytes; at most {MAX_BODY_BYTES} are allowed")
     try:
-        wanted = RunSubmitRequest.model_validate(decode_json(bytes(run)))
+        wanted = RunSubmitRequest.model_validate(await off_loop(size, decode_json, bytes(run)))
         _check_params(wanted.params, MAX_PARAMS_BYTES + 1)
     except ValidationError as error:
         return InvalidRequest(places(problems_of(error, RunSubmitRequest)))
@@ -394,7 +399,7 @@ def _revision(text: str) -> Revision | None:
 async def cancel_run(request: Request, run_id: RunId) -> Response:
     """Answers CANCELLING, and then the run ends CANCELLED; a run that has ended is answered as it is."""
     body = await read_body(request, MAX_BODY_BYTES)
-    wanted = parse_json(body, CancelRequest) if body.strip() else CancelRequest()
+    wanted = await parse_json(body, CancelRequest) if body.strip() else CancelRequest()
     gateway = gateway_of(request)
     snapshot = await gateway.use_cases.cancel_run(run_id, caller_of(request), wanted.reason)
     if snapshot.status is RunStatus.CANCELLING:

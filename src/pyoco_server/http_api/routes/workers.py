@@ -61,7 +61,7 @@ async def list_workers(
 async def patch_worker(
     request: Request, worker_id: Annotated[str, Path(description="its --worker-id")]
 ) -> Response:
-    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
     record = await gateway_of(request).use_cases.hide_worker(
         worker_id, caller_of(request).tenant_id, hidden=wanted.hidden
     )

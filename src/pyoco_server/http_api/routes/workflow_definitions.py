@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pyoco_server.domain.events.requests import EventRequest, from_fields
 from pyoco_server.domain.events.signatures import Source
@@ -17,33 +17,30 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.event_views import source_view
 from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.refusals import StrictRoute
 from pyoco_server.http_api.routes.workflow_events import EVENT_BODY_BYTES, answered, whence
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 300 * 1024
 
-router = APIRouter(tags=["workflow templates"], responses=EVERYWHERE)
+router = APIRouter(tags=["workflow templates"], route_class=StrictRoute, responses=EVERYWHERE)
 
 IfMatch = Annotated[str | None, Header(description="updated_at of the template that was read")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class StepRequest(_Strict):
+class StepRequest(Body):
     id: str
     action: str
     trigger_kind: TriggerKind
     title: str | None = None
 
 
-class TemplateRequest(_Strict):
+class TemplateRequest(Body):
     name: str
     steps: list[StepRequest] = Field(min_length=1, max_length=30)
     year: int = 0
@@ -56,7 +53,7 @@ class TemplateRequest(_Strict):
     )
 
 
-class ActionRequest(_Strict):
+class ActionRequest(Body):
     """A flow, or a registered graph."""
 
     flow_name: str | None = None
@@ -66,7 +63,7 @@ class ActionRequest(_Strict):
     concurrency: Literal["allow", "one"] = "allow"
 
 
-class SourceRequest(_Strict):
+class SourceRequest(Body):
     kind: Literal["standard", "github", "stripe", "hmac"]
     secrets: list[str] = Field(min_length=1, max_length=2)
     template_id: str | None = None
@@ -78,7 +75,7 @@ class SourceRequest(_Strict):
     )
 
 
-class StartRequest(_Strict):
+class StartRequest(Body):
     idempotency_key: str | None = None
     year: int | None = None
     month: int | None = None
@@ -120,7 +117,7 @@ async def get_template(request: Request, template_id: str) -> Response:
     openapi_extra=json_body_docs(TemplateRequest),
 )
 async def put_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
-    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), TemplateRequest)
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), TemplateRequest)
     template = Template(
         id=template_id,
         updated_at="",
@@ -157,7 +154,7 @@ async def delete_template(request: Request, template_id: str, if_match: IfMatch 
 async def start_template(request: Request, template_id: str) -> Response:
     """Whatever starts it otherwise."""
     body = await read_body(request, EVENT_BODY_BYTES)
-    wanted = parse_json(body, StartRequest) if body.strip() else StartRequest()
+    wanted = await parse_json(body, StartRequest) if body.strip() else StartRequest()
     gateway = gateway_of(request)
     answer = await gateway.events.receive_event.start_by_hand(
         template_id, _by_hand(request, wanted), caller_of(request), *whence(request)
@@ -199,7 +196,7 @@ async def get_action(request: Request, key: str) -> Response:
     openapi_extra=json_body_docs(ActionRequest),
 )
 async def put_action(request: Request, key: str) -> Response:
-    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
     action = Action(key=key, updated_at="", tenant_id=caller_of(request).tenant_id, **wanted.model_dump())
     return _one(await gateway_of(request).event_level.actions.put(action))
 
@@ -248,7 +245,7 @@ async def get_source(request: Request, source_id: str) -> Response:
     openapi_extra=json_body_docs(SourceRequest),
 )
 async def put_source(request: Request, source_id: str) -> Response:
-    wanted = parse_json(await read_body(request, MAX_BODY_BYTES), SourceRequest)
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), SourceRequest)
     source = Source(
         id=source_id,
         updated_at="",

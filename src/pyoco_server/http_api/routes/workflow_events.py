@@ -19,11 +19,12 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.event_views import answer_view, job_view, queue_view
 from pyoco_server.http_api.gateway import Gateway, gateway_of
+from pyoco_server.http_api.refusals import StrictRoute
 from pyoco_server.http_api.views import json_response
 from pyoco_server.usecases.callers import ANONYMOUS, Caller
 from pyoco_server.usecases.events.drain_retry_jobs import DEFAULT_LIMIT, MAX_LIMIT
@@ -34,7 +35,7 @@ SETTINGS_BODY_BYTES = 16 * 1024
 DEFAULT_SHOWN = 20
 MAX_SHOWN = 200
 
-router = APIRouter(tags=["workflow events"], responses=EVERYWHERE)
+router = APIRouter(tags=["workflow events"], route_class=StrictRoute, responses=EVERYWHERE)
 receiving = APIRouter(
     tags=["workflow events"],
     responses={
@@ -72,12 +73,12 @@ class WorkflowEvent(BaseModel):
     wait_key: str | int | None = Field(None, description="resume the node that waits with this key")
 
 
-class DrainRequest(BaseModel):
+class DrainRequest(Body):
     limit: StrictInt = DEFAULT_LIMIT
     force: StrictBool = False
 
 
-class NotificationSettingsRequest(BaseModel):
+class NotificationSettingsRequest(Body):
     webhook_url: str = Field(description="empty: take the saved one away")
 
 
@@ -144,7 +145,7 @@ async def list_retry_jobs(
 async def drain_retry_jobs(request: Request) -> Response:
     """Those that are due; with `force`, the others too."""
     body = await read_body(request, SETTINGS_BODY_BYTES)
-    wanted = parse_json(body, DrainRequest) if body.strip() else DrainRequest()
+    wanted = await parse_json(body, DrainRequest) if body.strip() else DrainRequest()
     drain = gateway_of(request).event_level.drain_retry_jobs
     done = await drain(caller_of(request).tenant_id, _clamped(wanted.limit, MAX_LIMIT), force=wanted.force)
     return json_response({**done, "queue": queue_view(done["queue"])})
@@ -200,7 +201,7 @@ async def get_notification_settings(request: Request) -> Response:
     openapi_extra=json_body_docs(NotificationSettingsRequest),
 )
 async def save_notification_settings(request: Request) -> Response:
-    wanted = parse_json(await read_body(request, SETTINGS_BODY_BYTES), NotificationSettingsRequest)
+    wanted = await parse_json(await read_body(request, SETTINGS_BODY_BYTES), NotificationSettingsRequest)
     settings = gateway_of(request).event_level.notification_settings
     return json_response(await settings.save(caller_of(request).tenant_id, wanted.webhook_url.strip()))
 

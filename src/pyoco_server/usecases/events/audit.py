@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from pyoco_server.domain import wire
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent, is_stranger, record_of_rest
 from pyoco_server.domain.events.refusals import RefusalWindow
 from pyoco_server.errors import AuditNotWritten, NatsUnavailable
@@ -15,6 +16,8 @@ log = get_logger(__name__)
 
 MAX_WAITING = 10_000
 """Records that wait for NATS; the file has them already."""
+MAX_WAITING_BYTES = 16_000_000
+"""Each comes with its event, which may have 1 MiB."""
 RETRY_SEC = 1.0
 COUNT_SEC = 5.0
 
@@ -27,7 +30,9 @@ class Audit:
         self._is_file_failing = False
         self._refusals = RefusalWindow()
         self._stream: AuditStream | None = None
-        self._waiting: deque[StoredEvent] = deque()
+        self._waiting: deque[bytes] = deque()
+        """As JSON, which takes far less than what it is decoded to."""
+        self._waiting_bytes = 0
         self._wake = asyncio.Event()
         self.latest = Revision(0)
         """The last record that this gateway wrote."""
@@ -96,8 +101,10 @@ class Audit:
             await self._wake.wait()
             try:
                 while self._waiting:
-                    await self._append(self._waiting[0])
-                    self._waiting.popleft()
+                    first = self._waiting[0]
+                    await self._append(wire.decode_stored_event(first))
+                    if self._waiting and self._waiting[0] is first:  # else it had to make room meanwhile
+                        self._drop_oldest()
                 self._wake.clear()
             except NatsUnavailable:
                 await asyncio.sleep(RETRY_SEC)
@@ -108,8 +115,11 @@ class Audit:
         self.latest = max(self.latest, await self._stream.append(event))
 
     def _keep(self, event: StoredEvent, error: NatsUnavailable) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            lost = self._waiting.popleft()
+        record = wire.encode(event)
+        while self._waiting and (
+            len(self._waiting) >= MAX_WAITING or self._waiting_bytes + len(record) > MAX_WAITING_BYTES
+        ):
+            lost = wire.decode_stored_event(self._drop_oldest())
             log.error(
                 "too many audit records wait for NATS; the oldest is in the file only",
                 action="audit.lost",
@@ -122,5 +132,11 @@ class Audit:
             waiting=len(self._waiting) + 1,
             exc_info=error,
         )
-        self._waiting.append(event)
+        self._waiting.append(record)
+        self._waiting_bytes += len(record)
         self._wake.set()
+
+    def _drop_oldest(self) -> bytes:
+        oldest = self._waiting.popleft()
+        self._waiting_bytes -= len(oldest)
+        return oldest

@@ -47,6 +47,7 @@ from pyoco_server.usecases.events.queue_retry import RetryQueue
 from pyoco_server.usecases.events.resume_waits import ACTION as RESUME_ACTION
 from pyoco_server.usecases.events.resume_waits import Resumed, ResumeWaits
 from pyoco_server.usecases.events.start_template import Started, StartOrder, StartTemplate
+from pyoco_server.usecases.large_values import off_loop
 from pyoco_server.usecases.ports import Clock
 
 log = get_logger(__name__)
@@ -223,7 +224,8 @@ class ReceiveEvent:
         source = await self._source_of(arrival)
         if source is None:
             course.caller = await self._let_in(arrival)
-            request = read_request(await arrival.read_body(), arrival.headers)
+            body = await arrival.read_body()
+            request = await off_loop(len(body), read_request, body, arrival.headers)
             course.request = with_source(request, arrival.source)
             return await self._resolve_and_start(course)
         course.request = request = await self._read_signed(source, arrival, course)
@@ -271,7 +273,7 @@ class ReceiveEvent:
         body = await arrival.read_body()
         verify(source, body, arrival.headers, self._clock())
         course.caller = Caller(tenant_id=source.tenant_id)
-        return read_signed(source, body, arrival.headers)
+        return await off_loop(len(body), read_signed, source, body, arrival.headers)
 
     # Through
 

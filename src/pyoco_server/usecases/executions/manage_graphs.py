@@ -1,7 +1,6 @@
 """Register and read graphs, each tenant its own."""
 
 import asyncio
-from collections import OrderedDict
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +16,7 @@ from pyoco_server.domain.execution.graph_versions import Registration, next_vers
 from pyoco_server.domain.execution.graphs import Graph, graph_definition, parse_graph
 from pyoco_server.domain.listing import Place, cursor_at, digest_of, place_of
 from pyoco_server.domain.names import is_tag
+from pyoco_server.domain.value_sizes import memory_of
 from pyoco_server.errors import (
     GraphNotFound,
     InvalidRequest,
@@ -25,6 +25,7 @@ from pyoco_server.errors import (
     SnapshotTooLarge,
 )
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.bounded_memory import BoundedMemory
 from pyoco_server.usecases.callers import Caller
 from pyoco_server.usecases.change_run import MAX_TRIES
 from pyoco_server.usecases.ports import Clock, GraphStore, Revision, Versioned, WrongRevision
@@ -32,6 +33,7 @@ from pyoco_server.usecases.ports import Clock, GraphStore, Revision, Versioned, 
 log = get_logger(__name__)
 
 MAX_CACHED = 256
+MAX_CACHED_BYTES = 16_000_000
 
 
 class Registered(Struct, frozen=True):
@@ -53,7 +55,7 @@ class ManageGraphs:
     def __init__(self, graphs: GraphStore, clock: Clock) -> None:
         self._graphs = graphs
         self._clock = clock
-        self._parsed: OrderedDict[str, ParsedGraph] = OrderedDict()
+        self._parsed: BoundedMemory[ParsedGraph] = BoundedMemory(MAX_CACHED, MAX_CACHED_BYTES)
 
     async def register(
         self, graph_id: str, text: bytes, content_type: str | None, caller: Caller
@@ -127,17 +129,18 @@ class ManageGraphs:
         return kept.value
 
     def _known(self, key: str) -> ParsedGraph | None:
-        if key in self._parsed:
-            self._parsed.move_to_end(key)
-        return self._parsed.get(key)
+        return self._parsed.used(key)
 
     async def _parse(self, key: str, record: GraphRecord) -> ParsedGraph:
-        graph = await asyncio.to_thread(parse_graph, record.definition, is_stored=True)
+        graph, size = await asyncio.to_thread(_parsed, record)
         parsed = ParsedGraph(graph, record.version)
-        self._parsed[key] = parsed
-        if len(self._parsed) > MAX_CACHED:
-            self._parsed.popitem(last=False)
+        self._parsed.keep(key, parsed, size)
         return parsed
+
+
+def _parsed(record: GraphRecord) -> tuple[Graph, int]:
+    """The graph, and about what it takes in memory: twice its definition."""
+    return parse_graph(record.definition, is_stored=True), 2 * memory_of(record.definition)
 
 
 def _read(graph_id: str, text: bytes, content_type: str | None) -> Graph:

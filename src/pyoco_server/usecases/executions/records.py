@@ -5,6 +5,7 @@ from collections import OrderedDict
 from msgspec import Struct
 
 from pyoco_server.domain.execution.events import Commit
+from pyoco_server.domain.execution.memory import memory_of_commit, memory_of_state
 from pyoco_server.domain.execution.records import (
     ExecutionRecord,
     LoggedCommit,
@@ -15,12 +16,15 @@ from pyoco_server.domain.execution.records import (
 from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
 from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.bounded_memory import BoundedMemory
 from pyoco_server.usecases.executions.ports import ExecutionCache, ExecutionIndex, ExecutionLog
 from pyoco_server.usecases.ports import Change, Revision, Versioned, WrongRevision
 
 log = get_logger(__name__)
 
 MAX_IN_MEMORY = 2_000
+MAX_BYTES_IN_MEMORY = 16_000_000
+"""An input of 256 KiB may take 10 MB once it is decoded; the cache has it for whoever needs it again."""
 SAVE_TRIES = 5
 FAR_BEHIND = 50
 """Events that a reader folds from the log with less effort than writing the cache for each would take."""
@@ -39,15 +43,14 @@ class ExecutionRecords:
         self._log = executions
         self._cache = cache
         self._index = index
-        self._memory: OrderedDict[str, _Held] = OrderedDict()
+        self._memory: BoundedMemory[_Held] = BoundedMemory(MAX_IN_MEMORY, MAX_BYTES_IN_MEMORY)
         self._written: OrderedDict[Revision, None] = OrderedDict()
         """Commits of this process that it has not heard of yet."""
 
     async def known(self, execution_id: str) -> ExecutionRecord | None:
         """The state as this process knows it: right enough to act on, since the log refuses what is late."""
-        held = self._memory.get(execution_id)
+        held = self._memory.used(execution_id)
         if held is not None:
-            self._memory.move_to_end(execution_id)
             return held.record
         return await self.stored(execution_id)
 
@@ -84,14 +87,14 @@ class ExecutionRecords:
         try:
             revision = await self._log.append(logged, expected)
         except WrongRevision:
-            self._memory.pop(commit.execution_id, None)
+            self._memory.forget(commit.execution_id)
             raise
         self._index.apply([Change(commit.execution_id, revision, logged, None)])  # lists show it at once
         self._written[revision] = None
         while len(self._written) > MAX_IN_MEMORY:
             self._written.popitem(last=False)
         appended = ExecutionRecord(state=after.state, log_revision=revision, keys=after.keys)
-        self._go_on(appended)
+        self._go_on(appended, self._grown_by(commit))
         return appended
 
     async def save_if_far(self, record: ExecutionRecord) -> None:
@@ -130,9 +133,10 @@ class ExecutionRecords:
         if held.record.state.version + 1 == logged.commit.first_sequence:
             after = advance(held.record, logged.commit, revision)
         if after is None:
-            del self._memory[execution_id]
+            self._memory.forget(execution_id)
         else:
-            self._memory[execution_id] = replace(held, record=after)
+            size = self._memory.size(execution_id) + memory_of_commit(logged.commit)
+            self._memory.keep(execution_id, replace(held, record=after), size)
         return is_news
 
     def forget_all(self) -> None:
@@ -189,20 +193,25 @@ class ExecutionRecords:
     def _note_cached(self, execution_id: str, revision: Revision, version: int) -> None:
         held = self._memory.get(execution_id)
         if held is not None:
-            self._memory[execution_id] = _Held(held.record, revision, version)
+            size = self._memory.size(execution_id)
+            self._memory.keep(execution_id, _Held(held.record, revision, version), size)
 
-    def _go_on(self, record: ExecutionRecord) -> None:
+    def _grown_by(self, commit: Commit) -> int | None:
+        """What an execution takes with one more commit, if what it took is known."""
+        before = self._memory.size(commit.execution_id)
+        return before + memory_of_commit(commit) if before or commit.first_sequence == 1 else None
+
+    def _go_on(self, record: ExecutionRecord, size: int | None = None) -> None:
         """With a newer record; of the cache we know what we knew."""
         held = self._memory.get(record.state.execution_id)
         self._remember(
-            record.state.execution_id, _Held(record) if held is None else replace(held, record=record)
+            record.state.execution_id, _Held(record) if held is None else replace(held, record=record), size
         )
 
-    def _remember(self, execution_id: str, held: _Held) -> None:
+    def _remember(self, execution_id: str, held: _Held, size: int | None = None) -> None:
         known = self._memory.get(execution_id)
-        if known is not None and known.record.log_revision > held.record.log_revision:
-            held = replace(held, record=known.record)
-        self._memory[execution_id] = held
-        self._memory.move_to_end(execution_id)
-        while len(self._memory) > MAX_IN_MEMORY:
-            self._memory.popitem(last=False)
+        if known is not None and known.record.log_revision >= held.record.log_revision:
+            held, size = replace(held, record=known.record), self._memory.size(execution_id)
+        if size is None:
+            size = memory_of_state(held.record.state)
+        self._memory.keep(execution_id, held, size)
