@@ -54,7 +54,7 @@ def test_f2_what_was_promised_holds_in_every_world(share: range) -> None:
     [
         pytest.param(Faults(batch_bytes=500, workers_leave=True), (0, 1, 2), id="D01"),
         pytest.param(Faults(duplicate_window_sec=5.0, workers_leave=True), (5, 15, 22), id="D03"),
-        pytest.param(Faults(follower_behind=True, workers_leave=True), (1, 3, 4), id="D03-replica"),
+        pytest.param(Faults(follower_behind=0.5, workers_leave=True), (1, 3, 4), id="D03-replica"),
         pytest.param(Faults(advisories_lost=True), (29, 82), id="D04"),
         pytest.param(Faults(workers_leave=True), (2, 9, 18), id="D05"),
     ],
