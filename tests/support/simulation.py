@@ -429,6 +429,11 @@ class World:
     """How often it is a run, an execution, an event."""
     forced: Faults | None = None
     """None: the faults are chosen by the seed."""
+    queue_kind: type[MemoryQueue] = MemoryQueue
+    idle: frozenset[str] = frozenset()
+    """Background work that no gateway begins."""
+    prepare: Callable[[UseCases], None] | None = None
+    """What is done to a gateway before it begins."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311
@@ -517,7 +522,7 @@ class World:
             lag_sec=self._lag if faults.follower_behind else None,
             loses_advisory=lambda: faults.advisories_lost,
         )
-        return MemoryQueue(config, queue_faults)
+        return self.queue_kind(config, queue_faults)
 
     def _lag(self) -> float:
         if self.chance.random() >= self.faults.follower_behind:
@@ -614,7 +619,9 @@ class World:
             gateway = self._new_gateway(process, backend)
             self._gateways[name] = gateway
             background = {**gateway.use_cases.background(), **gateway.event_level.background()}
-            work = [asyncio.ensure_future(start()) for start in background.values()]
+            work = [
+                asyncio.ensure_future(start()) for name, start in background.items() if name not in self.idle
+            ]
             await self._death_of(process)
             for task in work:
                 task.add_done_callback(_look_at)
@@ -622,6 +629,8 @@ class World:
 
     def _new_gateway(self, process: Process, backend: Any) -> Gateway:
         use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+        if self.prepare is not None:
+            self.prepare(use_cases)
         level: list[EventUseCases] = []
         front = EventsFront(CONFIG, lambda: level[0], _HostTime().time)
         executions = use_cases.executions

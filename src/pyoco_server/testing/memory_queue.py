@@ -101,6 +101,7 @@ class MemoryQueue:
     """A work queue: a message is held by one taker at a time and comes back if it is not acknowledged."""
 
     BATCH = 1000
+    delivery = MemoryDelivery
 
     def __init__(self, config: NatsBackendConfig, faults: QueueFaults | None = None) -> None:
         self.ack_wait = config.consumer_ack_wait_sec
@@ -192,7 +193,7 @@ class MemoryQueue:
                 continue
             message.num_delivered += 1
             message.redeliver_at = _now() + self.ack_wait
-            return MemoryDelivery(self, message)
+            return self.delivery(self, message)
         return None
 
     def _give_up(self, message: MemoryMessage) -> None:
