@@ -93,6 +93,7 @@ class WorkQueue:
 
         A replica that is behind may answer the scan. It lacks the newest messages and no others, because
         every replica stores them in the leader's order. What is behind its last one is asked of the leader.
+        A leader that was cut off takes itself for one for some seconds; a sweep waits longer than that.
         """
         subjects, reached = f"{self._prefix}.>", 0
         last = (await self._state())["last_seq"]
