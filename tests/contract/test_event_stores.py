@@ -16,7 +16,6 @@ from pyoco_server.domain.events.receipts import ClaimState, Receipt
 from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
-from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.event_stores import ListedKvStore
 from pyoco_server.jetstream.kv_store import KvStore
 from pyoco_server.testing.events import MemoryEvents
@@ -24,6 +23,7 @@ from pyoco_server.usecases.events.ports import EventsBackend
 from pyoco_server.usecases.ports import WrongRevision
 from pyoco_server.wiring import new_run_id, open_events
 from support.nats_server import delete_streams_of, raw_nats, unique_config
+from support.replicas import Behind
 from support.things import NOW
 
 NewEvents = Callable[..., Awaitable[EventsBackend]]
@@ -277,23 +277,6 @@ async def test_an_event_is_found_by_its_id(events: EventsBackend) -> None:
     assert await events.audit.find(records[3].record.event_id) == records[3]
     for missing in (new_run_id(), "nonsense", "0190aaaa-bbbb-4ccc-8ddd-eeeeffff0001"):
         assert await events.audit.find(missing) is None
-
-
-class Behind(NatsConnection):
-    """A cluster in which another replica answers direct reads: one that has what `follower` has."""
-
-    def __init__(self, url: str, leader: str, follower: str) -> None:
-        super().__init__(url, "test")
-        self._leader, self._follower = leader, follower
-        self.is_behind = True
-
-    async def publish(
-        self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
-    ) -> None:
-        if self.is_behind and "DIRECT.GET" in subject:
-            subject = subject.replace(self._leader, self._follower)
-            payload = payload.replace(self._leader.encode(), self._follower.encode())
-        await super().publish(subject, payload, reply, headers)
 
 
 async def test_d14_a_list_of_a_replica_that_is_behind_is_not_kept(config: NatsBackendConfig) -> None:

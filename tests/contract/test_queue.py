@@ -6,9 +6,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.dispositions import DeadLetter, DlqReason
 from pyoco_server.errors import InvalidJob
+from pyoco_server.jetstream import topology
+from pyoco_server.jetstream.work_queue import WorkQueue
 from pyoco_server.usecases.ports import Delivery, JobSource, Revision
+from support.nats_server import delete_streams_of, unique_config
+from support.replicas import Behind
 from support.things import NOW, RUN_ID, a_job
 from support.worlds import World, Worlds
 
@@ -213,3 +218,25 @@ async def test_a_dead_letter_is_kept_under_its_tag(world: World) -> None:
         "run_id": RUN_ID,
         "num_delivered": 3,
     }
+
+
+async def test_d03_what_a_replica_lacks_is_asked_of_the_leader(config: NatsBackendConfig) -> None:
+    """D03, its sister: a replica that is behind answered for the whole queue."""
+    behind = unique_config(config.nats_url)
+    names = [each.work_stream.rpartition("_")[2] for each in (config, behind)]
+    connection = Behind(config.nats_url, *names)
+    await connection.open()
+    jobs = [a_job() for _ in range(5)]
+    queues = []
+    for each, known in ((config, jobs), (behind, jobs[:2])):
+        await topology.ensure_resources(connection, each)
+        queues.append(WorkQueue(connection, each.work_stream, each.work_subject_prefix))
+        for job in known:
+            await queues[-1].publish(job, Revision(1))
+    removed = {"seq": 4, "no_erase": True}
+    await connection.api(f"STREAM.MSG.DELETE.{config.work_stream}", removed)
+    found = await queues[0].jobs()
+    await connection.close()
+    await delete_streams_of(behind)
+    assert [(job.sequence, job.run_id) for job in found] == [(n, jobs[n - 1].run_id) for n in (1, 2, 3, 5)]
+    assert not any(job.is_given_up for job in found)

@@ -37,6 +37,7 @@ from support.execution_promises import Logs, folded
 ACTOR = Actor(ActorKind.USER, "ann")
 TASK_SEC = 25.0
 MAX_LOOKS = 300
+"""A quarter of an hour for what takes minutes. Then a client gives up, and its execution counts as stuck."""
 WAIT_SEC = 30.0
 BACKOFF_SEC = 5.0
 GRAPH_ID = "simulated"
@@ -114,6 +115,8 @@ class ExecutionClients:
     """What its client said at the end, by execution; empty: nothing."""
     cancels: dict[str, set[str]] = field(default_factory=dict)
     """As what each answer to a cancel says that it ends."""
+    stuck: list[str] = field(default_factory=list)
+    """Executions that came neither to their wait nor to their end."""
 
     async def act(self, ask: Ask, own: random.Random, key: str) -> None:
         wanted = NewExecution(graph_id=GRAPH_ID, input={"key": key})
@@ -148,7 +151,8 @@ class ExecutionClients:
             if state.is_terminal or state.nodes["approve"].status is NodeStatus.WAITING:
                 return not state.is_terminal
             await asyncio.sleep(3.0)
-        return False  # it is stuck, which is looked for at the end
+        self.stuck.append(execution_id)
+        return False
 
     async def _resume(self, ask: Ask, own: random.Random, execution_id: str) -> None:
         command = c.ResumeNode(actor=ACTOR, node_id="approve", data="yes")
@@ -164,6 +168,7 @@ class ExecutionClients:
 
     def broken(self, logs: Logs) -> Iterator[str]:
         states = folded(logs)
+        yield from (f"{execution_id}: stuck before its wait" for execution_id in self.stuck)
         for execution_id, word in self.acknowledged.items():
             state = states.get(execution_id)
             if state is None:

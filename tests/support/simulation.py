@@ -116,8 +116,8 @@ class Faults:
 
     duplicate_window_sec: float = 120.0
     batch_bytes: int = 64 * MEGABYTE
-    follower_behind: bool = False
-    """Some scans are answered by a replica that stands still."""
+    follower_behind: float = 0.0
+    """The share of scans that a replica answers which stands still: longer than any network is cut."""
     advisories_lost: bool = False
     """Jobs are delivered a few times only, and nobody is told when that was too often."""
     workers_leave: bool = False
@@ -132,7 +132,7 @@ class Faults:
         return cls(
             duplicate_window_sec=chance.choice([120.0, 30.0, 5.0]),
             batch_bytes=chance.choice([64 * MEGABYTE, 500]),
-            follower_behind=chance.random() < 0.2,
+            follower_behind=chance.choices((0.0, 0.5, 1.0), (0.8, 0.1, 0.1))[0],
             advisories_lost=advisories_lost,
             workers_leave=not advisories_lost and chance.random() < 0.2,
             executions_late=chance.random() < 0.3,
@@ -429,6 +429,11 @@ class World:
     """How often it is a run, an execution, an event."""
     forced: Faults | None = None
     """None: the faults are chosen by the seed."""
+    queue_kind: type[MemoryQueue] = MemoryQueue
+    idle: frozenset[str] = frozenset()
+    """Background work that no gateway begins."""
+    prepare: Callable[[UseCases], None] | None = None
+    """What is done to a gateway before it begins."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311
@@ -514,17 +519,15 @@ class World:
         queue_faults = QueueFaults(
             duplicate_window_sec=faults.duplicate_window_sec,
             batch_bytes=faults.batch_bytes,
-            lag_sec=self._lag,
+            lag_sec=self._lag if faults.follower_behind else None,
             loses_advisory=lambda: faults.advisories_lost,
         )
-        return MemoryQueue(config, queue_faults)
+        return self.queue_kind(config, queue_faults)
 
     def _lag(self) -> float:
-        """Long after everything else has healed, the replica that was behind has caught up as well."""
-        now = asyncio.get_running_loop().time()
-        if not self.faults.follower_behind or self.chance.random() < 0.5 or now > self.healed_at + ALONE_SEC:
+        if self.chance.random() >= self.faults.follower_behind:
             return 0.0
-        return max(0.0, now - self._follower_stands_at)
+        return max(0.0, asyncio.get_running_loop().time() - self._follower_stands_at)
 
     async def _send_workers_away(self) -> None:
         """Before the clients are done, unless one of them waits for what only a worker can do."""
@@ -616,7 +619,9 @@ class World:
             gateway = self._new_gateway(process, backend)
             self._gateways[name] = gateway
             background = {**gateway.use_cases.background(), **gateway.event_level.background()}
-            work = [asyncio.ensure_future(start()) for start in background.values()]
+            work = [
+                asyncio.ensure_future(start()) for name, start in background.items() if name not in self.idle
+            ]
             await self._death_of(process)
             for task in work:
                 task.add_done_callback(_look_at)
@@ -624,6 +629,8 @@ class World:
 
     def _new_gateway(self, process: Process, backend: Any) -> Gateway:
         use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+        if self.prepare is not None:
+            self.prepare(use_cases)
         level: list[EventUseCases] = []
         front = EventsFront(CONFIG, lambda: level[0], _HostTime().time)
         executions = use_cases.executions

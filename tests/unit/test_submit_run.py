@@ -1,7 +1,5 @@
 """REQ-0003: a run is accepted as a whole, or not at all."""
 
-from collections.abc import Collection
-
 import pytest
 
 from pyoco_server.domain.jobs import Job, pending
@@ -31,9 +29,6 @@ class FailingQueue:
     async def run_ids(self) -> set[str]:
         return set()
 
-    async def absent(self, run_ids: Collection[str]) -> set[str]:
-        return set(run_ids)
-
 
 class AnsweringTooLate:
     """The job arrives and a worker has it, but the answer to the publish is lost."""
@@ -53,9 +48,6 @@ class AnsweringTooLate:
 
     async def run_ids(self) -> set[str]:
         return set()
-
-    async def absent(self, run_ids: Collection[str]) -> set[str]:
-        return set(run_ids)
 
 
 class CannotRemove(MemoryStore[RunSnapshot]):

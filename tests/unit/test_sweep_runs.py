@@ -1,6 +1,8 @@
 """REQ-0003, ERR-PYOCO-0004: no run is unfinished for ever, and none that is gone is shown for ever."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from itertools import cycle
 from unittest.mock import AsyncMock
 
 import pytest
@@ -208,3 +210,44 @@ async def test_d04_a_run_that_waits_for_its_next_delivery_is_left_alone(
     for _ in range(2 * PENDING_LOOKS):
         await sweep.sweep()
     assert await status(backend) is RunStatus.RUNNING
+
+
+async def test_d03_a_replica_that_stays_behind_hides_no_job_that_is_given_up(
+    backend: MemoryGatewayBackend,
+) -> None:
+    """D03 and D04: the job of an ended run stayed on the queue while the replica was behind."""
+    config = NatsBackendConfig(
+        consumer_max_deliver=2, consumer_ack_wait_sec=0.2, ack_progress_interval_sec=0.1
+    )
+    answers = cycle((0.0, 1000.0))
+    queue = MemoryQueue(config, QueueFaults(loses_advisory=lambda: True, lag_sec=lambda: next(answers)))
+    job = a_job(run_id=RUN_ID)
+    await backend.runs.create(RUN_ID, replace(pending(job), status=RunStatus.CANCELLED))
+    await queue.publish(job, Revision(1))
+    await used_up_twice(queue)
+    source = await queue.open(("default",))
+    assert await source.next(0.5) is None
+    end = EndUndeliverable(MemoryUndeliverable(queue), backend.runs, backend.dead_letters, clock)
+    sweep = SweepRuns(backend.runs, backend.run_index, queue, end, clock)
+    for _ in range(2):
+        await sweep.sweep()
+    assert await queue.count() == 0
+    assert backend.dead_letters.letters == []
+
+
+async def test_d03_a_job_that_only_a_replica_still_has_is_not_given_up(backend: MemoryGatewayBackend) -> None:
+    """A removed job, on a replica that is behind, looks like one that is never delivered again."""
+    loop = asyncio.get_running_loop()
+    queue = MemoryQueue(NatsBackendConfig(), QueueFaults(lag_sec=lambda: loop.time() - stands_at))
+    await queue.publish(a_job(), Revision(1))
+    await asyncio.sleep(0.01)
+    stands_at = loop.time()
+    await asyncio.sleep(0.01)
+    await (await until_taken(queue)).term()
+    assert [job.is_given_up for job in await queue.jobs()] == [True]
+    await put(backend, a_snapshot())  # for it the queue is read
+    end = EndUndeliverable(MemoryUndeliverable(queue), backend.runs, backend.dead_letters, clock)
+    sweep = SweepRuns(backend.runs, backend.run_index, queue, end, clock)
+    for _ in range(4):
+        await sweep.sweep()
+    assert backend.dead_letters.letters == []

@@ -11,6 +11,7 @@ NO_MESSAGE = 10037
 
 class StoredMessage(Struct, frozen=True):
     sequence: int
+    subject: str
     data: bytes
 
 
@@ -26,4 +27,4 @@ async def next_of_leader(
             return None
         raise
     message = answer["message"]
-    return StoredMessage(message["seq"], base64.b64decode(message.get("data", "")))
+    return StoredMessage(message["seq"], message["subject"], base64.b64decode(message.get("data", "")))

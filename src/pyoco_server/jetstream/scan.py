@@ -28,7 +28,8 @@ async def scan(
     """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
 
     `since`: only those that were stored then or later. On a stream with replicas one that is behind may
-    answer: whoever concludes something from what is absent has to ask the leader.
+    answer: whoever concludes something from what is absent has to ask the leader
+    for what is behind the last message.
     """
     reader = _BatchReader(connection, stream, {"batch": batch, "next_by_subj": subjects}, since)
     await reader.open()

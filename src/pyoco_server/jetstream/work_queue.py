@@ -1,6 +1,6 @@
 """The work queue: one subject per tag, one message per run."""
 
-from collections.abc import Collection
+from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from pyoco_server.domain.dispositions import DeadLetter
 from pyoco_server.domain.jobs import Job
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
-from pyoco_server.jetstream.leader import next_of_leader
+from pyoco_server.jetstream.leader import StoredMessage, next_of_leader
 from pyoco_server.jetstream.scan import scan, sequence_of
 from pyoco_server.usecases.ports import QueuedJob, Revision
 
@@ -43,7 +43,6 @@ class WorkQueue:
         subject_prefix: str,
         *,
         scans: NatsConnection | None = None,
-        is_replicated: bool = False,
         retention_sec: float = 0.0,
     ) -> None:
         """`scans`: for what takes long, so that it delays nobody's submit."""
@@ -52,7 +51,6 @@ class WorkQueue:
         self._scans = scans or connection
         self._stream = stream
         self._prefix = subject_prefix
-        self._is_replicated = is_replicated
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         data = wire.encode(job)
@@ -79,32 +77,47 @@ class WorkQueue:
 
     async def jobs(self) -> list[QueuedJob]:
         consumers = await self._consumers()  # first: what is delivered meanwhile is not given up
-        found = []
-        async for message in scan(self._scans, self._stream, f"{self._prefix}.>"):
-            sequence = sequence_of(message)
-            consumer = consumers.get((message.headers or {}).get("Nats-Subject", ""), _NOBODY)
-            run_id = wire.run_id_in(message.data)
-            found.append(QueuedJob(sequence, run_id, consumer.max_deliver, consumer.has_given_up(sequence)))
-        return found
+        return [
+            QueuedJob(
+                message.sequence,
+                wire.run_id_in(message.data),
+                consumer.max_deliver,
+                consumer.has_given_up(message.sequence),
+            )
+            async for message in self._messages()
+            for consumer in (consumers.get(message.subject, _NOBODY),)
+        ]
+
+    async def _messages(self) -> AsyncIterator[StoredMessage]:
+        """All that the leader has when this begins.
+
+        A replica that is behind may answer the scan. It lacks the newest messages and no others, because
+        every replica stores them in the leader's order. What is behind its last one is asked of the leader.
+        A leader that was cut off takes itself for one for some seconds; a sweep waits longer than that.
+        """
+        subjects, reached = f"{self._prefix}.>", 0
+        last = (await self._state())["last_seq"]
+        async for found in scan(self._scans, self._stream, subjects):
+            reached = sequence_of(found)
+            yield StoredMessage(reached, (found.headers or {}).get("Nats-Subject", ""), found.data)
+        while reached < last and (
+            message := await next_of_leader(self._scans, self._stream, subjects, reached)
+        ):
+            reached = message.sequence
+            yield message
 
     async def count(self) -> int:
-        info = await self._scans.api(f"STREAM.INFO.{self._stream}")
-        count: int = info["state"]["messages"]
+        count: int = (await self._state())["messages"]
         return count
+
+    async def _state(self) -> dict[str, Any]:
+        """As the stream's leader has it."""
+        info = await self._scans.api(f"STREAM.INFO.{self._stream}")
+        state: dict[str, Any] = info["state"]
+        return state
 
     async def run_ids(self) -> set[str]:
         return {job.run_id for job in await self.jobs() if job.run_id is not None}
-
-    async def absent(self, run_ids: Collection[str]) -> set[str]:
-        """The leader answers one message at a time: only who misses something has to ask it."""
-        left = set(run_ids)
-        if not self._is_replicated:
-            return left
-        after = 0
-        while left and (found := await next_of_leader(self._scans, self._stream, f"{self._prefix}.>", after)):
-            left.discard(wire.run_id_in(found.data) or "")
-            after = found.sequence
-        return left
 
     async def _consumers(self) -> dict[str, _Consumer]:
         """By the subject of the jobs that each delivers."""

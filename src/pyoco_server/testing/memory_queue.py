@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -23,8 +23,14 @@ class QueueFaults:
     """A message id is forgotten after so many seconds."""
     batch_bytes: int = 64 * MEGABYTE
     """Where a batch is cut, however many messages were asked for."""
-    lag_sec: Callable[[], float] = lambda: 0.0
-    """How far behind the replica is that answers a scan."""
+    lag_sec: Callable[[], float] | None = None
+    """How far behind the replica is that answers a batch of a scan; None: there are no replicas.
+
+    It has what the leader had then: it lacks what was stored since, and has what was removed since. Most are
+    behind for moments. One that is overloaded, or cut off from its leader and not from the client, is so
+    for as long as that lasts, and answers all the same: a server checks whether it is up to date before it
+    answers for the first time, and not again.
+    """
     loses_advisory: Callable[[], bool] = lambda: False
     """Whether the next advisory is lost: its stream is full, absent or has no leader."""
 
@@ -41,6 +47,12 @@ class MemoryMessage:
     """When a delivered message comes back; None: it waits in the queue."""
     is_given_up: bool = False
     """It is never delivered again, and stays."""
+    removed_at: float = float("inf")
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether it was delivered, and an acknowledgement or the next delivery is to come."""
+        return bool(self.num_delivered) and not self.is_given_up and self.removed_at == float("inf")
 
 
 class MemoryDelivery:
@@ -89,6 +101,7 @@ class MemoryQueue:
     """A work queue: a message is held by one taker at a time and comes back if it is not acknowledged."""
 
     BATCH = 1000
+    delivery = MemoryDelivery
 
     def __init__(self, config: NatsBackendConfig, faults: QueueFaults | None = None) -> None:
         self.ack_wait = config.consumer_ack_wait_sec
@@ -97,6 +110,8 @@ class MemoryQueue:
         self._prefix = config.work_subject_prefix
         self._faults = faults or QueueFaults()
         self._messages: deque[MemoryMessage] = deque()
+        self._removed: list[MemoryMessage] = []
+        """Which a replica may still have."""
         self._sequence = 0
         self._seen: dict[str, float] = {}
         self._advisories: dict[MemoryMessage, float] = {}
@@ -122,33 +137,38 @@ class MemoryQueue:
         return {job.run_id for job in await self.jobs() if job.run_id is not None}
 
     async def jobs(self) -> list[QueuedJob]:
-        stored_before = _now() - self._faults.lag_sec()
-        shown = [message for message in self._messages if message.stored_at <= stored_before]
-        held = [one.sequence for one in self._messages if one.num_delivered and not one.is_given_up]
-        floor = min(held, default=self._sequence + 1)
-
-        async def read(start: int) -> Batch[MemoryMessage]:
-            return self._batch([message for message in shown if message.sequence >= start])
-
+        waited_for = [one.sequence for one in self._messages if one.is_waited_for]
+        floor = min(waited_for, default=self._sequence + 1)
         return [
             QueuedJob(
                 message.sequence,
                 wire.run_id_in(message.payload),
                 self._max_deliver,
-                message.is_given_up and message.sequence < floor,
+                bool(message.num_delivered) and not message.is_waited_for and message.sequence < floor,
             )
-            async for message in whole(read, 1)
+            for message in await self._listed()
         ]
 
-    def _batch(self, messages: list[MemoryMessage]) -> Batch[MemoryMessage]:
-        """Its beginning: as much as a server puts into one batch."""
+    async def _listed(self) -> list[MemoryMessage]:
+        """What replicas have, and what the leader has behind that."""
+        found = [message async for message in whole(self._batch, 1)]
+        reached = found[-1].sequence if found else 0
+        return [*found, *(message for message in self._messages if message.sequence > reached)]
+
+    async def _batch(self, start: int) -> Batch[MemoryMessage]:
+        """Of the replica that answers, as much as it puts into one batch."""
+        messages = [message for message in self._replica() if message.sequence >= start]
         sizes = accumulate(len(message.payload) for message in messages[: self.BATCH])
         fitting = [size for size in sizes if size <= self._faults.batch_bytes]
         batch = messages[: max(1, len(fitting))]
         return Batch(batch, batch[-1].sequence + 1 if batch else 0, len(messages) - len(batch))
 
-    async def absent(self, run_ids: Collection[str]) -> set[str]:
-        return set(run_ids) - {wire.run_id_in(message.payload) for message in self._messages}
+    def _replica(self) -> list[MemoryMessage]:
+        if self._faults.lag_sec is None:
+            return list(self._messages)
+        then = _now() - self._faults.lag_sec()
+        known = sorted([*self._messages, *self._removed], key=lambda message: message.sequence)
+        return [message for message in known if message.stored_at <= then < message.removed_at]
 
     def at(self, sequence: int) -> MemoryMessage | None:
         return next((message for message in self._messages if message.sequence == sequence), None)
@@ -156,6 +176,9 @@ class MemoryQueue:
     def forget(self, message: MemoryMessage) -> None:
         if message in self._messages:
             self._messages.remove(message)
+            message.removed_at = _now()
+            if self._faults.lag_sec is not None:
+                self._removed.append(message)
 
     def postpone(self, message: MemoryMessage, seconds: float) -> None:
         message.redeliver_at = _now() + seconds
@@ -170,7 +193,7 @@ class MemoryQueue:
                 continue
             message.num_delivered += 1
             message.redeliver_at = _now() + self.ack_wait
-            return MemoryDelivery(self, message)
+            return self.delivery(self, message)
         return None
 
     def _give_up(self, message: MemoryMessage) -> None:

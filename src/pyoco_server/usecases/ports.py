@@ -180,9 +180,10 @@ class JobQueue(Protocol):
         ...
 
     async def jobs(self) -> list[QueuedJob]:
-        """All that are on the queue, taken by a worker or not.
+        """All that are on the queue, taken by a worker or not. It reads the whole queue.
 
-        It reads the whole queue. With replicas, one that is behind may answer: see `absent`.
+        None is missing that was there when this was called. Some may have been removed before: a replica
+        that is behind may answer for the older ones.
         """
         ...
 
@@ -192,10 +193,6 @@ class JobQueue(Protocol):
 
     async def run_ids(self) -> set[str]:
         """Of `jobs`."""
-        ...
-
-    async def absent(self, run_ids: Collection[str]) -> set[str]:
-        """Of runs that `jobs` did not find, those that the queue's leader has no job of either."""
         ...
 
 

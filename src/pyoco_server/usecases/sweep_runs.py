@@ -37,8 +37,6 @@ PAUSE_PER_WORK = 20.0
 """Reading a long queue takes its time: a sweep is at work for a twentieth of it at the most."""
 PENDING_LOOKS = 4
 """At so many looks after the first a PENDING run must be the same."""
-GIVEN_UP_LOOKS = 10
-"""For so many looks it is remembered that a job was given up."""
 EVERY_DELIVERY = 1 << 31
 LOST = "the run's job is not on the queue any more; submit it again"
 
@@ -67,9 +65,8 @@ class SweepRuns:
         self._end_undeliverable = end_undeliverable
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
-        self._looks = 0
-        self._given_up: dict[int, int] = {}
-        """Sequences of the jobs that were given up, and the look at which they were so last."""
+        self._given_up: set[int] = set()
+        """Sequences of the jobs that were given up at the last look."""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -92,10 +89,7 @@ class SweepRuns:
         is_to_read = bool(suspects) or await self._queue.count() > len(self._seen)
         jobs = await self._queue.jobs() if is_to_read else []
         await self._end_given_up(jobs)
-        suspects.difference_update(job.run_id for job in jobs if job.run_id is not None)
-        if suspects:
-            suspects = await self._queue.absent(suspects)
-        for run_id in sorted(suspects):
+        for run_id in sorted(suspects.difference(job.run_id for job in jobs)):
             await self._end(run_id, self._seen[run_id])
 
     def _looks_before(self, run_id: str, revision: Revision) -> int:
@@ -103,13 +97,8 @@ class SweepRuns:
         return before.looks_before + 1 if before is not None and before.revision == revision else 0
 
     async def _end_given_up(self, jobs: Sequence[QueuedJob]) -> None:
-        """A job that looks so twice is so: a queue removes a job a moment after it is acknowledged.
-
-        Not at two looks in a row: a replica that is behind may list the queue without it in between.
-        """
-        self._looks += 1
-        before = {seq: look for seq, look in self._given_up.items() if look + GIVEN_UP_LOOKS >= self._looks}
-        self._given_up = before | {job.sequence: self._looks for job in jobs if job.is_given_up}
+        """A job that looks so twice is so: a queue removes a job a moment after it is acknowledged."""
+        before, self._given_up = self._given_up, {job.sequence for job in jobs if job.is_given_up}
         for job in jobs:
             seen = self._seen.get(job.run_id or "")
             if seen is not None and not seen.looks_before:

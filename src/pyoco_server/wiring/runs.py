@@ -130,7 +130,6 @@ async def _backend(
             config.work_stream,
             config.work_subject_prefix,
             scans=scans,
-            is_replicated=streams[config.work_stream].get("num_replicas", 1) > 1,
             retention_sec=config.runs_retention_sec,
         ),
     )
