@@ -15,6 +15,7 @@ from pyoco_server.domain.jobs import pending
 from pyoco_server.domain.run_changes import Claim
 from pyoco_server.domain.runs import Owner, RunStatus
 from pyoco_server.http_api import create_app
+from pyoco_server.jetstream.work_queue import WorkQueue
 from pyoco_server.usecases.change_run import change_run
 from pyoco_server.usecases.sweep_runs import LOST, PENDING_LOOKS
 from pyoco_server.wiring import open_backend
@@ -72,6 +73,16 @@ async def test_d01_a_queue_of_large_jobs_is_left_alone(config: NatsBackendConfig
             await use_cases.sweep_runs.sweep()
         assert await jobs_waiting(config) == 300
         await are_all(use_cases, RunStatus.PENDING, 300)
+
+
+async def test_d03_who_misses_a_job_asks_the_leader(config: NatsBackendConfig) -> None:
+    """D03, its sister: with replicas, one that is behind may answer a reading of the queue."""
+    run_ids, lost = await queued(config, 10), a_job().run_id
+    async with open_backend(config, "test") as backend:
+        queue = WorkQueue(
+            backend.connection, config.work_stream, config.work_subject_prefix, is_replicated=True
+        )
+        assert await queue.absent([*run_ids, lost]) == {lost}
 
 
 async def cancelled(client: httpx2.AsyncClient, run_ids: list[str]) -> None:
