@@ -275,6 +275,11 @@ async def test_a_list_after_a_write_that_never_arrives_waits_once_only(gateway: 
         ("/runs/watch?flow=f", "ERR-PYOCO-0017"),
         ("/workers?tag=gpu", "ERR-PYOCO-0019"),
         ("/wheels/history?name=a.whl", "ERR-PYOCO-0002"),
+        ("/executions?graph=monthly", "ERR-PYOCO-0002"),
+        ("/waits?graph_id=monthly", "ERR-PYOCO-0002"),
+        ("/executions/e1/events?from=3", "ERR-PYOCO-0002"),
+        ("/graphs?name=monthly", "ERR-PYOCO-0017"),
+        ("/graphs/monthly?versoin=1", "ERR-PYOCO-0002"),
         ("/runs/0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001?includes=records", "ERR-PYOCO-0002"),
     ],
 )

@@ -26,6 +26,7 @@ from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.gateway import Stale, gateway_of
+from pyoco_server.http_api.refusals import StrictRoute
 from pyoco_server.http_api.sse import EventStream, sse_event
 from pyoco_server.http_api.views import execution_view, items_view, json_response
 from pyoco_server.usecases.callers import Caller
@@ -33,7 +34,7 @@ from pyoco_server.usecases.executions.command import Commanded
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.usecases.executions.ports import ExecutionFilter
 
-router = APIRouter(tags=["executions"], responses=EVERYWHERE)
+router = APIRouter(tags=["executions"], route_class=StrictRoute, responses=EVERYWHERE)
 
 MAX_INPUT_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_INPUT_BYTES + 64 * 1024

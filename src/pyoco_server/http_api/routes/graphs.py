@@ -13,11 +13,11 @@ from pyoco_server.http_api.bodies import read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import gateway_of
-from pyoco_server.http_api.refusals import refusing_with
+from pyoco_server.http_api.refusals import StrictRoute, refusing_with
 from pyoco_server.http_api.views import json_response
 from pyoco_server.usecases.executions.manage_graphs import GraphPage
 
-router = APIRouter(tags=["graphs"], responses=EVERYWHERE)
+router = APIRouter(tags=["graphs"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
     tags=["graphs"],
     route_class=refusing_with(InvalidListQuery),

@@ -19,7 +19,7 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.event_views import answer_view, job_view, queue_view
@@ -72,7 +72,7 @@ class WorkflowEvent(BaseModel):
     wait_key: str | int | None = Field(None, description="resume the node that waits with this key")
 
 
-class DrainRequest(BaseModel):
+class DrainRequest(Body):
     limit: StrictInt = DEFAULT_LIMIT
     force: StrictBool = False
 
