@@ -119,11 +119,8 @@ class NatsUnauthorized(NatsUnavailable):
     """A server answers and refuses the credentials."""
 
 
-class TooManyWatchers(NatsUnavailable):
-    """The gateway has as many watchers as it was allowed; the same id and status as any overload."""
-
-    def __init__(self) -> None:
-        super().__init__("too many watchers")
+class GatewayOverloaded(NatsUnavailable):
+    """The gateway has as much to do as it allows itself. The id and status are those of the contract."""
 
 
 class OrphanRunSuspected(PyocoServerError):

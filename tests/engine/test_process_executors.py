@@ -576,10 +576,15 @@ async def test_a_task_that_ends_in_time_is_not_disturbed(tmp_path: Path) -> None
 async def test_a_worker_that_was_busy_at_the_deadline_reads_what_has_arrived_first(tmp_path: Path) -> None:
     """D23: the task had ended in time; only we did not know it."""
     async with lab(tmp_path, grace_sec=0.0) as at:
-        flow = await at.start("limited_generously", how="sleep", seconds=0.05)
-        await at.reached("in-first")
-        process_flows.wait_for(str(at.marks), "in-second")
-        time.sleep(2.5)  # noqa: ASYNC251 - the loop stands still beyond the deadline
+        flow = await at.start("limited_for_long", how="wait")
+
+        async def has_deadline() -> bool:
+            return "first" in flow._deadlines
+
+        await until(has_deadline)
+        at.let_go()
+        process_flows.wait_for(str(at.marks), "in-second")  # the loop stands still
+        flow._deadlines["first"].timer._run()  # and its next turn begins with the deadline
         assert (await ended(flow)).ending == "completed"
 
 

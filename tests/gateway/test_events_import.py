@@ -265,7 +265,8 @@ async def test_what_our_own_export_wrote_is_read(now: float, logged: list[dict[s
 
 
 async def test_an_empty_directory_name_switches_it_off(now: float) -> None:
-    """D38"""
-    await asyncio.to_thread(write, "receipts.json", receipts(a_receipt("a", iso(now))))
+    """D38: nor does it mean the current directory."""
+    for directory in (DIRECTORY, Path()):
+        await asyncio.to_thread(write, "receipts.json", receipts(a_receipt("a", iso(now))), directory)
     async with memory_app(workflow_event_import_dir="") as gateway:
         assert await gateway.backend.events.receipts.list_values() == []

@@ -384,8 +384,11 @@ async def test_a_limit_out_of_range_is_clamped(gateway: RunningGateway, limit: i
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize("body", [{"force": "yes"}, {"force": 1}, {"limit": "x"}, {"limit": 1.5}, []])
+@pytest.mark.parametrize(
+    "body", [{"force": "yes"}, {"force": 1}, {"limit": "x"}, {"limit": 1.5}, {"forced": True}, []]
+)
 async def test_a_bad_drain_is_refused(gateway: RunningGateway, body: Any) -> None:
+    """D27: a field that nobody reads is among what is bad."""
     answer = await gateway.client.post(f"{URL}/retry-jobs/drain", json=body)
     assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
 

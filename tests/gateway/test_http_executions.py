@@ -47,6 +47,33 @@ async def test_a_graph_is_carried_out_by_people_and_outside_workers(executions: 
     assert (ended["status"], ended["result"]) == ("COMPLETED", {"report": "done"})
 
 
+HANDLED: dict[str, Any] = {
+    "nodes": {"work": {"type": "task", "external": True}, "alert": {"type": "task", "external": True}},
+    "edges": [{"from": "work", "to": "alert", "on": "failure"}],
+}
+
+
+async def test_a_handled_failure_is_in_the_answer_and_in_the_row_of_the_list(executions: Executions) -> None:
+    """D25: COMPLETED was all that anybody saw."""
+    await executions.register("handled", HANDLED)
+    await executions.create("handled", execution_id="e1")
+    await executions.until_node("e1", "work", "READY")
+    await executions.node("e1", "work", "start")
+    await executions.node("e1", "work", "fail", error="disk full")
+    await executions.until_node("e1", "alert", "READY")
+    await executions.node("e1", "alert", "start")
+    await executions.node("e1", "alert", "succeed")
+    ended = await executions.until_ended("e1")
+    assert (ended["status"], ended["handled_failures"]) == ("COMPLETED", ["work"])
+
+    async def row() -> dict[str, Any]:
+        (found,) = (await executions.http.get("/executions")).json()["items"]
+        return dict(found)
+
+    shown = await until(row, lambda found: found["status"] == "COMPLETED")
+    assert shown["handled_failures"] == ["work"]
+
+
 async def test_the_log_has_every_event_once_and_without_gaps(executions: Executions) -> None:
     await executions.create(execution_id="e1", input={"ym": "x"})
     await executions.until_node("e1", "book", "READY")

@@ -1,5 +1,6 @@
 """REQ-0006: lists of runs over HTTP, and the pages that follow."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,9 @@ from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, another_gateway, memory_app
 from support.things import NOW, OWNER, a_snapshot
 from support.waiting import until
+
+PATIENCE_SEC = 30.0
+"""Only a failing test waits so long."""
 
 
 @pytest.fixture
@@ -275,6 +279,11 @@ async def test_a_list_after_a_write_that_never_arrives_waits_once_only(gateway: 
         ("/runs/watch?flow=f", "ERR-PYOCO-0017"),
         ("/workers?tag=gpu", "ERR-PYOCO-0019"),
         ("/wheels/history?name=a.whl", "ERR-PYOCO-0002"),
+        ("/executions?graph=monthly", "ERR-PYOCO-0002"),
+        ("/waits?graph_id=monthly", "ERR-PYOCO-0002"),
+        ("/executions/e1/events?from=3", "ERR-PYOCO-0002"),
+        ("/graphs?name=monthly", "ERR-PYOCO-0017"),
+        ("/graphs/monthly?versoin=1", "ERR-PYOCO-0002"),
         ("/runs/0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001?includes=records", "ERR-PYOCO-0002"),
     ],
 )
@@ -282,7 +291,8 @@ async def test_a_filter_that_does_not_exist_is_refused(
     gateway: RunningGateway, query: str, err_id: str
 ) -> None:
     """D27: a mistyped filter answered with everything."""
-    answer = await gateway.client.get(query)
+    async with asyncio.timeout(PATIENCE_SEC):  # a watch that is not refused would go on
+        answer = await gateway.client.get(query)
     assert (answer.status_code, answer.json()["err_id"]) == (422, err_id)
     assert "unknown query parameter" in answer.text
 

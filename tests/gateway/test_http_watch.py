@@ -18,6 +18,8 @@ from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.watching import stream
 
 WATCH = f"/runs/{RUN_ID}/watch"
+PATIENCE_SEC = 30.0
+"""Only a failing test waits so long."""
 
 
 @pytest.fixture
@@ -281,5 +283,6 @@ async def test_the_streams_of_a_revoked_key_end(path: str) -> None:
             assert await revoked.event() is not None
             assert await other.event() is not None
             await revoke_api_key(keys, "key-a", lambda: NOW)
-            await revoked.rest()
+            async with asyncio.timeout(PATIENCE_SEC):
+                await revoked.rest()
             assert await other.event() is not None, "another key of the tenant"

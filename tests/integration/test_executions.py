@@ -530,13 +530,25 @@ async def test_a_result_of_an_execution_too_large_for_a_message_fails_it(config:
     assert {ended["nodes"][name]["status"] for name in names} == {"SUCCEEDED"}
 
 
-async def test_params_too_large_for_a_job_fail_their_node(config: NatsBackendConfig) -> None:
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        pytest.param("x" * 200_000, "TEMPLATE_FAILED", "more than 1,048,576 bytes", id="rendered"),
+        # Fewer characters than are rendered at most, but more bytes than a message may have.
+        pytest.param("月" * 80_000, "PARAMS_TOO_LARGE", "params: ", id="sent"),
+    ],
+)
+async def test_params_too_large_for_a_job_fail_their_node(
+    config: NatsBackendConfig, text: str, code: str, message: str
+) -> None:
     wide = {f"p{number}": "${input.text}" for number in range(6)}
     async with opened(config) as executions:
         await executions.register("g", graph({"only": task(params=wide)}))
-        await executions.create("g", execution_id="e", input={"text": "x" * 200_000})
+        await executions.create("g", execution_id="e", input={"text": text})
         ended = await executions.until_ended("e")
-    assert (ended["status"], ended["error"]["code"]) == ("FAILED", "TEMPLATE_FAILED")
+        assert (await executions.http.get("/runs")).json() == []
+    assert (ended["status"], ended["error"]["code"]) == ("FAILED", code)
+    assert message in ended["error"]["message"]
     assert await jobs_waiting(config) == 0
 
 

@@ -213,6 +213,10 @@ def limited_generously() -> Flow:
     return _limited(2.0)
 
 
+def limited_for_long() -> Flow:
+    return _limited(PATIENCE_SEC)
+
+
 def _limited(timeout_sec: float) -> Flow:
     """Its first task has a timeout; `how` says what it does with its time."""
 
@@ -229,6 +233,8 @@ def _limited(timeout_sec: float) -> Flow:
                 while not ctx.is_cancelled:
                     time.sleep(LOOK_SEC)
                 mark(marks, "saw-cancel")
+            case "wait":
+                wait_for(marks, "go")
             case _:
                 time.sleep(seconds)
         return how
@@ -436,6 +442,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         large_b,
         limited,
         limited_generously,
+        limited_for_long,
         limited_with_a_switch,
         family,
         parenting,

@@ -12,6 +12,8 @@ from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.domain.leases import LeaseRecord
 from pyoco_server.domain.runs import RunStatus
 from pyoco_server.errors import EventFailed, NatsUnavailable, WorkflowConflict, WorkflowNotFound
+from pyoco_server.usecases.events.drain_retry_jobs import MAX_LIMIT
+from pyoco_server.usecases.events.keys import place
 from pyoco_server.usecases.events.start_template import StartTemplate
 from support.events import ACTION, EventsLab, events_lab, post, prepare
 from support.things import OWNER, a_snapshot
@@ -158,27 +160,38 @@ async def test_a_drain_takes_those_that_are_due_longest_and_no_more_than_it_may(
     assert [(await the_job(lab, f"k{number}")).attempts for number in range(3)] == [1, 1, 0]
 
 
+def due(name: str, tenant_id: str | None, at: float) -> RetryJob:
+    return RetryJob(
+        id=name,
+        template_id="close",
+        template_name="Close",
+        action="a",
+        idempotency_key=name,
+        max_attempts=3,
+        next_retry_at=at,
+        created_at=at,
+        updated_at=at,
+        tenant_id=tenant_id,
+    )
+
+
 def test_a_drain_takes_jobs_of_each_tenant_in_turn() -> None:
     """D53, A16: a tenant with many jobs delays no other's."""
-
-    def due(name: str, tenant_id: str | None, at: float) -> RetryJob:
-        return RetryJob(
-            id=name,
-            template_id="close",
-            template_name="Close",
-            action="a",
-            idempotency_key=name,
-            max_attempts=3,
-            next_retry_at=at,
-            created_at=at,
-            updated_at=at,
-            tenant_id=tenant_id,
-        )
-
     loud = [due(f"l{number}", "loud", number) for number in range(100)]
     jobs = due_first([*loud, due("q0", "quiet", 500), due("q1", "quiet", 501)], 1000, force=False)
     assert [job.id for job in in_turn(jobs)[:6]] == ["l0", "q0", "l1", "q1", "l2", "l3"]
     assert in_turn(loud) == loud
+
+
+async def test_a_drain_that_cannot_take_all_jobs_takes_some_of_each_tenant(lab: EventsLab) -> None:
+    """D53, A16"""
+    jobs = lab.backend.events.retry_jobs
+    wanted = [due(f"l{number}", "loud", number) for number in range(MAX_LIMIT + 1)] + [due("q", "quiet", 999)]
+    for job in wanted:
+        await jobs.create(place(job.tenant_id, job.id), job)
+    await lab.use_cases.drain_retry_jobs._drain_all_due()
+    left = {job.id for job in await jobs.list_values() if job.status is JobStatus.PENDING}
+    assert left == {f"l{MAX_LIMIT - 1}", f"l{MAX_LIMIT}"}
 
 
 async def test_the_event_sent_again_while_its_job_waits_is_tried_at_once(lab: EventsLab) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pyoco_server.domain.listing import RunSummary, changed_at, is_beat, summary
 from pyoco_server.domain.runs import RunSnapshot
 from pyoco_server.domain.task_logs import LogLine
-from pyoco_server.errors import TooManyWatchers
+from pyoco_server.errors import GatewayOverloaded
 from pyoco_server.usecases.ports import Change, Versioned
 
 MAX_LINES_WAITING = 1000
@@ -150,7 +150,7 @@ class WatchHub:
     @contextmanager
     def _counted(self) -> Iterator[None]:
         if self.count >= self._max_watchers:
-            raise TooManyWatchers
+            raise GatewayOverloaded
         self.count += 1
         try:
             yield

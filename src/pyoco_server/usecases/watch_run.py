@@ -49,7 +49,7 @@ class WatchRun:
 
     @asynccontextmanager
     async def watching(self, wanted: WatchRequest) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """A place among the watchers, and what is seen from it. Raises TooManyWatchers."""
+        """A place among the watchers, and what is seen from it. Raises GatewayOverloaded."""
         with self._hub.watching(wanted.run_id) as watcher:
             async with aclosing(self._events(wanted, watcher)) as events:
                 yield events

@@ -35,7 +35,7 @@ class WatchRuns:
 
     @asynccontextmanager
     async def watching(self, caller: Caller) -> AsyncIterator[AsyncIterator[ListChange]]:
-        """A place among the watchers, and what is seen from it. Raises TooManyWatchers."""
+        """A place among the watchers, and what is seen from it. Raises GatewayOverloaded."""
         with self._hub.watching_list(lambda change: self._sees(caller, change)) as watcher:
             async with aclosing(self._events(caller, watcher)) as events:
                 yield events

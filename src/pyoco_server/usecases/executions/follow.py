@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pyoco_server.domain.execution.events import ORCHESTRATOR, Commit
 from pyoco_server.domain.execution.records import LoggedCommit, summarise
-from pyoco_server.errors import TooManyWatchers
+from pyoco_server.errors import GatewayOverloaded
 from pyoco_server.usecases.executions.command import is_execution_id
 from pyoco_server.usecases.executions.orchestrate import Orchestrate
 from pyoco_server.usecases.executions.ports import ExecutionIndex
@@ -30,7 +30,7 @@ class ExecutionHub:
     @contextmanager
     def watching(self, execution_id: str) -> Iterator[asyncio.Event]:
         if self.count >= self._max_watchers:
-            raise TooManyWatchers
+            raise GatewayOverloaded
         bell = asyncio.Event()
         self._bells[execution_id].add(bell)
         self.count += 1
