@@ -1,7 +1,7 @@
 """Turns for large bodies: JSON takes up to 40 times its size in memory once it is decoded.
 
-A request whose body is large waits until there is room for it, and leaves the room when it is answered. Small
-ones pass. What waits is bytes as they came.
+A request with a large body waits until there is room for it, and leaves the room when it is answered. After a
+while it is refused with 503: the client should retry. Small bodies pass. What waits is bytes as they came.
 """
 
 import asyncio
@@ -10,9 +10,13 @@ from collections import deque
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pyoco_server.errors import GatewayOverloaded
+
 SMALL_BYTES = 8 * 1024
 ROOM_BYTES = 1024 * 1024
 """Of bodies that are decoded at the same time: one of the largest events, or four of the largest runs."""
+WAIT_SEC = 30.0
+"""Longer than any request to NATS takes, so that a NATS that is away does not refuse what it would accept."""
 _TURN = "pyoco.body_turn"
 
 
@@ -60,7 +64,11 @@ class _Turn:
         self.taken = 0
 
     async def take(self, size: int) -> None:
-        self.taken += await self._room.take(size)
+        try:
+            async with asyncio.timeout(WAIT_SEC):
+                self.taken += await self._room.take(size)
+        except TimeoutError as error:
+            raise GatewayOverloaded(f"too many large requests: no room in {WAIT_SEC:.0f} s") from error
 
     def end(self) -> None:
         self._room.give_back(self.taken)
