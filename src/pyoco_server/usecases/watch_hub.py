@@ -150,7 +150,7 @@ class WatchHub:
     @contextmanager
     def _counted(self) -> Iterator[None]:
         if self.count >= self._max_watchers:
-            raise GatewayOverloaded
+            raise GatewayOverloaded("too many watchers")
         self.count += 1
         try:
             yield

@@ -30,7 +30,7 @@ class ExecutionHub:
     @contextmanager
     def watching(self, execution_id: str) -> Iterator[asyncio.Event]:
         if self.count >= self._max_watchers:
-            raise GatewayOverloaded
+            raise GatewayOverloaded("too many watchers")
         bell = asyncio.Event()
         self._bells[execution_id].add(bell)
         self.count += 1
