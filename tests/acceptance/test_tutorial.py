@@ -88,8 +88,10 @@ class Desk:
             assert program.ends_after(signal.SIGINT) == 130
 
     def _type(self, step: Typed) -> None:
-        output = self._shell.run(step.command)
+        output = self._shell.run(self._here(step.command))
         expected = [self._here(line) for line in step.output]
+        if output and not output.endswith("\n"):
+            output += "\n"  # curl ends no line
         assert re.fullmatch(pattern(expected), output), f"$ {step.command}\n{output}\nis not\n{expected}"
 
     def _here(self, line: str) -> str:
