@@ -7,10 +7,10 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 
-from pyoco_server.domain.api_keys import ApiKey, ApiKeyRecord, new_record, record_key, verify
+from pyoco_server.domain.auth import ApiKey, ApiKeyRecord, new_record, record_key, verify
 from pyoco_server.errors import InvalidApiKey
 from pyoco_server.testing import MemoryApiKeys
-from pyoco_server.usecases.authenticate import Authenticate
+from pyoco_server.usecases.auth import Authenticate
 
 KEY = ApiKey("0123456789abcdef01234567", "s" * 43)
 SALT = os.urandom(16)

@@ -10,17 +10,17 @@ from functools import partial
 from itertools import cycle, islice, pairwise
 
 from gateways import verdict
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution import events as e
-from pyoco_server.domain.execution.codec import decode_record, encode_record
-from pyoco_server.domain.execution.decide import decide
-from pyoco_server.domain.execution.evolve import fold
-from pyoco_server.domain.execution.graphs import Graph, parse_graph
-from pyoco_server.domain.execution.guards import Rejected
-from pyoco_server.domain.execution.react import RunFact, react
-from pyoco_server.domain.execution.records import ExecutionRecord
-from pyoco_server.domain.execution.state import Execution
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.codec import decode_record, encode_record
+from pyoco_server.domain.executions.commands import Rejected
+from pyoco_server.domain.executions.decide import decide
+from pyoco_server.domain.executions.evolve import fold
+from pyoco_server.domain.executions.graphs import Graph, parse_graph
+from pyoco_server.domain.executions.model import Execution
+from pyoco_server.domain.executions.orchestration import RunFact, react
+from pyoco_server.domain.executions.records import ExecutionRecord
+from pyoco_server.domain.runs.model import RunStatus
 
 GOAL_SEC = 0.5
 USER = e.Actor(e.ActorKind.USER, "bench")

@@ -15,7 +15,7 @@ import httpx2
 
 from processes import stop
 from pyoco_server.config import NatsBackendConfig, env_name
-from pyoco_server.free_ports import free_port
+from pyoco_server.processes import free_port
 from pyoco_server.wiring import EmbeddedNats
 
 HOST = "127.0.0.1"

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 
 from processes import cpu_seconds, memory_mb, rss_mb, stop
-from pyoco_server.free_ports import free_port
+from pyoco_server.processes import free_port
 from pyoco_server.wiring import Durability, EmbeddedNats
 
 HOST = "127.0.0.1"

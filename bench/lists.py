@@ -14,8 +14,8 @@ from load import get, hammer
 from page import Figures, Goal, show, table
 from processes import rss_mb
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.wiring import ensure_resources, new_run_id
 
 GOAL = 1.5
@@ -29,7 +29,7 @@ def a_run(n: int, run_id: str) -> bytes:
     status = RunStatus.FAILED if n % 10 == 0 else RunStatus.COMPLETED
     tag = "gpu" if n % 4 == 0 else "default"
     at = 1_700_000_000.0 + n
-    return wire.encode(
+    return codec.encode(
         RunSnapshot(
             run_id=run_id,
             flow_name=f"flow-{n % 20}",

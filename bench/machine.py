@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from page import table
-from pyoco_server.jetstream.server_process import find_binary
+from pyoco_server.jetstream.nats_server import find_binary
 
 
 def cpu_model() -> str:

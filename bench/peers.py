@@ -26,7 +26,7 @@ from lists import put_runs
 from page import Figures, Goal, show, table
 from processes import is_listening, memory_mb, process, unwind_on_sigterm
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.free_ports import free_port
+from pyoco_server.processes import free_port
 
 PEERS = Path(__file__).parents[1] / ".venv-peers"
 DRIVERS = Path(__file__).parent / "peers"

@@ -9,8 +9,8 @@ from gateways import HOST, gateway_process, milliseconds, nats_for_a_while
 from load import get
 from page import Figures, Goal, show, table
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.usecases.ports.stores import Revision
 from pyoco_server.wiring import JetStreamBackend, new_run_id, open_backend
 
 GOAL_MS = 50.0

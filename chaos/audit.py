@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import nats.errors
 from nats.js.errors import NotFoundError
 
-from pyoco_server.domain import wire
+from pyoco_server.domain import codec
 from pyoco_server.domain.events.audit import AuditRecord
 from pyoco_server.domain.events.receipts import Receipt
-from pyoco_server.domain.execution.codec import decode_commit, decode_record
-from pyoco_server.domain.execution.events import Event
-from pyoco_server.domain.execution.records import ExecutionRecord
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.executions.codec import decode_commit, decode_record
+from pyoco_server.domain.executions.events import Event
+from pyoco_server.domain.executions.records import ExecutionRecord
+from pyoco_server.domain.runs.model import RunSnapshot
 from sites import AUDIT, Site
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ async def accepted_writes(site: Site) -> dict[str, list[RunSnapshot]]:
     found: dict[str, list[RunSnapshot]] = defaultdict(list)
     async for subject, data in messages_of(site, AUDIT):
         if data:
-            found[subject.rpartition(".")[2]].append(wire.decode_run(data))
+            found[subject.rpartition(".")[2]].append(codec.decode_run(data))
     return found
 
 
@@ -65,7 +65,7 @@ async def _values(site: Site, bucket: str, decode: Callable[[bytes], T]) -> dict
 
 
 async def stored_runs(site: Site) -> dict[str, RunSnapshot]:
-    return await _values(site, site.config.runs_kv_bucket, wire.decode_run)
+    return await _values(site, site.config.runs_kv_bucket, codec.decode_run)
 
 
 async def cached_executions(site: Site) -> dict[str, ExecutionRecord]:
@@ -73,7 +73,7 @@ async def cached_executions(site: Site) -> dict[str, ExecutionRecord]:
 
 
 async def receipts(site: Site) -> dict[str, Receipt]:
-    return await _values(site, site.config.workflow_receipts_kv_bucket, wire.decode_receipt)
+    return await _values(site, site.config.workflow_receipts_kv_bucket, codec.decode_receipt)
 
 
 async def execution_logs(site: Site) -> dict[str, list[Event]]:
@@ -87,7 +87,8 @@ async def execution_logs(site: Site) -> dict[str, list[Event]]:
 
 async def audit_records(site: Site) -> list[AuditRecord]:
     return [
-        wire.decode_stored_event(data).record async for _, data in messages_of(site, site.config.audit_stream)
+        codec.decode_stored_event(data).record
+        async for _, data in messages_of(site, site.config.audit_stream)
     ]
 
 
@@ -107,4 +108,4 @@ async def jobs_left(site: Site) -> list[str]:
                 found.append(await js.get_msg(site.config.work_stream, sequence))
             except NotFoundError:
                 continue
-        return [wire.run_id_in(message.data) or "?" for message in found]
+        return [codec.run_id_in(message.data) or "?" for message in found]

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 from audit import cached_executions, execution_logs, patiently, stored_runs
-from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeStatus
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus
 from sites import CLIENT_PATIENCE_SEC, GaveUp, Site
 from support.execution_promises import folded, kept_badly
 

@@ -15,8 +15,7 @@ import httpx2
 
 from networks import Network
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.free_ports import free_port
-from pyoco_server.processes import start_child
+from pyoco_server.processes import free_port, start_child
 from support import process_flows
 from support.lab import environment
 

@@ -19,7 +19,7 @@ import httpx2
 
 from audit import patiently, stored_runs
 from members import HOST, Member
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from reports import Report, Scale
 from sites import Site, installation
 from support.wheels import a_wheel, wheel_name

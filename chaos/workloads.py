@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from audit import accepted_writes, jobs_left, patiently, stored_runs
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from sites import GaveUp, Site
 
 LOOK_SEC = 0.2

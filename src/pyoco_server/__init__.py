@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyoco_server.wiring import ensure_resources
     from pyoco_server.worker import PyocoNatsWorker
 
+
 __all__ = [
     "NatsBackendConfig",
     "PyocoHttpClient",

@@ -11,17 +11,16 @@ import cyclopts
 import msgspec
 from cyclopts import Parameter
 
-from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import run_app, told_to_the_user
-from pyoco_server.cli.loop import run
+from pyoco_server.cli.terminal import add_completion, run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
-from pyoco_server.free_ports import free_port
 from pyoco_server.logs import configure_logging
+from pyoco_server.processes import free_port
 from pyoco_server.running_server import settings_here
-from pyoco_server.usecases.events.export import Export, export_events
-from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
-from pyoco_server.usecases.ports import ApiKeyStore
+from pyoco_server.usecases.auth import IssueApiKey, list_api_keys, revoke_api_key
+from pyoco_server.usecases.events.transfer import Export, export_events
+from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.wiring import (
     EmbeddedNats,
     back_up,

@@ -8,13 +8,13 @@ from typing import Any, Self
 import msgspec
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.jobs import Submission
 from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.domain.values import MAX_PARAMS_BYTES, from_caller
 from pyoco_server.errors import RunNotFound
 from pyoco_server.running_server import settings_here
-from pyoco_server.usecases.ports import Backend
-from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.ports.runs import Backend
+from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import new_run_id, open_backend
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.nats_client import PyocoNatsClient
-from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import ensure_resources, open_backend
 from support.cluster import NODES, PASSWORD, Cluster, running_cluster
 from support.lab import FLOWS, TERMINAL, environment

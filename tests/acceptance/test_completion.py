@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server import admin_cli
 from pyoco_server.cli import client, server, worker
-from pyoco_server.cli.completion import Shell
+from pyoco_server.cli.terminal import Shell
 from support.programs import SCRIPTS, Programs
 
 APPS = (server.app, worker.app, client.app, admin_cli.app)

@@ -13,7 +13,7 @@ import pytest
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from pyoco_server.worker.pipeline import START_PATIENCE_SEC
-from pyoco_server.worker.run_session import LIVE_AFTER_SEC
+from pyoco_server.worker.session import LIVE_AFTER_SEC
 from support.lab import Lab
 from support.nats_server import jobs_waiting, raw_nats
 from support.programs import Program

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pyoco_server.errors import InvalidApiKey
-from pyoco_server.testing.memory_api_keys import MemoryApiKeys
-from pyoco_server.usecases.authenticate import Authenticate
+from pyoco_server.testing.memory_stores import MemoryApiKeys
+from pyoco_server.usecases.auth import Authenticate
 from support.gateway import memory_app, new_key
 
 SECRET = "s" * 43

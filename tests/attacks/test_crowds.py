@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.domain.runs.logs import LogLine
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.wiring import JetStreamBackend, new_run_id, open_backend
 from support.gateway_process import GatewayProcess, gateway_process
 from support.nats_server import raw_nats, streams_of

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.wiring import new_run_id
 from support.captured_logs import capture_logs
 from support.gateway import gateway
@@ -82,15 +82,15 @@ async def site(config: NatsBackendConfig) -> AsyncIterator[Site]:
 
 
 def with_field(record: Any, name: str, value: Any) -> bytes:
-    return json.dumps({**json.loads(wire.encode(record)), name: value}).encode()
+    return json.dumps({**json.loads(codec.encode(record)), name: value}).encode()
 
 
 def a_run(run_id: str) -> Any:
     return a_snapshot(RunStatus.RUNNING, OWNER, run_id=run_id)
 
 
-RUN_FIELDS = json.loads(wire.encode(a_run(new_run_id()))).keys()
-WORKER_FIELDS = json.loads(wire.encode(a_worker())).keys()
+RUN_FIELDS = json.loads(codec.encode(a_run(new_run_id()))).keys()
+WORKER_FIELDS = json.loads(codec.encode(a_worker())).keys()
 LISTS = (
     "/runs",
     "/runs?include=full",
@@ -129,13 +129,13 @@ async def test_a7_no_field_of_a_snapshot_breaks_a_route(site: Site, name: str) -
 @pytest.mark.parametrize("name", WORKER_FIELDS)
 async def test_a7_no_field_of_a_worker_breaks_a_route(site: Site, name: str) -> None:
     run_id = new_run_id()
-    await site.write_run(run_id, wire.encode(a_run(run_id)))
+    await site.write_run(run_id, codec.encode(a_run(run_id)))
     with capture_logs() as logged:
         for value in VALUES:
             await site.write_worker(OWNER.worker_id, with_field(a_worker(), name, value))
             answers = await site.statuses(f"/runs/{run_id}", *LISTS)
             assert set(answers.values()) <= {200, 503}, (value, answers)
-        await site.write_worker("w-good", wire.encode(a_worker(worker_id="w-good")))
+        await site.write_worker("w-good", codec.encode(a_worker(worker_id="w-good")))
 
         async def fleet() -> list[str]:
             found = (await site.http.get("/workers?scope=all&include_hidden=true")).json()
@@ -166,8 +166,10 @@ async def test_a7_bytes_that_are_nothing_are_left_out(site: Site, payload: bytes
 async def test_a7_a_snapshot_under_another_runs_key_is_not_that_run(site: Site) -> None:
     """A forged run_id, and a forged tenant with it, must not show one run's content as another's."""
     victim, key = new_run_id(), new_run_id()
-    await site.write_run(victim, wire.encode(a_run(victim)))
-    await site.write_run(key, wire.encode(a_snapshot(RunStatus.FAILED, OWNER, run_id=victim, error="forged")))
+    await site.write_run(victim, codec.encode(a_run(victim)))
+    await site.write_run(
+        key, codec.encode(a_snapshot(RunStatus.FAILED, OWNER, run_id=victim, error="forged"))
+    )
     last = (await site.http.post("/runs", json={"flow_name": "good"})).json()["run_id"]
     await site.is_seen(last)
     listed = (await site.http.get("/runs", params={"limit": 200})).json()

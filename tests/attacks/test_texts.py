@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import pytest
 
-from pyoco_server.cli import client_output
-from pyoco_server.cli.tables import plain_lines, print_table
-from pyoco_server.domain.runs import RunStatus
-from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.cli import output
+from pyoco_server.cli.output import plain_lines, print_table
+from pyoco_server.domain.runs.logs import LogLine
+from pyoco_server.domain.runs.model import RunStatus
 from support.gateway import memory_app
 from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.watching import stream
@@ -88,7 +88,7 @@ async def test_a11_what_a_request_says_wrong_comes_back_as_a_value(evil: str) ->
 @pytest.mark.parametrize("evil", EVIL)
 def test_a11_a_terminal_is_given_no_commands(evil: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = {"run_id": RUN_ID, "flow_name": evil, "status": "FAILED", "tags": [evil], "error": evil}
-    client_output.print_json(run)
+    output.print_json(run)
     document = capsys.readouterr().out
     assert json.loads(document) == run
     print_table([run], ["run_id", "flow_name", "status", "tags", "error"])

@@ -10,17 +10,17 @@ import pytest
 from msgspec.structs import replace as changed
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
+from pyoco_server.domain import codec
 from pyoco_server.domain.events.audit import AuditActor, AuditRecord, StoredEvent
 from pyoco_server.domain.events.receipts import ClaimState, Receipt
 from pyoco_server.domain.events.requests import EventRequest
-from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob
+from pyoco_server.domain.events.retry import JobStatus, RetryJob
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
-from pyoco_server.jetstream.event_stores import ListedKvStore, ReceiptBucket
-from pyoco_server.jetstream.kv_store import KvStore
-from pyoco_server.testing.events import MemoryEvents
-from pyoco_server.usecases.events.ports import EventsBackend
-from pyoco_server.usecases.ports import WrongRevision
+from pyoco_server.jetstream.events import ListedKvStore, ReceiptBucket
+from pyoco_server.jetstream.kv import KvStore
+from pyoco_server.testing.memory_stores import MemoryEvents
+from pyoco_server.usecases.ports.events import EventsBackend
+from pyoco_server.usecases.ports.stores import WrongRevision
 from pyoco_server.wiring import new_run_id, open_events
 from support.nats_server import delete_streams_of, raw_nats, unique_config
 from support.replicas import Behind
@@ -309,7 +309,7 @@ async def test_d14_a_list_of_a_replica_that_is_behind_is_not_kept(config: NatsBa
         connection,
         config.workflows_kv_bucket,
         {"allow_direct": True, "num_replicas": 3},
-        wire.decode_template,
+        codec.decode_template,
         is_cached=True,
     )
     await store.create("t", a_template())

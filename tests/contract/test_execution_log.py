@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from nats.aio.msg import Msg
 
-from pyoco_server.domain.execution.events import (
+from pyoco_server.domain.executions.events import (
     Actor,
     ActorKind,
     Commit,
@@ -16,11 +16,11 @@ from pyoco_server.domain.execution.events import (
     NodeCreated,
     Payload,
 )
-from pyoco_server.domain.execution.records import LoggedCommit, advance, summarise
-from pyoco_server.jetstream import execution_log
-from pyoco_server.jetstream.execution_log import JetStreamExecutionLog
-from pyoco_server.usecases.executions.ports import BEGINNING
-from pyoco_server.usecases.ports import Revision, WrongRevision
+from pyoco_server.domain.executions.records import LoggedCommit, advance, summarise
+from pyoco_server.jetstream import executions
+from pyoco_server.jetstream.executions import JetStreamExecutionLog
+from pyoco_server.usecases.ports.executions import BEGINNING
+from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from support.things import NOW
 from support.worlds import World
 
@@ -150,7 +150,7 @@ async def test_f6_a_replica_that_is_behind_hides_nothing(
         pytest.skip("memory has no replicas")
     first = await log.append(a_commit("c-1"), BEGINNING)
     second = await log.append(a_commit("c-2", (ExecutionStarted(),), 3), first)
-    monkeypatch.setattr(execution_log, "scan", of_one_that_is_behind)
+    monkeypatch.setattr(executions, "scan", of_one_that_is_behind)
     monkeypatch.setattr(log, "_is_replicated", True)
     assert [revision async for _, revision in log.read("exec-1")] == [first, second]
     assert [revision async for _, revision in log.read("exec-1", first)] == [second]

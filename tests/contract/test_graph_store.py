@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.execution.graph_records import NO_TENANT, GraphRecord, newest_key, version_key
+from pyoco_server.domain.executions.graph_registry import NO_TENANT, GraphRecord, newest_key, version_key
 from pyoco_server.testing import open_memory_gateway_backend
-from pyoco_server.usecases.ports import GraphStore, Revision
+from pyoco_server.usecases.ports.runs import GraphStore
+from pyoco_server.usecases.ports.stores import Revision
 from pyoco_server.wiring import open_gateway_backend
 from support.nats_server import delete_streams_of, unique_config
 from support.things import NOW

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.dispositions import DeadLetter, DlqReason
+from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
 from pyoco_server.errors import InvalidJob
 from pyoco_server.jetstream import topology
-from pyoco_server.jetstream.work_queue import WorkQueue
-from pyoco_server.usecases.ports import Delivery, JobSource, Revision
+from pyoco_server.jetstream.queue import WorkQueue
+from pyoco_server.usecases.ports.runs import Delivery, JobSource
+from pyoco_server.usecases.ports.stores import Revision
 from support.nats_server import delete_streams_of, unique_config
 from support.replicas import Behind
 from support.things import NOW, RUN_ID, a_job

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from pyoco_server.domain.runs import RunStatus, TaskRecord, TaskState
-from pyoco_server.usecases.ports import Revision, WrongRevision
+from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
+from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from support.things import OWNER, RUN_ID, a_snapshot, a_worker
 from support.worlds import World, Worlds
 

@@ -9,17 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.jobs import pending
-from pyoco_server.domain.run_changes import Claim, RequestCancel
-from pyoco_server.domain.runs import Owner, RunStatus
+from pyoco_server.domain.runs.changes import Claim, RequestCancel
+from pyoco_server.domain.runs.jobs import pending
+from pyoco_server.domain.runs.model import Owner, RunStatus
 from pyoco_server.http_api.gateway import OpenBackend
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.usecases.change_run import change_run
-from pyoco_server.usecases.end_undeliverable import EndUndeliverable
-from pyoco_server.usecases.ports import Change, FeedPosition, GatewayBackend
-from pyoco_server.usecases.sweep_runs import SweepRuns
+from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.ports.runs import GatewayBackend
+from pyoco_server.usecases.ports.stores import Change, FeedPosition
+from pyoco_server.usecases.services.sweep import EndMaxDelivered, SweepRuns
 from pyoco_server.wiring import open_gateway_backend
-from pyoco_server.wiring.gateway import JetStreamGatewayBackend
+from pyoco_server.wiring.gateway_backend import JetStreamGatewayBackend
 from support.gateway import gateway
 from support.nats_server import (
     dead_letters,
@@ -61,7 +61,7 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[GatewayBacken
 
 @asynccontextmanager
 async def ending(backend: GatewayBackend) -> AsyncIterator[None]:
-    use_case = EndUndeliverable(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    use_case = EndMaxDelivered(backend.undeliverable, backend.runs, backend.dead_letters, clock)
     running = asyncio.ensure_future(use_case.run())
     yield
     running.cancel()
@@ -144,7 +144,7 @@ async def test_a_job_whose_run_has_ended_is_removed_without_a_dead_letter(backen
 async def test_whatever_is_repeated_after_a_crash_has_the_same_end(backend: GatewayBackend) -> None:
     run_id = await submitted(backend)
     await taken_until_nobody_may(backend)
-    use_case = EndUndeliverable(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    use_case = EndMaxDelivered(backend.undeliverable, backend.runs, backend.dead_letters, clock)
     async for job in backend.undeliverable.follow():
         message = await job.read()
         assert message is not None
@@ -235,7 +235,7 @@ async def lose_advisories(backend: GatewayBackend) -> None:
 
 
 def sweeping(backend: GatewayBackend) -> SweepRuns:
-    end = EndUndeliverable(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    end = EndMaxDelivered(backend.undeliverable, backend.runs, backend.dead_letters, clock)
     return SweepRuns(backend.runs, backend.run_index, backend.queue, end, clock)
 
 

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyoco import Flow, task
 
-from pyoco_server.domain.dispositions import Ending
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
-from pyoco_server.engine.chain import without_thread_pool
-from pyoco_server.engine.flow_run import FlowRun
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress
+from pyoco_server.engine.flow_run import FlowRun, without_thread_pool
 from support import flows
 from support.things import RUN_ID
 

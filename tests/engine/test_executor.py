@@ -5,22 +5,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyoco_server.engine.executor import Executor
-from pyoco_server.engine.executor_messages import (
+from pyoco_server.engine.executors.executor import Executor
+from pyoco_server.engine.executors.protocol import (
     HEADER,
     CancelFlow,
     Ended,
     ExecutorSpec,
+    ExecutorTickets,
     FromExecutor,
     GoLive,
     Progressed,
     Ready,
     RunFlow,
+    Tickets,
     decode_from_executor,
     encode_job,
     frame,
 )
-from pyoco_server.engine.tickets import ExecutorTickets, Tickets
 from support import process_flows
 from support.things import a_job
 

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.domain.dispositions import Ending
-from pyoco_server.domain.outcomes import FlowOutcome
-from pyoco_server.engine.flow_of_job import flow_of
-from pyoco_server.engine.flow_resolving import load_resolver
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome
+from pyoco_server.engine.resolve import flow_of, load_resolver
 from pyoco_server.errors import InvalidCliInput
 from support.things import a_job
 

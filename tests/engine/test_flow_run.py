@@ -14,10 +14,9 @@ from pyoco import Flow, task
 from pyoco.core.models import Task
 from pyoco.dsl.syntax import switch
 
-from pyoco_server.domain.dispositions import Ending
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress
 from pyoco_server.engine.flow_run import FlowRun
-from pyoco_server.engine.printing import HostOutput, PrintCatcher
+from pyoco_server.engine.print_capture import HostOutput, PrintCapture
 from support import flows
 from support.things import RUN_ID
 
@@ -309,7 +308,7 @@ def async_branches(seen: Seen) -> Flow:
 def test_async_tasks_in_the_thread_pool_share_one_loop(told: Told) -> None:
     """D20"""
     seen = Seen()
-    catcher = PrintCatcher(HostOutput(), lambda: None)
+    catcher = PrintCapture(HostOutput(), lambda: None)
     with catcher.catching():
         outcome = FlowRun(async_branches(seen), RUN_ID, {}, told, catcher.entered).run()
     assert (outcome.ending, outcome.error, outcome.result) == (

@@ -5,8 +5,7 @@ from typing import Any
 from pyoco import Flow, task
 from pyoco.dsl.syntax import switch
 
-from pyoco_server.engine.flow_run import FlowRun
-from pyoco_server.engine.flow_shape import dependencies_of
+from pyoco_server.engine.flow_run import FlowRun, task_graph_of
 
 
 def tasks(*names: str) -> list[Any]:
@@ -24,31 +23,31 @@ def tasks(*names: str) -> list[Any]:
 
 def test_a_chain() -> None:
     a, b = tasks("a", "b")
-    assert dependencies_of(Flow("f") >> a >> b) == {"a": (), "b": ("a",)}
+    assert task_graph_of(Flow("f") >> a >> b) == {"a": (), "b": ("a",)}
 
 
 def test_branches_that_meet_again() -> None:
     a, b, c, d = tasks("a", "b", "c", "d")
     flow = Flow("f") >> a >> [b, c] >> d
-    assert dependencies_of(flow) == {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
+    assert task_graph_of(flow) == {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 
 
 def test_only_dependencies_inside_the_flow_count() -> None:
     a, b, d = tasks("a", "b", "d")
     _other = Flow("other") >> d >> b
-    assert dependencies_of(Flow("f") >> a >> b) == {"a": (), "b": ("a",)}
+    assert task_graph_of(Flow("f") >> a >> b) == {"a": (), "b": ("a",)}
 
 
 def test_a_loop_is_its_body_once() -> None:
     a, b, c, d = tasks("a", "b", "c", "d")
     flow = Flow("f") >> a >> (b >> c)[3] >> d
-    assert dependencies_of(flow) == {"a": (), "b": ("a",), "c": ("b",), "d": ("c",)}
+    assert task_graph_of(flow) == {"a": (), "b": ("a",), "c": ("b",), "d": ("c",)}
 
 
 def test_after_a_switch_comes_whatever_case_was_taken_or_none() -> None:
     a, b, c, d = tasks("a", "b", "c", "d")
     flow = Flow("f") >> a >> switch("$ctx.params.kind")["x" >> b, "y" >> c] >> d
-    found = dependencies_of(flow)
+    found = task_graph_of(flow)
     assert (found["b"], found["c"]) == (("a",), ("a",))
     assert set(found["d"]) == {"a", "b", "c"}
 

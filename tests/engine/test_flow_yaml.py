@@ -12,14 +12,11 @@ import pytest
 from pyoco.schemas.config import TaskConfig
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.dispositions import Ending
-from pyoco_server.domain.jobs import Job, Submission, accept, pending
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
-from pyoco_server.domain.task_logs import LogEntry
-from pyoco_server.engine.flow_yaml import check_flow_yaml, load_flow
-from pyoco_server.engine.graph_grammar import HAS_BLOCKS, HAS_NAMED_NODES
-from pyoco_server.engine.thread_executors import ThreadExecutors
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, Submission, accept, pending
+from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.engine.executors.thread import ThreadExecutors
+from pyoco_server.engine.flow_yaml import HAS_BLOCKS, HAS_NAMED_NODES, check_flow_yaml, load_flow
 from pyoco_server.errors import ConfigError, ExecutionFailed, InvalidRequest, WorkflowTooLarge
 
 RUN_ID = "0198c0de-0000-7000-8000-000000000001"
@@ -201,11 +198,11 @@ def test_the_file_travels_in_the_job_and_its_hash_in_the_snapshot() -> None:
         RUN_ID,
         1.0,
     )
-    assert wire.decode_job(wire.encode(job)) == job
+    assert codec.decode_job(codec.encode(job)) == job
     assert (job.workflow_yaml, job.params) == (checked.text, {"n": 2})
     snapshot = pending(job)
     assert (snapshot.workflow_yaml_sha256, snapshot.workflow_yaml_bytes) == (checked.sha256, checked.bytes)
-    assert b"yaml_tasks" not in wire.encode(snapshot)
+    assert b"yaml_tasks" not in codec.encode(snapshot)
 
 
 def test_a_submission_without_a_file_has_no_traces_of_one() -> None:

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from pyoco.core.models import Flow, Task
 from pyoco.dsl.syntax import TaskWrapper, switch
 
-from pyoco_server.engine import graph_blocks, graph_python
-from pyoco_server.engine.flow_yaml import check_flow_yaml, load_flow
-from pyoco_server.engine.graph_expressions import problem_in
-from pyoco_server.engine.graph_grammar import HAS_BLOCKS, HAS_NAMED_NODES, _pyoco_graph
+from pyoco_server.engine import flow_graph_06, flow_graph_07
+from pyoco_server.engine.flow_expressions import problem_in
+from pyoco_server.engine.flow_yaml import (
+    HAS_BLOCKS,
+    HAS_NAMED_NODES,
+    _pyoco_graph,
+    check_flow_yaml,
+    load_flow,
+)
 from pyoco_server.errors import InvalidRequest
 
 FLAG = "smuggled"
@@ -123,9 +128,9 @@ def test_code_in_a_graph_is_refused_and_does_not_run(
 @pytest.mark.parametrize("graph", PYTHON + IN_EXPRESSIONS)
 def test_neither_grammar_knows_code(graph: str) -> None:
     with pytest.raises(InvalidRequest, match=r"flow\.graph"):
-        graph_python.tasks_in(graph)
+        flow_graph_06.tasks_in(graph)
     with pytest.raises(InvalidRequest, match=r"flow\.graph"):
-        graph_blocks.tasks_in(graph, {})
+        flow_graph_07.tasks_in(graph, {})
 
 
 @pytest.mark.parametrize("graph", PYTHON)
@@ -161,7 +166,7 @@ def test_what_is_smuggled_would_run(graph: str, tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_the_grammar_with_blocks(graph: str, names: set[str]) -> None:
-    assert graph_blocks.tasks_in(graph, {"p": "a >> b", "q": "pipe(p)"}) == names
+    assert flow_graph_07.tasks_in(graph, {"p": "a >> b", "q": "pipe(p)"}) == names
 
 
 @pytest.mark.parametrize(
@@ -206,38 +211,38 @@ def test_the_grammar_with_blocks(graph: str, names: set[str]) -> None:
 def test_a_graph_outside_the_grammar_with_blocks(graph: str, message: str) -> None:
     pipes = {"setup": "a", "x": "pipe(y)", "y": "pipe(x)"} | ({"bad": "a b"} if "bad" in graph else {})
     with pytest.raises(InvalidRequest) as caught:
-        graph_blocks.tasks_in(graph, pipes)
+        flow_graph_07.tasks_in(graph, pipes)
     assert message in caught.value.detail
 
 
 def test_pipes_that_double_are_counted_not_expanded() -> None:
     pipes = {f"p{n}": f"pipe(p{n + 1}) >> pipe(p{n + 1})" for n in range(40)} | {"p40": "a"}
     with pytest.raises(InvalidRequest, match="more than 4,096 terms after its pipes are expanded"):
-        graph_blocks.tasks_in("pipe(p0)", pipes)
+        flow_graph_07.tasks_in("pipe(p0)", pipes)
 
 
 def test_pipes_nest_only_so_deep() -> None:
     pipes = {f"p{n}": f"pipe(p{n + 1})" for n in range(2000)} | {"p2000": "a"}
     with pytest.raises(InvalidRequest, match="pipes are nested more than 50 deep"):
-        graph_blocks.tasks_in("pipe(p0)", pipes)
+        flow_graph_07.tasks_in("pipe(p0)", pipes)
 
 
 def test_quoted_branches_nest_only_so_deep() -> None:
     graph = "a"
     for _ in range(8):
         graph = f"switch(on=x){{ y: {json.dumps(graph)} }}"
-    assert graph_blocks.tasks_in(graph, {}) == {"a"}
+    assert flow_graph_07.tasks_in(graph, {}) == {"a"}
     for _ in range(43):
         graph = f"repeat(count=1){{ {graph} }}"
     with pytest.raises(InvalidRequest, match="blocks are nested more than 50 deep"):
-        graph_blocks.tasks_in(graph, {})
+        flow_graph_07.tasks_in(graph, {})
 
 
 def test_a_pyoco_without_named_nodes_does_not_get_them() -> None:
     with pytest.raises(
         InvalidRequest, match="line 1, column 2: expected >> or the end of the graph, got ':'"
     ):
-        graph_blocks.tasks_in("n: a", {}, named_nodes=False)
+        flow_graph_07.tasks_in("n: a", {}, named_nodes=False)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +265,7 @@ def test_a_pyoco_without_named_nodes_does_not_get_them() -> None:
     ],
 )
 def test_the_grammar_with_operators(graph: str, names: set[str]) -> None:
-    assert graph_python.tasks_in(graph) == names
+    assert flow_graph_06.tasks_in(graph) == names
 
 
 @pytest.mark.parametrize(
@@ -296,7 +301,7 @@ def test_the_grammar_with_operators(graph: str, names: set[str]) -> None:
 )
 def test_a_graph_outside_the_grammar_with_operators(graph: str, message: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        graph_python.tasks_in(graph)
+        flow_graph_06.tasks_in(graph)
     assert any(one in caught.value.detail for one in message.split("|"))
 
 
@@ -353,13 +358,13 @@ WORDS = st.sampled_from((*SIGNS, *BLOCKS, "a", "b", "1", "é", "²"))
 @given(st.lists(WORDS, max_size=25).map(" ".join) | st.lists(WORDS, max_size=25).map("".join))
 def test_pyoco_reads_every_graph_that_passes(graph: str) -> None:
     with suppress(InvalidRequest):
-        graph_blocks.tasks_in(graph, {"p": "a"}, named_nodes=HAS_NAMED_NODES)
+        flow_graph_07.tasks_in(graph, {"p": "a"}, named_nodes=HAS_NAMED_NODES)
         _pyoco_graph.parse_graph(graph)
 
 
 @given(st.text(st.sampled_from("ab>&|()[]%'\"$.,:=\n# 1\\{}@*-")))
 @pytest.mark.filterwarnings("ignore")
 def test_no_graph_does_more_than_be_refused(graph: str) -> None:
-    for tasks_in in (graph_python.tasks_in, lambda text: graph_blocks.tasks_in(text, {})):
+    for tasks_in in (flow_graph_06.tasks_in, lambda text: flow_graph_07.tasks_in(text, {})):
         with suppress(InvalidRequest):
             assert all(name.isidentifier() for name in tasks_in(graph))

@@ -5,8 +5,8 @@ from dataclasses import fields
 import pytest
 from pyoco.schemas.config import PyocoConfig, TaskConfig
 
-from pyoco_server.domain.yaml_reading import read_yaml
-from pyoco_server.engine.flow_policy import check_policy
+from pyoco_server.domain.strict_yaml import read_yaml
+from pyoco_server.engine.flow_yaml import check_policy
 from pyoco_server.errors import InvalidRequest
 
 HAS_PIPES = "pipes" in {field.name for field in fields(PyocoConfig)}

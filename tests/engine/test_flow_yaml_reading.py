@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.domain.yaml_reading import FLOW_YAML, MAX_ALIASES, MAX_DEPTH, decode, read_yaml
+from pyoco_server.domain.strict_yaml import FLOW_YAML, MAX_ALIASES, MAX_DEPTH, decode, read_yaml
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import InvalidRequest, PyocoServerError
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
-from pyoco_server.domain.task_logs import MAX_TASK_BYTES, LogEntry
-from pyoco_server.engine.executor_messages import ExecutorSpec
-from pyoco_server.engine.executor_process import ProcessFlow
-from pyoco_server.engine.process_executors import Limits, ProcessExecutors
+from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
+from pyoco_server.domain.runs.logs import MAX_TASK_BYTES, LogEntry
+from pyoco_server.engine.executors.pool import Limits, ProcessExecutors
+from pyoco_server.engine.executors.process import ProcessFlow
+from pyoco_server.engine.executors.protocol import ExecutorSpec
 from support import printing_flows
 from support.things import a_job
 from support.waiting import until

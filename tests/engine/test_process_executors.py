@@ -14,12 +14,13 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress
-from pyoco_server.domain.task_logs import LogEntry
-from pyoco_server.engine import executor_process, process_executors
-from pyoco_server.engine.executor_messages import ExecutorSpec
-from pyoco_server.engine.executor_process import LINE_PATIENCE_SEC, ExecutorProcess, ProcessFlow
-from pyoco_server.engine.process_executors import LINE, Limits, ProcessExecutors
+from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
+from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.engine.executors import pool
+from pyoco_server.engine.executors import process as executor_process
+from pyoco_server.engine.executors.pool import LINE, Limits, ProcessExecutors
+from pyoco_server.engine.executors.process import LINE_PATIENCE_SEC, ExecutorProcess, ProcessFlow
+from pyoco_server.engine.executors.protocol import ExecutorSpec
 from support import process_flows
 from support.captured_logs import capture_logs
 from support.things import a_job
@@ -33,7 +34,7 @@ TINY_ONES = 30
 @pytest.fixture(autouse=True)
 def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new process takes its time on a busy machine."""
-    monkeypatch.setattr(process_executors, "MOVE_PATIENCE_SEC", PATIENCE_SEC)
+    monkeypatch.setattr(pool, "MOVE_PATIENCE_SEC", PATIENCE_SEC)
 
 
 class Listener:
@@ -163,7 +164,7 @@ async def test_nobody_stands_behind_a_flow_that_is_known_to_be_long(tmp_path: Pa
 async def test_who_waits_too_long_behind_a_long_flow_was_never_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_executors, "MOVE_PATIENCE_SEC", 0.2)
+    monkeypatch.setattr(pool, "MOVE_PATIENCE_SEC", 0.2)
     async with lab(tmp_path) as at:
         await at.learn_that_flows_are_tiny()
         long = await at.start("steps")
@@ -492,7 +493,7 @@ def failing():
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     return fork()
 
-if "pyoco_server.engine.zygote" in " ".join(sys.orig_argv):
+if "pyoco_server.engine.executors.zygote" in " ".join(sys.orig_argv):
     os.fork = failing
 """
 

@@ -4,7 +4,7 @@ import os
 import threading
 from pathlib import Path
 
-from pyoco_server.engine.tickets import ExecutorTickets, Tickets
+from pyoco_server.engine.executors.protocol import ExecutorTickets, Tickets
 
 
 def both_ends() -> tuple[Tickets, ExecutorTickets]:

@@ -17,26 +17,24 @@ from rich.console import Console
 from rich.traceback import Traceback
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.api_keys import PBKDF2, ApiKey, ApiKeyRecord, new_record, record_key, verify
+from pyoco_server.domain.auth import PBKDF2, ApiKey, ApiKeyRecord, new_record, record_key, verify
 from pyoco_server.errors import ApiKeyRequired, InvalidApiKey, InvalidRequest, NatsUnavailable
-from pyoco_server.http_api import create_app, error_table
-from pyoco_server.http_api.auth import (
+from pyoco_server.http_api import create_app, errors
+from pyoco_server.http_api.middleware import (
     NOBODY,
     PROTECTED,
     ApiKeyMiddleware,
     AskWho,
     authentication,
+    caller_of,
     is_protected,
     let_everybody_in,
 )
-from pyoco_server.http_api.callers import caller_of
 from pyoco_server.testing import MemoryApiKeys, open_memory_gateway_backend
-from pyoco_server.testing.memory_api_keys import MemoryApiKeyFeed
-from pyoco_server.usecases import authenticate as module
-from pyoco_server.usecases.authenticate import Authenticate
-from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.manage_api_keys import IssueApiKey, list_api_keys, revoke_api_key
-from pyoco_server.usecases.ports import Revision, Versioned
+from pyoco_server.testing.memory_stores import MemoryApiKeyFeed
+from pyoco_server.usecases import auth as module
+from pyoco_server.usecases.auth import Authenticate, Caller, IssueApiKey, list_api_keys, revoke_api_key
+from pyoco_server.usecases.ports.stores import Revision, Versioned
 from pyoco_server.usecases.server_backend import ServerBackend
 from support.captured_logs import capture_logs
 
@@ -311,7 +309,7 @@ AUTH_ON = NatsBackendConfig(http_auth_mode="api_key", auth_pepper=PEPPER)
 
 def application(ask_who: AskWho, config: NatsBackendConfig = AUTH_ON) -> TestClient:
     app = FastAPI()
-    error_table.install(app)
+    errors.install(app)
     app.add_middleware(ApiKeyMiddleware, config=config, ask_who=lambda _request: ask_who)
 
     @app.post("/runs")
@@ -435,7 +433,7 @@ def test_before_nats_is_there_a_protected_path_is_503() -> None:
         raise NatsUnavailable("nats unavailable: not connected yet")
 
     app = FastAPI()
-    error_table.install(app)
+    errors.install(app)
     app.add_middleware(ApiKeyMiddleware, config=AUTH_ON, ask_who=nobody_there)
     assert TestClient(app).get("/runs").status_code == 503
 

@@ -9,8 +9,8 @@ import pytest
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.http_api.dashboard import language
-from pyoco_server.http_api.routes import pages
+from pyoco_server.http_api import pages
+from pyoco_server.http_api.pages import language
 from support.gateway import memory_app
 
 PAGE = """<!doctype html><html lang="en"><head><meta name="pyoco-settings" content="{}" /></head></html>"""
@@ -30,7 +30,7 @@ def built(tmp_path: Path) -> Path:
 def client(built: Path, **settings: Any) -> httpx2.AsyncClient:
     app = FastAPI()
     app.state.gateway = SimpleNamespace(config=NatsBackendConfig(**settings))
-    app.router.routes.extend(pages.routes(built))
+    app.router.routes.extend(pages.dashboard_routes(built))
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.http_api import create_app
-from pyoco_server.http_api.auth import is_protected
+from pyoco_server.http_api.middleware import is_protected
 from pyoco_server.testing import open_memory_gateway_backend
 
 PATHS: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]

@@ -13,7 +13,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.audit import iso
 from pyoco_server.testing import open_memory_gateway_backend
-from pyoco_server.usecases.events.export import export_events
+from pyoco_server.usecases.events.transfer import export_events
 from support.captured_logs import capture_logs
 from support.events import ACTION, URL, WEBHOOK, define, run_ids
 from support.gateway import RunningGateway, memory_app, new_key, on_backend

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.events.signatures import Source
-from pyoco_server.usecases.events.receive_event import IN_FLIGHT
-from pyoco_server.usecases.events.start_template import StartTemplate
+from pyoco_server.domain.events.sources import Source
+from pyoco_server.usecases.events.receive import IN_FLIGHT
+from pyoco_server.usecases.events.start import StartTemplate
 from support.events import ACTION, URL, a_template, define, events_gateway, put, records, run_ids, run_params
 from support.gateway import RunningGateway, memory_app, new_key
 from support.waiting import until

@@ -9,9 +9,9 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.notifications import Delivered, is_webhook_url, masked
 from pyoco_server.errors import ConfigError
-from pyoco_server.google_chat import GoogleChat
+from pyoco_server.event_adapters import GoogleChat
 from pyoco_server.http_api import create_app
-from pyoco_server.usecases.events.start_template import StartTemplate
+from pyoco_server.usecases.events.start import StartTemplate
 from support.captured_logs import capture_logs
 from support.events import URL, WEBHOOK, events_gateway, google_chat, records
 from support.gateway import RunningGateway, memory_app
@@ -217,7 +217,7 @@ async def test_nobody_at_the_other_end_is_an_error_too() -> None:
 
 
 async def test_a_receiver_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyoco_server.google_chat.TIMEOUT_SEC", 0.05)
+    monkeypatch.setattr("pyoco_server.event_adapters.TIMEOUT_SEC", 0.05)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pyoco_server.domain.events.audit import Summary
-from pyoco_server.domain.events.refusals import MAX_OF_ADDRESS
-from pyoco_server.domain.execution.records import LoggedCommit
-from pyoco_server.testing.memory_executions import MemoryExecutionLog
-from pyoco_server.usecases.events.start_template import StartTemplate
-from pyoco_server.usecases.ports import Revision, WrongRevision
+from pyoco_server.domain.events.audit import MAX_OF_ADDRESS, Summary
+from pyoco_server.domain.executions.records import LoggedCommit
+from pyoco_server.testing.memory_stores import MemoryExecutionLog
+from pyoco_server.usecases.events.start import StartTemplate
+from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from support.captured_logs import capture_logs
 from support.events import (
     ACTION,
@@ -620,7 +619,7 @@ async def test_of_fifty_at_once_one_starts_and_the_others_are_told_its_run(gatew
 async def test_while_the_first_is_starting_a_repeat_is_told_to_come_again(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyoco_server.usecases.events.start_template.PATIENCE_SEC", 0.0)
+    monkeypatch.setattr("pyoco_server.usecases.events.start.PATIENCE_SEC", 0.0)
     reached, go_on = asyncio.Event(), asyncio.Event()
     real = StartTemplate._place_run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.domain.events.audit import AuditRecord
-from pyoco_server.usecases.events.resume_waits import ResumeWaits
+from pyoco_server.usecases.events.resume import ResumeWaits
 from support.events import URL, define, records
 from support.gateway import RunningGateway, memory_app, new_key
 from support.http_executions import APPROVAL, Executions

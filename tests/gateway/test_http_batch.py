@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing.memory_queue import MemoryQueue
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.ports.stores import Revision
 from support.gateway import RunningGateway, memory_app
 
 

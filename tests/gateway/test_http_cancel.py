@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.run_changes import Conclude
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.change_run import change_run
-from pyoco_server.usecases.ports import Revision, Versioned
+from pyoco_server.domain.runs.changes import Conclude
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.ports.stores import Revision, Versioned
 from support.gateway import RunningGateway, memory_app
 from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.waiting import until

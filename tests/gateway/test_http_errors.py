@@ -6,10 +6,10 @@ import pytest
 from fastapi import FastAPI
 
 from pyoco_server import errors
-from pyoco_server.domain.wire import Unreadable
+from pyoco_server.domain.codec import Unreadable
 from pyoco_server.errors import PyocoServerError
-from pyoco_server.http_api import error_table
-from pyoco_server.http_api.error_table import preferred_language
+from pyoco_server.http_api import errors as error_table
+from pyoco_server.http_api.errors import preferred_language
 from support.gateway import running
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.execution.graph_records import newest_key, version_key
-from pyoco_server.domain.execution.graphs import Graph
+from pyoco_server.domain.executions.graph_registry import newest_key, version_key
+from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.errors import GraphNotFound, NatsUnavailable
-from pyoco_server.testing.memory_graphs import MemoryGraphs
-from pyoco_server.usecases.callers import ANONYMOUS
-from pyoco_server.usecases.executions import manage_graphs
-from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.testing.memory_stores import MemoryGraphs
+from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.executions import graphs as manage_graphs
+from pyoco_server.usecases.executions.graphs import ManageGraphs
+from pyoco_server.usecases.ports.stores import Revision
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key
 
 YAML = """

@@ -9,13 +9,12 @@ import httpx2
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.idempotency import Claim, claim_key, request_digest
-from pyoco_server.domain.jobs import Job, accept, pending
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, accept, claim_key, pending, request_digest
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryQueue
-from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.ports import Revision, Versioned
+from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.usecases.ports.stores import Revision, Versioned
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key
 from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_submission
 from support.waiting import until
@@ -43,7 +42,7 @@ async def jobs(gateway: RunningGateway) -> set[str]:
 
 async def claim_without_a_run(gateway: RunningGateway) -> Job:
     """A gateway was killed after it had claimed the key."""
-    claim = Claim(run_id=RUN_ID, request=request_digest(SUBMISSION), claimed_at=NOW)
+    claim = IdempotencyClaim(run_id=RUN_ID, request=request_digest(SUBMISSION), claimed_at=NOW)
     await gateway.backend.claims.create(claim_key(None, "key"), claim)
     return accept(SUBMISSION, RUN_ID, NOW)
 

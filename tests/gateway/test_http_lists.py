@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.runs import RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, another_gateway, memory_app
 from support.things import NOW, OWNER, a_snapshot

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.domain.runs.logs import LogLine
 from support.gateway import RunningGateway, memory_app
 from support.things import NOW, RUN_ID, a_snapshot
 

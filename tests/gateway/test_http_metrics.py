@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pyoco_server.domain.dispositions import DeadLetter, DlqReason
-from pyoco_server.domain.runs import RunStatus
-from pyoco_server.domain.workers import WorkerState
+from pyoco_server.domain.fleet import WorkerState
+from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, memory_app, new_key
 from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker

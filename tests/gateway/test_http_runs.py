@@ -9,10 +9,10 @@ import httpx2
 import msgspec
 import pytest
 
-from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.runs import RunStatus, TaskRecord, TaskState
-from pyoco_server.domain.wire import decode_job
-from pyoco_server.domain.workers import WorkerState
+from pyoco_server.domain.codec import decode_job
+from pyoco_server.domain.fleet import WorkerState
+from pyoco_server.domain.runs.jobs import Job
+from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.testing import MemoryGatewayBackend
 from support.gateway import new_memory_gateway
 from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker
@@ -345,7 +345,7 @@ async def test_a_run_that_no_worker_can_take_is_accepted_with_a_warning(
         return found
 
     assert await warning() is None, "a worker that was started with the server needs a moment"
-    monkeypatch.setattr("pyoco_server.usecases.list_workers.START_SEC", 0.0)
+    monkeypatch.setattr("pyoco_server.usecases.fleet.START_SEC", 0.0)
     assert await warning() == "no worker is running: the run waits until one comes"
     seen = {"last_seen_at": time.time(), "last_heartbeat_at": time.time()}
     for worker_id, tags in (("w1", ("default", "gpu")), ("w2", ("cpu",))):

@@ -8,13 +8,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from pyoco_server.domain.execution.events import Actor, ActorKind
-from pyoco_server.domain.runs import RunStatus
-from pyoco_server.domain.task_logs import LogLine
+from pyoco_server.domain.executions.events import Actor, ActorKind
+from pyoco_server.domain.runs.logs import LogLine
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.http_api import create_app
-from pyoco_server.http_api.auth import is_protected
+from pyoco_server.http_api.middleware import is_protected
 from pyoco_server.testing import open_memory_gateway_backend
-from pyoco_server.usecases.callers import Caller
+from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, memory_app, new_key

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.runs import RunStatus, TaskRecord, TaskState
-from pyoco_server.domain.task_logs import LogLine
-from pyoco_server.usecases.manage_api_keys import revoke_api_key
-from pyoco_server.usecases.ports import Revision
-from pyoco_server.usecases.watch_hub import MAX_LINES_WAITING
-from pyoco_server.usecases.watch_run import HEARTBEAT_SEC
+from pyoco_server.domain.runs.logs import LogLine
+from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
+from pyoco_server.usecases.auth import revoke_api_key
+from pyoco_server.usecases.ports.stores import Revision
+from pyoco_server.usecases.runs.watch import HEARTBEAT_SEC, MAX_LINES_WAITING
 from support.gateway import RunningGateway, memory_app, new_key
 from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.watching import stream

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.runs import RunStatus, TaskState
-from pyoco_server.usecases.watch_hub import MAX_RUNS_WAITING
+from pyoco_server.domain.runs.model import RunStatus, TaskState
+from pyoco_server.usecases.runs.watch import MAX_RUNS_WAITING
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, memory_app
 from support.things import NOW, OWNER, RUN_ID, a_snapshot

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from pyoco_server.domain.wire import decode_job
+from pyoco_server.domain.codec import decode_job
 from support.gateway import RunningGateway, memory_app
 
 FLOW = b"""version: 1

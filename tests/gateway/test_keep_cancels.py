@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pyoco_server.domain.run_changes import RequestCancel
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.runs.changes import RequestCancel
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.testing import open_memory_backend
-from pyoco_server.usecases import keep_cancels
+from pyoco_server.usecases.runs import cancel
 from support.gateway import RunningGateway, memory_app
 from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.waiting import until
@@ -55,9 +55,9 @@ async def test_a_run_that_has_ended_is_left_alone(gateway: RunningGateway) -> No
 async def test_the_cancels_of_runs_that_had_ended_are_not_remembered_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keep_cancels, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(cancel, "MAX_REMEMBERED", 3)
     async with open_memory_backend() as backend:
-        keeper = keep_cancels.KeepCancels(backend.runs, lambda: NOW, 30.0)
+        keeper = cancel.ReassertCancels(backend.runs, lambda: NOW, 30.0)
         for number in range(9):
             keeper.accepted(f"run-{number}", RequestCancel(requested_by="ann"))
         assert list(keeper._accepted) == ["run-6", "run-7", "run-8"]

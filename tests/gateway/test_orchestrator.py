@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.jobs import Submission, accept, pending
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.jobs import Submission, accept, pending
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.executions import orchestrate
-from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.usecases.runs.submit import SubmitRun
+from pyoco_server.usecases.services import orchestrator
 from pyoco_server.wiring import new_run_id, new_thread_executors
 from pyoco_server.worker.worker import Worker
 from support import flows
@@ -160,7 +160,7 @@ async def dead_after_each_step(
 @pytest.mark.parametrize("is_done", [True, False])
 async def test_any_call_may_have_no_answer(monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
     """It goes on in the same process, at the next look."""
-    monkeypatch.setattr(orchestrate, "RETRY_SEC", 0.05)
+    monkeypatch.setattr(orchestrator, "RETRY_SEC", 0.05)
     definition = fork_of(params={"n": "${input.n}"})
     whole = await carried_out(definition, create, Fuse())
     for step, call in enumerate(whole.calls, start=1):
@@ -228,7 +228,7 @@ async def test_two_orchestrators_at_once_do_everything_once(count: int) -> None:
 
 
 def _with_own_lease(backend: MemoryGatewayBackend) -> MemoryGatewayBackend:
-    return replace(backend, leases=MemoryStore(wire.encode, wire.decode_lease))
+    return replace(backend, leases=MemoryStore(codec.encode, codec.decode_lease))
 
 
 async def test_a_run_that_somebody_else_left_without_its_job_gets_it_once() -> None:

@@ -16,13 +16,18 @@ import pytest
 from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.api_keys import ApiKey, record_key
+from pyoco_server.domain.auth import ApiKey, record_key
 from pyoco_server.errors import InvalidApiKey, NatsUnavailable
-from pyoco_server.jetstream.api_key_feed import CURRENT_SEC, JetStreamApiKeyFeed
+from pyoco_server.jetstream.auth import CURRENT_SEC, JetStreamApiKeyFeed
 from pyoco_server.jetstream.connection import NatsConnection
-from pyoco_server.usecases.authenticate import Authenticate
-from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.manage_api_keys import IssueApiKey, IssuedApiKey, list_api_keys, revoke_api_key
+from pyoco_server.usecases.auth import (
+    Authenticate,
+    Caller,
+    IssueApiKey,
+    IssuedApiKey,
+    list_api_keys,
+    revoke_api_key,
+)
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_api_key, new_salt, open_backend
 from support.nats_server import free_port
 from support.waiting import until

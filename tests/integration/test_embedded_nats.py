@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream import embedded_server
+from pyoco_server.jetstream import nats_server as embedded_server
 from pyoco_server.wiring import EmbeddedNats
 from support.nats_server import free_port, raw_nats
 

@@ -14,7 +14,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.jetstream.requests import Requests
+from pyoco_server.jetstream.connection import Requests
 from pyoco_server.wiring import EmbeddedNats, open_events
 from support.events import ACTION, URL, a_template, define, lines_of, put
 from support.gateway import gateway
@@ -34,7 +34,7 @@ async def two(config: NatsBackendConfig) -> AsyncIterator[list[httpx2.AsyncClien
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy this machine is: it is about how many runs there are, not about how soon."""
-    monkeypatch.setattr("pyoco_server.usecases.events.start_template.PATIENCE_SEC", 30.0)
+    monkeypatch.setattr("pyoco_server.usecases.events.start.PATIENCE_SEC", 30.0)
     # The thousand clients share the gateway's loop here, and may keep it from reading answers for seconds.
     real = Requests.send
 
@@ -42,7 +42,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         return await real(self, subject, payload, headers, 30.0)
 
     monkeypatch.setattr(Requests, "send", send)
-    monkeypatch.setattr("pyoco_server.jetstream.scan.REQUEST_TIMEOUT_SEC", 30.0)
+    monkeypatch.setattr("pyoco_server.jetstream.kv.REQUEST_TIMEOUT_SEC", 30.0)
 
 
 async def post(client: httpx2.AsyncClient, key: str | None = "k", **fields: Any) -> dict[str, Any]:

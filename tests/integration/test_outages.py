@@ -16,7 +16,7 @@ from nats.js.errors import NotFoundError
 from pyoco import Flow, task
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
@@ -234,7 +234,7 @@ async def test_a_run_ends_also_when_its_log_cannot_be_written(
     config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D28"""
-    monkeypatch.setattr("pyoco_server.worker.run_log.REFUSED_PATIENCE_SEC", 1.0)
+    monkeypatch.setattr("pyoco_server.worker.session.REFUSED_PATIENCE_SEC", 1.0)
     async with gateway(config) as client, worker(config, {"talking": _talking}) as instance:
         async with raw_nats(config.nats_url) as raw:
             await raw.jetstream().delete_stream(config.logs_stream)

@@ -13,12 +13,12 @@ import pytest
 from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.run_changes import Beat, Claim, Conclude, RunChange, decide
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.changes import Beat, Claim, Conclude, RunChange, decide
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.http_api import create_app
-from pyoco_server.jetstream.bucket_feed import _Reading
 from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.feed import _Reading
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_run_id, open_backend
 from support.captured_logs import capture_logs
 from support.gateway import gateway, running
@@ -43,7 +43,7 @@ async def write_raw(config: NatsBackendConfig, values: dict[str, bytes]) -> None
 
 
 def a_record(run_id: str, **fields: Any) -> bytes:
-    return wire.encode(a_snapshot(run_id=run_id, **fields))
+    return codec.encode(a_snapshot(run_id=run_id, **fields))
 
 
 async def listed(client: httpx2.AsyncClient, more: str = "") -> list[str]:
@@ -342,7 +342,7 @@ async def test_a_removed_run_leaves_the_picture(config: NatsBackendConfig, how: 
 async def test_runs_that_have_ended_expire_and_leave_list_and_counts(
     config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyoco_server.usecases.follow_runs.EXPIRE_INTERVAL_SEC", 0.1)
+    monkeypatch.setattr("pyoco_server.usecases.services.follow_runs.EXPIRE_INTERVAL_SEC", 0.1)
     short = replace(config, runs_retention_sec=1.0)
     async with opened(short) as (client, backend):
         pending = await put(backend)
@@ -365,7 +365,7 @@ async def test_runs_that_have_ended_expire_and_leave_list_and_counts(
 async def test_a_run_that_expired_while_the_gateway_was_down_is_not_shown(
     config: NatsBackendConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyoco_server.usecases.follow_runs.EXPIRE_INTERVAL_SEC", 0.1)
+    monkeypatch.setattr("pyoco_server.usecases.services.follow_runs.EXPIRE_INTERVAL_SEC", 0.1)
     filed = replace(config, runs_retention_sec=1.0, read_model_path=str(tmp_path / "index.db"))
     async with opened(filed) as (client, backend):
         kept, run_id = await put(backend), new_run_id()
@@ -395,7 +395,7 @@ async def test_a_full_page_is_read_from_the_store(config: NatsBackendConfig) -> 
         ids = {await put(backend, params={"n": n}) for n in range(200)}
         await shows(client, *ids)
         answer = await client.get("/runs?include=full&limit=200")
-    found: list[RunSnapshot] = [wire.decode_run(wire.encode(run)) for run in answer.json()]
+    found: list[RunSnapshot] = [codec.decode_run(codec.encode(run)) for run in answer.json()]
     assert {run.run_id for run in found} == ids
     assert sorted(run.params["n"] for run in found) == list(range(200))
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.run_changes import Claim, RequestCancel
-from pyoco_server.domain.runs import Owner, RunStatus
-from pyoco_server.usecases.change_run import change_run
-from pyoco_server.usecases.ports import Versioned
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.changes import Claim, RequestCancel
+from pyoco_server.domain.runs.model import Owner, RunStatus
+from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.ports.stores import Versioned
 from pyoco_server.wiring import new_run_id, open_backend
 from support import flows
 from support.captured_logs import capture_logs
@@ -390,7 +390,7 @@ async def test_a_snapshot_that_somebody_damaged_does_not_stop_the_worker(config:
         async with raw_nats(config.nats_url) as raw:
             bucket = await raw.jetstream().key_value(config.runs_kv_bucket)
             await bucket.put(job.run_id, b"\xff damaged")
-        await put_message(config, wire.encode(job))
+        await put_message(config, codec.encode(job))
         await instance.run_once(PATIENCE_SEC)
         run_id = await submit(client, "chain")
         assert await instance.run_once(PATIENCE_SEC) == run_id

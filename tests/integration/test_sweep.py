@@ -13,12 +13,12 @@ import httpx2
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.jobs import pending
-from pyoco_server.domain.run_changes import Claim
-from pyoco_server.domain.runs import Owner, RunStatus
+from pyoco_server.domain.runs.changes import Claim
+from pyoco_server.domain.runs.jobs import pending
+from pyoco_server.domain.runs.model import Owner, RunStatus
 from pyoco_server.http_api import create_app
-from pyoco_server.usecases.change_run import change_run
-from pyoco_server.usecases.sweep_runs import LOST, PENDING_LOOKS
+from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.services.sweep import LOST, PENDING_LOOKS
 from pyoco_server.wiring import open_backend
 from support import flows
 from support.gateway import running

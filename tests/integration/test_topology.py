@@ -12,7 +12,7 @@ import pytest
 from pyoco_server import ensure_resources
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
-from pyoco_server.jetstream import embedded_server
+from pyoco_server.jetstream import nats_server
 from pyoco_server.wiring import EmbeddedNats, open_backend
 from support import flows
 from support.captured_logs import capture_logs
@@ -170,8 +170,8 @@ async def test_d57_on_a_small_disk_the_logs_reserve_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D57: with 4 GiB free the gateway never got ready: the logs reserve 3.5 GiB, JetStream has three."""
-    small = embedded_server._CONFIG.replace("jetstream {{", "jetstream {{\n  max_file_store: 1GB")
-    monkeypatch.setattr(embedded_server, "_CONFIG", small)
+    small = nats_server._CONFIG.replace("jetstream {{", "jetstream {{\n  max_file_store: 1GB")
+    monkeypatch.setattr(nats_server, "_CONFIG", small)
     with EmbeddedNats(tmp_path / "nats", durability="fast", port=free_port()) as server:
         config = unique_config(server.url)
         with capture_logs() as logs:
@@ -185,8 +185,8 @@ async def test_d57_on_a_small_disk_the_logs_reserve_less(
 
 async def test_d57_a_disk_that_is_too_small_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D57: a clear text instead of an error code."""
-    tiny = embedded_server._CONFIG.replace("jetstream {{", "jetstream {{\n  max_file_store: 1MB")
-    monkeypatch.setattr(embedded_server, "_CONFIG", tiny)
+    tiny = nats_server._CONFIG.replace("jetstream {{", "jetstream {{\n  max_file_store: 1MB")
+    monkeypatch.setattr(nats_server, "_CONFIG", tiny)
     with EmbeddedNats(tmp_path / "nats", durability="fast", port=free_port()) as server:
         config = unique_config(server.url)
         with pytest.raises(NatsUnavailable, match="JetStream has no room for the dead letter stream"):

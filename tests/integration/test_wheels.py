@@ -13,8 +13,8 @@ import nats
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.jetstream.wheel_store import WheelObjects
-from pyoco_server.wiring.connecting import connected
+from pyoco_server.jetstream.wheels import WheelObjects
+from pyoco_server.wiring.backends import connected
 from pyoco_server.worker import PyocoNatsWorker
 from support.gateway import gateway
 from support.waiting import until

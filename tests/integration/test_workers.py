@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pyoco_server import PyocoNatsClient, PyocoNatsWorker
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.workers import WorkerRecord, WorkerState
+from pyoco_server.domain.fleet import WorkerRecord, WorkerState
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, RunNotFound
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
 from support import flows

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution.graphs import Graph
-from pyoco_server.domain.execution.state import Execution, NodeState
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions.graphs import Graph
+from pyoco_server.domain.executions.model import Execution, NodeState
+from pyoco_server.domain.runs.model import RunStatus
 from support.executions import ANN, EXTERNAL, FORK, GRACE_SEC, Life, graph_of, join, task
 from support.storms import Checked, Storm
 

@@ -8,8 +8,8 @@ import os
 from collections import Counter
 from random import Random
 
-from pyoco_server.domain.execution.branches import between
-from pyoco_server.domain.execution.events import PAYLOADS
+from pyoco_server.domain.executions.branches import between
+from pyoco_server.domain.executions.events import PAYLOADS
 from support.storms import GraphMaker, storm
 
 CAMPAIGN = os.environ.get("PYOCO_TEST_CAMPAIGN")

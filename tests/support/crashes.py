@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyoco_server.testing import MemoryGatewayBackend
-from pyoco_server.testing.memory_executions import MemoryExecutionLog
+from pyoco_server.testing.memory_stores import MemoryExecutionLog
 
 
 class Killed(BaseException):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyoco_server.domain.events.receipts import ClaimState, Receipt
-from pyoco_server.domain.execution.events import ExecutionCreated
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.executions.events import ExecutionCreated
+from pyoco_server.domain.runs.model import RunSnapshot
 from support.execution_promises import Logs
 
 

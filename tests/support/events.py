@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.audit import AuditRecord
+from pyoco_server.domain.events.receipts import KeptResume, WaitPlace
 from pyoco_server.domain.events.requests import ResumeTarget
-from pyoco_server.domain.events.resumes import KeptResume, WaitPlace
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
 from pyoco_server.errors import ExecutionNotFound
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.usecases.callers import ANONYMOUS, Caller
-from pyoco_server.usecases.events.ports import ExecutionOrder, Executions, Waits
-from pyoco_server.usecases.events.receive_event import Answer, Arrival
-from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.auth import ANONYMOUS, Caller
+from pyoco_server.usecases.events.receive import Answer, Arrival
+from pyoco_server.usecases.ports.events import ExecutionOrder, Executions, Waits
+from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, memory_app
 from support.things import NOW

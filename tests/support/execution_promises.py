@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from pyoco_server.domain.execution.events import Event, NodeStarted
-from pyoco_server.domain.execution.evolve import fold
-from pyoco_server.domain.execution.records import ExecutionRecord
-from pyoco_server.domain.execution.state import Execution, NodeStatus
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.executions.events import Event, NodeStarted
+from pyoco_server.domain.executions.evolve import fold
+from pyoco_server.domain.executions.model import Execution, NodeStatus
+from pyoco_server.domain.executions.records import ExecutionRecord
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 
 Logs = Mapping[str, list[Event]]
 """By execution, everything that its log says."""

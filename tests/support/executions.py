@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution import events as e
-from pyoco_server.domain.execution.decide import Decision, decide
-from pyoco_server.domain.execution.evolve import fold
-from pyoco_server.domain.execution.graphs import Graph, parse_graph
-from pyoco_server.domain.execution.guards import Rejected
-from pyoco_server.domain.execution.node_runs import DispatchRun, RunFact
-from pyoco_server.domain.execution.react import Reaction, react
-from pyoco_server.domain.execution.state import Execution, NodeState, NodeStatus
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.commands import Rejected
+from pyoco_server.domain.executions.decide import Decision, decide
+from pyoco_server.domain.executions.evolve import fold
+from pyoco_server.domain.executions.graphs import Graph, parse_graph
+from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus
+from pyoco_server.domain.executions.orchestration import Reaction, react
+from pyoco_server.domain.executions.records import DispatchRun, RunFact
+from pyoco_server.domain.runs.model import RunStatus
 
 ANN = e.Actor(e.ActorKind.USER, "ann")
 EXECUTION_ID = "e-1"

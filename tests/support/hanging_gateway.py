@@ -7,9 +7,9 @@ from pathlib import Path
 import uvicorn
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.jobs import Job
+from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.http_api import create_app
-from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.runs.submit import SubmitRun
 
 
 def main(port: int, mark: Path) -> None:

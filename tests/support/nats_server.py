@@ -12,8 +12,8 @@ import nats
 from nats.js.errors import NotFoundError
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.free_ports import free_port as free_port_on
 from pyoco_server.jetstream.topology import resources
+from pyoco_server.processes import free_port as free_port_on
 
 SIDE_BY_SIDE = 4
 """Processes of tests at once, at the most."""

@@ -11,8 +11,8 @@ import msgspec
 from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.receipts import Receipt, receipt_key
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution.events import (
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions.events import (
     Actor,
     ActorKind,
     Event,
@@ -22,13 +22,13 @@ from pyoco_server.domain.execution.events import (
     NodeStarted,
     NodeWaiting,
 )
-from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeStatus
-from pyoco_server.domain.runs import RunSnapshot
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus
+from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.errors import CommandRejected, NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.event_use_cases import EventsFront
 from pyoco_server.http_api.gateway import UseCases
-from pyoco_server.usecases.callers import ANONYMOUS
-from pyoco_server.usecases.events.receive_event import Answer
+from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.events.receive import Answer
 from pyoco_server.usecases.executions.create import NewExecution
 from support.event_promises import Heard, agrees, started_by_key
 from support.events import arrival

@@ -19,47 +19,50 @@ from unittest.mock import patch
 from uuid import UUID
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.dispositions import Ending
-from pyoco_server.domain.execution.codec import decode_record, encode_record
-from pyoco_server.domain.execution.events import Event
-from pyoco_server.domain.execution.records import LoggedCommit
-from pyoco_server.domain.execution.state import ExecutionStatus
-from pyoco_server.domain.jobs import Job, Submission
-from pyoco_server.domain.outcomes import FlowOutcome
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain import codec as wire
+from pyoco_server.domain.executions.codec import decode_record, encode_record
+from pyoco_server.domain.executions.events import Event
+from pyoco_server.domain.executions.model import ExecutionStatus
+from pyoco_server.domain.executions.records import LoggedCommit
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api import event_use_cases as event_use_cases_module
 from pyoco_server.http_api import gateway as gateway_module
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.http_api.metrics import Metrics
-from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
-from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
-from pyoco_server.testing.events import MemoryEvents
-from pyoco_server.testing.memory_dead_letters import MemoryDeadLetters
-from pyoco_server.testing.memory_executions import MemoryExecutionLog
-from pyoco_server.testing.memory_graphs import MemoryGraphs
-from pyoco_server.testing.memory_queue import MEGABYTE, MemoryQueue, QueueFaults
-from pyoco_server.testing.memory_signals import MemorySignals
-from pyoco_server.testing.memory_storage import MemoryStorage
-from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
-from pyoco_server.testing.memory_undeliverable import MemoryUndeliverable
-from pyoco_server.testing.memory_wheels import MemoryWheelHistory, MemoryWheels
-from pyoco_server.usecases import shared_clock as shared_clock_module
-from pyoco_server.usecases.callers import ANONYMOUS
-from pyoco_server.usecases.events import start_template as start_template_module
-from pyoco_server.usecases.events.manage_actions import ManageActions
-from pyoco_server.usecases.events.manage_templates import ManageTemplates
-from pyoco_server.usecases.events.start_executions import StartExecutions
-from pyoco_server.usecases.executions.follow import ExecutionHub
-from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
-from pyoco_server.usecases.ports import FeedPosition
-from pyoco_server.usecases.shared_clock import SharedClock
-from pyoco_server.usecases.watch_hub import WatchHub
+from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.read_model.runs import SqliteRunIndex
+from pyoco_server.testing.memory import MemorySignals, MemoryStorage
+from pyoco_server.testing.memory_queue import (
+    MEGABYTE,
+    MemoryDeadLetters,
+    MemoryQueue,
+    MemoryUndeliverable,
+    QueueFaults,
+)
+from pyoco_server.testing.memory_stores import (
+    MemoryEvents,
+    MemoryExecutionLog,
+    MemoryGraphs,
+    MemoryStore,
+    MemoryTaskLogs,
+    MemoryWheelHistory,
+    MemoryWheels,
+)
+from pyoco_server.usecases import clock as shared_clock_module
+from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.clock import SharedClock
+from pyoco_server.usecases.events import start as start_template_module
+from pyoco_server.usecases.events.definitions import ManageActions, ManageTemplates
+from pyoco_server.usecases.events.start import StartExecutions
+from pyoco_server.usecases.executions.graphs import ManageGraphs
+from pyoco_server.usecases.executions.query import ExecutionHub
+from pyoco_server.usecases.ports.stores import FeedPosition
+from pyoco_server.usecases.runs.watch import WatchHub
 from pyoco_server.worker import worker as worker_module
-from pyoco_server.worker.presence import WorkerIdInUse
+from pyoco_server.worker.registration import WorkerIdInUse
 from pyoco_server.worker.worker import SideWorkEnded, Worker
 from support import virtual_time
 from support.execution_promises import cancelled_though_needed, kept_badly

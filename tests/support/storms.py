@@ -10,15 +10,15 @@ from copy import copy
 from random import Random
 from typing import Any, Self
 
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution import events as e
-from pyoco_server.domain.execution.evolve import fold
-from pyoco_server.domain.execution.graphs import Graph, parse_graph
-from pyoco_server.domain.execution.guards import Rejected
-from pyoco_server.domain.execution.node_runs import RunFact, run_id_of
-from pyoco_server.domain.execution.react import Reaction, react
-from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeState, NodeStatus
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.commands import Rejected
+from pyoco_server.domain.executions.evolve import fold
+from pyoco_server.domain.executions.graphs import Graph, parse_graph
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeState, NodeStatus
+from pyoco_server.domain.executions.orchestration import Reaction, react
+from pyoco_server.domain.executions.records import RunFact, run_id_of
+from pyoco_server.domain.runs.model import RunStatus
 from support.executions import ANN, EXECUTION_ID, GRACE_SEC, T0, Life
 
 MAX_STEPS = 20

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pyoco_server.domain.jobs import Job, Submission
-from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus
-from pyoco_server.domain.workers import WorkerActivity, WorkerRecord, WorkerState
+from pyoco_server.domain.fleet import WorkerActivity, WorkerRecord, WorkerState
+from pyoco_server.domain.runs.jobs import Job, Submission
+from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus
 from pyoco_server.wiring import new_run_id
 
 RUN_ID = "0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001"

@@ -9,13 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pyoco_server.domain.execution.events import Commit
-from pyoco_server.domain.execution.records import ExecutionRecord
+from pyoco_server.domain.executions.events import Commit
+from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryMessage, MemoryQueue
-from pyoco_server.usecases.batches import whole
-from pyoco_server.usecases.executions.records import ExecutionRecords
-from pyoco_server.usecases.ports import QueuedJob, WrongRevision
+from pyoco_server.usecases.concurrency import read_all
+from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.ports.runs import QueuedJob
+from pyoco_server.usecases.ports.stores import WrongRevision
 from support.simulation import Faults, simulate
 
 RUNS = (1.0, 0.0, 0.0)
@@ -45,7 +46,7 @@ class ReplicaAnswers(MemoryQueue):
     """D03, its sister: what a replica does not have is taken for absent."""
 
     async def _listed(self) -> list[MemoryMessage]:
-        return [message async for message in whole(self._batch, 1)]
+        return [message async for message in read_all(self._batch, 1)]
 
 
 class AdvisoriesOnly(MemoryQueue):
@@ -58,7 +59,7 @@ class AdvisoriesOnly(MemoryQueue):
 class Trusting:
     """D06: the records of an orchestrator that reads again only after an append was refused."""
 
-    def __init__(self, records: ExecutionRecords) -> None:
+    def __init__(self, records: ExecutionRepository) -> None:
         self._records = records
         self._given: dict[str, ExecutionRecord | None] = {}
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pyoco_server.domain import wire
-from pyoco_server.domain.api_keys import (
+from pyoco_server.domain import codec
+from pyoco_server.domain.auth import (
     HMAC,
     MAX_ITERATIONS,
     PBKDF2,
@@ -141,19 +141,19 @@ def test_a_record_cannot_ask_for_an_absurd_number_of_iterations(iterations: int)
 def test_a_record_that_does_not_say_how_it_was_hashed_is_unreadable(missing: str) -> None:
     record = msgspec.to_builtins(pbkdf2_record(SECRET))
     del record[missing]
-    with pytest.raises(wire.Unreadable):
-        wire.decode_api_key(msgspec.json.encode(record))
+    with pytest.raises(codec.Unreadable):
+        codec.decode_api_key(msgspec.json.encode(record))
 
 
 def test_fields_of_other_makes_are_ignored() -> None:
     record = {**msgspec.to_builtins(pbkdf2_record(SECRET)), "unknown": [1]}
-    assert verify(wire.decode_api_key(msgspec.json.encode(record)), SECRET, "")
+    assert verify(codec.decode_api_key(msgspec.json.encode(record)), SECRET, "")
 
 
 def test_a_record_survives_the_wire() -> None:
     record = new_record("k1", "t1", SECRET, SALT, "", 12.5)
-    assert wire.decode_api_key(wire.encode(record)) == record
-    assert SECRET.encode() not in wire.encode(record)
+    assert codec.decode_api_key(codec.encode(record)) == record
+    assert SECRET.encode() not in codec.encode(record)
 
 
 def test_revoking_twice_keeps_the_first_moment() -> None:
@@ -176,7 +176,7 @@ def test_a_fingerprint_depends_on_the_secret_and_on_the_process() -> None:
 def test_a_key_issued_by_a_server_of_another_make_is_verified() -> None:
     """Both were printed by such a server, with the pepper `pepper`."""
     presented = parse("pyoco_22d42168f073bc56557c6543.BvS12DarSd1O4WeV4zW7F5BxrqwxjpfA5f_t4DxwICI")
-    record = wire.decode_api_key(
+    record = codec.decode_api_key(
         b'{"key_id":"22d42168f073bc56557c6543","tenant_id":"acme","kdf":"pbkdf2_hmac_sha256","iterations":200000,"salt_b64":"RVq5G9oLGY9iojcFhBlSKw","hash_b64":"NFpGSeH-YRHIahQc6PsnEqC5Jc5kf0RJ1us-Jejj57s","created_at":1794789971.831048,"revoked_at":null}'
     )
     assert presented is not None

@@ -4,10 +4,9 @@ import asyncio
 from typing import Any, cast
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.bucket_feed import _Reading
 from pyoco_server.jetstream.connection import NatsConnection
-from pyoco_server.jetstream.feed_contact import FeedContact
-from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
+from pyoco_server.jetstream.feed import FeedContact, _Reading
+from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
 
 
 class CutOff:

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from pyoco_server.domain.run_changes import Beat, Claim, Conclude, Refusal, RequestCancel
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.domain.workers import WorkerRecord
+from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.runs.changes import Beat, Claim, Conclude, Refusal, RequestCancel
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import MemoryBackend, open_memory_backend
-from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.change_run import MAX_TRIES, change_run
-from pyoco_server.usecases.ports import Revision, Versioned, WrongRevision
-from pyoco_server.usecases.register_worker import RegisterWorker
+from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.usecases.consistency import MAX_TRIES, change_run
+from pyoco_server.usecases.fleet import RegisterWorker
+from pyoco_server.usecases.ports.stores import Revision, Versioned, WrongRevision
 from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker, an_activity
 
 

@@ -8,9 +8,9 @@ from string import Formatter
 import pytest
 
 from pyoco_server import cli
-from pyoco_server.cli.client_output import ENTRIES
 from pyoco_server.cli.client_texts import ADVICE
 from pyoco_server.cli.language import Text, language
+from pyoco_server.cli.output import ENTRIES
 
 CLI = Path(cli.__path__[0])
 MODULES = sorted(path.stem for path in CLI.glob("*texts.py"))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.cli.client_output import print_json, print_json_line
 from pyoco_server.cli.client_runs import NOT_FOLLOWED, _answered
+from pyoco_server.cli.output import print_json, print_json_line
 from pyoco_server.http_client import PyocoHttpClient
 
 ANSWER = {"error": "\x1b[31m\u202e\U000e0001 売上 😀\n"}

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.domain import wire
-from pyoco_server.domain.compaction import SHORT_ERROR, fit
-from pyoco_server.domain.runs import RunSnapshot, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.model import (
+    SHORT_ERROR,
+    RunSnapshot,
+    RunStatus,
+    TaskRecord,
+    TaskState,
+    trim_snapshot,
+)
 from support.things import OWNER, a_snapshot
 
 BIG = "x" * 10_000
@@ -45,23 +51,23 @@ def what_is_left(snapshot: RunSnapshot) -> list[str]:
 
 def test_a_result_that_is_left_out_is_marked_with_its_size() -> None:
     """D22"""
-    fitted = fit(a_big_snapshot(error=None), 5_000, wire.encode)
+    fitted = trim_snapshot(a_big_snapshot(error=None), 5_000, codec.encode)
     assert (fitted.snapshot.result, fitted.snapshot.result_truncated) == (None, True)
     assert fitted.snapshot.warnings == (
         "the result has 10,008 bytes as JSON; with the rest of its snapshot that is too large to be kept",
     )
-    assert wire.decode_run(fitted.data) == fitted.snapshot
+    assert codec.decode_run(fitted.data) == fitted.snapshot
 
 
 def test_no_result_is_not_a_result_that_is_left_out() -> None:
-    fitted = fit(a_big_snapshot(result=None), 15_000, wire.encode)
+    fitted = trim_snapshot(a_big_snapshot(result=None), 15_000, codec.encode)
     assert (fitted.snapshot.result_truncated, fitted.snapshot.warnings) == (False, ())
 
 
 def test_a_snapshot_within_its_limit_is_left_alone() -> None:
     snapshot = a_big_snapshot()
-    data = wire.encode(snapshot)
-    fitted = fit(snapshot, len(data), wire.encode)
+    data = codec.encode(snapshot)
+    fitted = trim_snapshot(snapshot, len(data), codec.encode)
     assert fitted.snapshot is snapshot
     assert (fitted.data, fitted.within_limit) == (data, True)
     assert not fitted.snapshot.task_records_truncated
@@ -79,7 +85,7 @@ def test_a_snapshot_within_its_limit_is_left_alone() -> None:
     ],
 )
 def test_the_largest_reduction_that_fits_is_chosen(limit: int, left: list[str]) -> None:
-    fitted = fit(a_big_snapshot(), limit, wire.encode)
+    fitted = trim_snapshot(a_big_snapshot(), limit, codec.encode)
     assert fitted.within_limit
     assert len(fitted.data) <= limit
     assert what_is_left(fitted.snapshot) == left
@@ -87,13 +93,13 @@ def test_the_largest_reduction_that_fits_is_chosen(limit: int, left: list[str]) 
 
 
 def test_a_shortened_error_says_so() -> None:
-    fitted = fit(a_big_snapshot(), 3_500, wire.encode)
+    fitted = trim_snapshot(a_big_snapshot(), 3_500, codec.encode)
     assert fitted.snapshot.error == BIG[:SHORT_ERROR] + " … (shortened)"
 
 
 def test_a_snapshot_that_cannot_be_made_small_enough_is_returned_and_said_so() -> None:
     snapshot = a_big_snapshot(params={"promised": BIG})
-    fitted = fit(snapshot, 5_000, wire.encode)
+    fitted = trim_snapshot(snapshot, 5_000, codec.encode)
     assert not fitted.within_limit
     assert fitted.snapshot.params == {"promised": BIG}
     assert what_is_left(fitted.snapshot) == []
@@ -122,10 +128,10 @@ snapshots = st.builds(
 def test_tasks_and_params_always_stay_and_the_limit_holds_when_they_fit(
     snapshot: RunSnapshot, limit: int
 ) -> None:
-    fitted = fit(snapshot, limit, wire.encode)
-    floor = fit(snapshot, 0, wire.encode)
+    fitted = trim_snapshot(snapshot, limit, codec.encode)
+    floor = trim_snapshot(snapshot, 0, codec.encode)
     assert (fitted.snapshot.tasks, fitted.snapshot.params) == (snapshot.tasks, snapshot.params)
-    assert fitted.data == wire.encode(fitted.snapshot)
+    assert fitted.data == codec.encode(fitted.snapshot)
     assert fitted.within_limit is (len(fitted.data) <= limit)
     if len(floor.data) <= limit:
         assert fitted.within_limit

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyoco_server.domain.execution.conditions import (
+from pyoco_server.domain.executions.conditions import (
     MAX_DEPTH,
     MAX_LENGTH,
     MAX_READ,

@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream import connection
 from pyoco_server.jetstream.connection import NatsConnection
-from pyoco_server.usecases.ports import WrongRevision
+from pyoco_server.usecases.ports.stores import WrongRevision
 
 UNDER_WAY = {"error": {"code": 400, "err_code": 10164, "description": "wrong last sequence"}}
 STORED = {"error": {"code": 400, "err_code": 10071, "description": "wrong last sequence: 7"}}

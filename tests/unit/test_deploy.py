@@ -16,7 +16,7 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from jsonschema.validators import validator_for
 
 from pyoco_server.config import NatsBackendConfig, env_name
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.http_api import create_app
 from tools.reference import ROOT, commands
 from tools.reference.metrics import Family, families

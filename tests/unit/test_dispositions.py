@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyoco_server.domain.dispositions import Ending, disposition
+from pyoco_server.domain.runs.jobs import Ending, disposition
 
 CONTRACT = {
     "completed": ("ack", None),

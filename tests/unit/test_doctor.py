@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 import pyoco_server
-from pyoco_server.cli.doctor_installation import check_clocks, check_streams, check_workers
-from pyoco_server.cli.doctor_machine import check_disk, check_packages, check_settings
-from pyoco_server.cli.findings import Finding
+from pyoco_server.cli.doctor import (
+    Finding,
+    check_clocks,
+    check_disk,
+    check_packages,
+    check_settings,
+    check_streams,
+    check_workers,
+)
 from pyoco_server.config import unknown_names
-from pyoco_server.domain.workers import WorkerRecord, WorkerState
-from pyoco_server.jetstream.inspection import NatsReport, StreamReport, WorkerReport
+from pyoco_server.domain.fleet import WorkerRecord, WorkerState
+from pyoco_server.jetstream.admin import NatsReport, StreamReport, WorkerReport
 
 NOW = 1000.0
 TIMEOUT = 20.0

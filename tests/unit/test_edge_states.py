@@ -1,8 +1,8 @@
 """Which ways an execution went: the fate of every edge, now and at every earlier moment."""
 
-from pyoco_server.domain.execution.branches import edge_states
-from pyoco_server.domain.execution.evolve import fold
-from pyoco_server.domain.execution.state import NodeStatus
+from pyoco_server.domain.executions.branches import edge_states
+from pyoco_server.domain.executions.evolve import fold
+from pyoco_server.domain.executions.model import NodeStatus
 from support.executions import Life, begun, diamond, graph_of, task
 
 CHOICE = graph_of(

@@ -49,7 +49,7 @@ async def test_a_repeat_after_any_crash_starts_the_same_run(is_done: bool) -> No
 async def test_a_claim_that_was_left_behind_is_not_taken_over_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pyoco_server.usecases.events.start_template.PATIENCE_SEC", 0.0)
+    monkeypatch.setattr("pyoco_server.usecases.events.start.PATIENCE_SEC", 0.0)
     async with open_memory_gateway_backend(CONFIG) as backend:
         clock = FakeClock()
         await prepare(on_memory(backend, CONFIG, clock), concurrency="allow")

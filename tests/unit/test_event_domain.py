@@ -7,17 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.domain.events.audit import AuditDetails, AuditRecord, Summary, reason_fields
-from pyoco_server.domain.events.graphs import execution_input, needs_execution, to_graph
-from pyoco_server.domain.events.reasons import (
+from pyoco_server.domain.events.audit import (
+    MAX_OF_ADDRESS,
+    MAX_RECORDED,
+    AuditDetails,
+    AuditRecord,
     EventStatus,
     ReasonClass,
+    RefusalWindow,
     RetryAdvice,
+    Summary,
     may_be_queued,
+    reason_fields,
     reason_of,
     status_of,
 )
-from pyoco_server.domain.events.refusals import MAX_OF_ADDRESS, MAX_RECORDED, RefusalWindow
 from pyoco_server.domain.events.requests import (
     EventRequest,
     choose_key,
@@ -32,7 +36,10 @@ from pyoco_server.domain.events.templates import (
     TriggerKind,
     check_action,
     check_template,
+    execution_input,
     is_action_key,
+    needs_execution,
+    to_graph,
 )
 from pyoco_server.errors import (
     ApiKeyRequired,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from standardwebhooks import Webhook
 
 from pyoco_server.domain.events.requests import choose_key
-from pyoco_server.domain.events.signatures import Source, check_source, read_signed, verify
+from pyoco_server.domain.events.sources import Source, check_source, read_signed, verify
 from pyoco_server.errors import InvalidEventToken, InvalidRequest
 from support.things import NOW
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution import events as e
-from pyoco_server.domain.execution.events import PAYLOADS, Failure
-from pyoco_server.domain.execution.evolve import evolve, fold
-from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeState, NodeStatus, replace
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.events import PAYLOADS, Failure
+from pyoco_server.domain.executions.evolve import evolve, fold
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeState, NodeStatus, replace
 from support.executions import ANN, EXTERNAL, T0, Life, begun, diamond, graph_of, join, task, wait
 
 AT = T0 + 50

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution import events as e
-from pyoco_server.domain.execution.decide import Decision, decide
-from pyoco_server.domain.execution.events import TYPE_OF, Failure
-from pyoco_server.domain.execution.guards import Rejected
-from pyoco_server.domain.execution.state import Execution, ExecutionStatus, NodeState, NodeStatus, replace
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.commands import Rejected
+from pyoco_server.domain.executions.decide import Decision, decide
+from pyoco_server.domain.executions.events import TYPE_OF, Failure
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeState, NodeStatus, replace
 from support.executions import ANN, EXTERNAL, T0, Life, begun, chain, graph_of, task, wait
 
 GRAPH = graph_of({"n": EXTERNAL, "next": EXTERNAL}, "n > next")

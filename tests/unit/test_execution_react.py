@@ -5,15 +5,13 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution import events as e
-from pyoco_server.domain.execution.carrying import carried_outputs
-from pyoco_server.domain.execution.events import Failure
-from pyoco_server.domain.execution.graphs import Graph, parse_graph
-from pyoco_server.domain.execution.node_runs import CancelRun, RunFact, run_id_of
-from pyoco_server.domain.execution.records import summarise
-from pyoco_server.domain.execution.state import NodeStatus
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.events import Failure
+from pyoco_server.domain.executions.graphs import Graph, parse_graph
+from pyoco_server.domain.executions.model import NodeStatus, outputs_for_rerun
+from pyoco_server.domain.executions.records import CancelRun, RunFact, run_id_of, summarise
+from pyoco_server.domain.runs.model import RunStatus
 from support.executions import (
     ANN,
     EXECUTION_ID,
@@ -824,7 +822,7 @@ def test_what_a_sibling_finishes_while_failing_is_kept_for_a_re_run() -> None:
     life.succeed("b", result={"rows": 3})
     assert life.status == "FAILED"
     assert life.statuses == {"split": "SUCCEEDED", "a": "FAILED", "b": "SUCCEEDED", "x": "SUCCEEDED"}
-    assert carried_outputs(life.state, graph) == {"split": None, "b": {"rows": 3}, "x": 7}
+    assert outputs_for_rerun(life.state, graph) == {"split": None, "b": {"rows": 3}, "x": 7}
 
 
 def test_nothing_becomes_ready_by_what_succeeds_while_failing() -> None:

@@ -9,21 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.domain.execution import commands as c
-from pyoco_server.domain.execution import events as e
-from pyoco_server.domain.execution.carrying import carried_outputs, carry_over
-from pyoco_server.domain.execution.codec import (
+from pyoco_server.domain.codec import Unreadable
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.codec import (
     decode_commit,
     decode_record,
     encode_commit,
     encode_record,
     event_view,
 )
-from pyoco_server.domain.execution.events import PAYLOADS
-from pyoco_server.domain.execution.evolve import fold
-from pyoco_server.domain.execution.graphs import Graph
-from pyoco_server.domain.execution.keys import command_digest, keyed_command_id
-from pyoco_server.domain.execution.records import (
+from pyoco_server.domain.executions.commands import command_digest, keyed_command_id
+from pyoco_server.domain.executions.events import PAYLOADS
+from pyoco_server.domain.executions.evolve import fold
+from pyoco_server.domain.executions.graphs import Graph
+from pyoco_server.domain.executions.model import Execution, carry_over, outputs_for_rerun
+from pyoco_server.domain.executions.records import (
     MAX_KEYS,
     ExecutionRecord,
     KeyedCommand,
@@ -31,8 +32,6 @@ from pyoco_server.domain.execution.records import (
     advance,
     summarise,
 )
-from pyoco_server.domain.execution.state import Execution
-from pyoco_server.domain.wire import Unreadable
 from pyoco_server.errors import InvalidRequest
 from support.executions import (
     ANN,
@@ -398,7 +397,7 @@ def test_commands_that_ask_for_something_else_have_other_digests() -> None:
 def rerun(old: Life) -> Life:
     """A new execution of the same graph that begins with what the old one had done for good."""
     life = Life(old.graph, input=old.state.input)
-    carried = carry_over(old.graph, carried_outputs(old.state, old.graph))
+    carried = carry_over(old.graph, outputs_for_rerun(old.state, old.graph))
     if carried:
         life.append(tuple(carried), ANN)
     life.react()
@@ -409,7 +408,7 @@ def test_a_rerun_takes_over_what_had_succeeded_and_does_the_rest() -> None:
     old = begun(chain(3))
     old.succeed("n0", result="kept")
     old.fail("n1")
-    assert carried_outputs(old.state, old.graph) == {"n0": "kept"}
+    assert outputs_for_rerun(old.state, old.graph) == {"n0": "kept"}
     life = rerun(old)
     assert (life.node("n0").output, life.statuses["n1"]) == ("kept", "RUNNING")
     assert [run.node_id for run in life.dispatched] == ["n1"]
@@ -431,7 +430,7 @@ def test_a_rerun_does_again_what_came_after_a_failure_that_a_join_let_pass() -> 
     old.fail("b")
     old.succeed("after", result="with half of it")
     assert old.status == "COMPLETED"
-    assert carried_outputs(old.state, old.graph) == {"split": None, "a": 1}
+    assert outputs_for_rerun(old.state, old.graph) == {"split": None, "a": 1}
     life = rerun(old)
     assert life.statuses == {
         "split": "SUCCEEDED",
@@ -509,7 +508,7 @@ def test_what_is_taken_over_of_any_life_can_have_happened() -> None:
     """Each of its events has an effect, and the re-run comes to an end of its own."""
     for seed in range(200):
         old = storm(seed)
-        outputs = carried_outputs(old.state, old.graph)
+        outputs = outputs_for_rerun(old.state, old.graph)
         life = Checked(old.graph, input=old.state.input)
         if events := carry_over(old.graph, outputs):
             life.append(tuple(events), ANN)

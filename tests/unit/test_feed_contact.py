@@ -1,6 +1,6 @@
 """Whether a feed is up to date, by its own clock."""
 
-from pyoco_server.jetstream.feed_contact import CONTACT_SEC, FeedContact
+from pyoco_server.jetstream.feed import CONTACT_SEC, FeedContact
 
 
 class Life:

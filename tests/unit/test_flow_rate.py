@@ -1,8 +1,8 @@
-from pyoco_server.worker.flow_rate import HORIZON_SEC, MAX_AHEAD, STUCK_SEC, FlowRate
+from pyoco_server.worker.prefetch import HORIZON_SEC, MAX_AHEAD, STUCK_SEC, PrefetchRate
 
 
 def after(*durations: float, capacity: int = 2) -> int:
-    rate = FlowRate(capacity, lambda: 0.0)
+    rate = PrefetchRate(capacity, lambda: 0.0)
     for seconds in durations:
         rate.took(seconds)
     return rate.ahead(in_hand=capacity)
@@ -25,7 +25,7 @@ def test_a_run_of_a_long_flow_is_claimed_only_when_it_can_start() -> None:
 
 def test_nothing_is_claimed_ahead_while_what_is_in_hand_does_not_end() -> None:
     now = 0.0
-    rate = FlowRate(2, lambda: now)
+    rate = PrefetchRate(2, lambda: now)
     rate.took(0.001)
     assert rate.ahead(in_hand=2) == MAX_AHEAD
     now += 2 * STUCK_SEC

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from pyoco_server.domain.workers import WorkerRecord
-from pyoco_server.usecases.follow_workers import FollowWorkers
-from pyoco_server.usecases.ports import Change, FeedBatch, FeedPosition, Revision
+from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.usecases.fleet import FollowWorkers
+from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
 from support.things import NOW, a_worker
 
 WORKER = a_worker(last_seen_at=NOW - 300)

@@ -4,9 +4,16 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.execution.graph_records import GraphRecord, newest_key, summary, version_key
-from pyoco_server.domain.execution.graph_versions import MAX_DEFINITION_BYTES, Registration, next_version
-from pyoco_server.domain.execution.graphs import parse_graph
+from pyoco_server.domain.executions.graph_registry import (
+    MAX_DEFINITION_BYTES,
+    GraphRecord,
+    Registration,
+    newest_key,
+    next_version,
+    summary,
+    version_key,
+)
+from pyoco_server.domain.executions.graphs import parse_graph
 from pyoco_server.errors import RequestTooLarge
 from support.things import NOW
 

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyoco_server.domain.execution.graphs import (
+from pyoco_server.domain.executions.graphs import (
     Edge,
     EdgeOn,
     Graph,

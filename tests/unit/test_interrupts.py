@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 
-from pyoco_server.cli.interrupts import Interrupts
+from pyoco_server.cli.terminal import Interrupts
 
 
 def press_ctrl_c() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.jobs import accept, check, pending
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.runs.jobs import accept, check, pending
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import InvalidJob, InvalidRequest
 from support.things import NOW, RUN_ID, a_job, a_submission
 

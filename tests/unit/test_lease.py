@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from pyoco_server.domain import wire
-from pyoco_server.domain.leases import LeaseRecord
-from pyoco_server.testing.memory_store import MemoryStore
+from pyoco_server.domain import codec
+from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.testing.memory_stores import MemoryStore
 from pyoco_server.usecases.lease import Lease
 from support.virtual_time import virtually
 
@@ -45,7 +45,7 @@ class Worker:
 
 @pytest.fixture
 def store() -> MemoryStore[LeaseRecord]:
-    return MemoryStore(wire.encode, wire.decode_lease)
+    return MemoryStore(codec.encode, codec.decode_lease)
 
 
 @virtually

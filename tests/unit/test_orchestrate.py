@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.execution.events import (
+from pyoco_server.domain.executions.events import (
     ORCHESTRATOR,
     Actor,
     ActorKind,
@@ -19,25 +19,31 @@ from pyoco_server.domain.execution.events import (
     NodeStarted,
     NodeSucceeded,
 )
-from pyoco_server.domain.execution.node_runs import DispatchRun, run_id_of
-from pyoco_server.domain.execution.records import ExecutionRecord, LoggedCommit, advance, summarise
-from pyoco_server.domain.execution.state import ExecutionStatus
-from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.executions.model import ExecutionStatus
+from pyoco_server.domain.executions.records import (
+    DispatchRun,
+    ExecutionRecord,
+    LoggedCommit,
+    advance,
+    run_id_of,
+    summarise,
+)
+from pyoco_server.domain.runs.jobs import Job
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.http_api.metrics import Metrics
-from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
-from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
+from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.testing.memory_executions import MemoryExecutionLog
-from pyoco_server.usecases import shared_clock
-from pyoco_server.usecases.callers import ANONYMOUS
+from pyoco_server.testing.memory_stores import MemoryExecutionLog
+from pyoco_server.usecases import clock
+from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.executions.create import NewExecution
-from pyoco_server.usecases.executions.follow import ExecutionHub
-from pyoco_server.usecases.executions.records import ExecutionRecords
-from pyoco_server.usecases.ports import FeedBatch, FeedPosition, Revision
-from pyoco_server.usecases.watch_hub import WatchHub
+from pyoco_server.usecases.executions.query import ExecutionHub
+from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.ports.stores import FeedBatch, FeedPosition, Revision
+from pyoco_server.usecases.runs.watch import WatchHub
 from support import virtual_time
 
 ANN = Actor(ActorKind.USER, "ann")
@@ -120,7 +126,9 @@ def test_what_another_orchestrator_has_begun_and_not_dispatched_is_dispatched() 
         async with open_memory_gateway_backend(CONFIG) as backend, orchestrating(backend) as use_cases:
             await asyncio.sleep(1.0)
             wanted = NewExecution(graph_id="g", execution_id="e", start=True)
-            others = ExecutionRecords(backend.execution_log, backend.execution_cache, backend.execution_index)
+            others = ExecutionRepository(
+                backend.execution_log, backend.execution_cache, backend.execution_index
+            )
             run_id = run_id_of("e", "only", 1)
             attend = use_cases.executions.orchestrate._react
 
@@ -177,7 +185,7 @@ def test_a_run_whose_time_is_up_is_cancelled_though_the_first_cancel_was_not_hea
     """The execution has ended by then: nothing of it but its run is left to look at."""
 
     async def main() -> RunStatus:
-        monkeypatch.setattr(shared_clock, "time", LoopTime())
+        monkeypatch.setattr(clock, "time", LoopTime())
         timed = {**GRAPH, "nodes": {"only": {"type": "task", "flow": "f", "timeout_sec": 5}}}
         async with (
             open_memory_gateway_backend(CONFIG) as backend,
@@ -204,7 +212,7 @@ def test_who_takes_over_cancels_the_runs_that_nothing_waits_for(monkeypatch: pyt
     """The one before died between the end of the execution and the cancel of its run."""
 
     async def main() -> RunStatus:
-        monkeypatch.setattr(shared_clock, "time", LoopTime())
+        monkeypatch.setattr(clock, "time", LoopTime())
         timed = {**GRAPH, "nodes": {"only": {"type": "task", "flow": "f", "timeout_sec": 5}}}
         async with open_memory_gateway_backend(CONFIG) as backend:
             async with orchestrating(backend, timed) as dying:
@@ -252,7 +260,9 @@ TWO_TASKS = {
 async def go_on_elsewhere(elsewhere: MemoryGatewayBackend) -> str:
     """Another orchestrator ends `first`, and begins and dispatches `second`."""
     other = UseCases(elsewhere, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
-    records = ExecutionRecords(elsewhere.execution_log, elsewhere.execution_cache, elsewhere.execution_index)
+    records = ExecutionRepository(
+        elsewhere.execution_log, elsewhere.execution_cache, elsewhere.execution_index
+    )
     record = await records.fresh("e")
     assert record is not None
     run_id = run_id_of("e", "second", 1)

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import ExitStack
 
 from pyoco_server.errors import NatsUnavailable, ProgressNotSent
-from pyoco_server.worker.pulse import Pulse
+from pyoco_server.worker.periodic import PeriodicCalls
 from support.captured_logs import capture_logs
 from support.waiting import until
 
@@ -26,7 +26,7 @@ async def test_a_bug_in_one_beat_is_logged_as_one_and_stops_no_other() -> None:
     async def count() -> int:
         return beaten
 
-    pulse = Pulse(lambda: 0.01, "job.in_progress", ProgressNotSent)
+    pulse = PeriodicCalls(lambda: 0.01, "job.in_progress", ProgressNotSent)
     with capture_logs() as logged, ExitStack() as registered:
         for beat in (buggy, away, healthy):
             registered.enter_context(pulse.calling(beat))

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.execution import commands as c
+from pyoco_server.domain.executions import commands as c
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.usecases.callers import ANONYMOUS
-from pyoco_server.usecases.events.execution_waits import ExecutionWaits
-from pyoco_server.usecases.executions.command import CommandExecution
+from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.events.resume import ExecutionWaits
+from pyoco_server.usecases.executions.commands import CommandExecution
 from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
-from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
-from pyoco_server.usecases.executions.records import ExecutionRecords
+from pyoco_server.usecases.executions.graphs import ManageGraphs
+from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.wiring import new_run_id
 from support.crashes import Fuse, FusedBackend, Killed
 from support.events import EventsLab, FakeClock, on_memory, post
@@ -36,7 +36,7 @@ class Site:
     """A gateway: its commands on executions, and its use cases of events. Nothing runs beside them."""
 
     def __init__(self, backend: Any, stores: MemoryGatewayBackend, clock: FakeClock) -> None:
-        records = ExecutionRecords(backend.execution_log, backend.execution_cache, backend.execution_index)
+        records = ExecutionRepository(backend.execution_log, backend.execution_cache, backend.execution_index)
         self.graphs = ManageGraphs(stores.graphs, clock)
         common: dict[str, Any] = {
             "records": records,

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from pyoco_server.domain.events.receipts import receipt_key
-from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob, delay, due_first, in_turn, job_id
+from pyoco_server.domain.events.retry import JobStatus, RetryJob, delay, due_first, in_turn, job_id
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
-from pyoco_server.domain.leases import LeaseRecord
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import EventFailed, NatsUnavailable, WorkflowConflict, WorkflowNotFound
-from pyoco_server.usecases.events.drain_retry_jobs import MAX_LIMIT
-from pyoco_server.usecases.events.keys import place
-from pyoco_server.usecases.events.start_template import StartTemplate
+from pyoco_server.usecases.events.definitions import place
+from pyoco_server.usecases.events.retry import MAX_LIMIT
+from pyoco_server.usecases.events.start import StartTemplate
 from support.events import ACTION, EventsLab, events_lab, post, prepare
 from support.things import OWNER, a_snapshot
 from support.waiting import until

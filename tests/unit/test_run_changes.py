@@ -7,8 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pyoco_server.domain.jobs import pending
-from pyoco_server.domain.run_changes import (
+from pyoco_server.domain.runs.changes import (
     Beat,
     Claim,
     Conclude,
@@ -20,7 +19,8 @@ from pyoco_server.domain.run_changes import (
     RunChange,
     decide,
 )
-from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.runs.jobs import pending
+from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus, TaskRecord, TaskState
 from support.things import NOW, OWNER, a_job, a_snapshot
 
 EARLIER = Owner("worker-b", "instance-9", OWNER.attempt - 1)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pyoco_server.domain.listing import Place, RunFilter, RunSummary, summary
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
-from pyoco_server.domain.wire import encode
-from pyoco_server.read_model import sqlite_run_index
-from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
-from pyoco_server.usecases.ports import Change, FeedPosition, Revision
+from pyoco_server.domain.codec import encode
+from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, summary
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.read_model import runs as sqlite_run_index
+from pyoco_server.read_model.runs import SqliteRunIndex
+from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 from support.things import NOW, OWNER, a_snapshot
 
 RUN_IDS = [f"0190aaaa-bbbb-7ccc-8ddd-eeeeffff000{n}" for n in range(8)]

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.usecases import shared_clock
-from pyoco_server.usecases.shared_clock import INTERVAL_SEC, SAMPLES, SharedClock
+from pyoco_server.usecases import clock as shared_clock
+from pyoco_server.usecases.clock import INTERVAL_SEC, SAMPLES, SharedClock
 from support import virtual_time
 
 EPOCH = 1_700_000_000.0

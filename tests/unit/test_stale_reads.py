@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyoco_server.domain.execution.events import (
+from pyoco_server.domain.executions.events import (
     Actor,
     ActorKind,
     Commit,
@@ -10,11 +10,11 @@ from pyoco_server.domain.execution.events import (
     ExecutionStarted,
     NodeCreated,
 )
-from pyoco_server.domain.execution.records import ExecutionRecord
+from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import open_memory_gateway_backend
-from pyoco_server.testing.memory_executions import MemoryExecutionLog
-from pyoco_server.usecases.executions.records import ExecutionRecords
+from pyoco_server.testing.memory_stores import MemoryExecutionLog
+from pyoco_server.usecases.executions.repository import ExecutionRepository
 from support.things import NOW
 
 CREATED = (ExecutionCreated(graph_id="g", graph_version=1), NodeCreated(node_id="only", node_type="task"))
@@ -36,15 +36,15 @@ def a_commit(
 async def test_f6_a_state_older_than_what_was_heard_is_not_told() -> None:
     async with open_memory_gateway_backend() as backend:
         index = backend.execution_index
-        records = ExecutionRecords(backend.execution_log, backend.execution_cache, index)
+        records = ExecutionRepository(backend.execution_log, backend.execution_cache, index)
         created = await records.append(None, a_commit("c-1", *CREATED, first=1))
         await records.append(created, a_commit("c-2", ExecutionStarted(), first=3))
 
         old = MemoryExecutionLog()
-        behind = ExecutionRecords(old, backend.execution_cache, index)
+        behind = ExecutionRepository(old, backend.execution_cache, index)
         with pytest.raises(NatsUnavailable):
             await behind.stored("e-1")
-        await ExecutionRecords(old, backend.execution_cache, backend.execution_index).append(
+        await ExecutionRepository(old, backend.execution_cache, backend.execution_index).append(
             None, a_commit("c-1", *CREATED, first=1)
         )
         with pytest.raises(NatsUnavailable):

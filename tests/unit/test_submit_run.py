@@ -2,13 +2,14 @@
 
 import pytest
 
-from pyoco_server.domain.jobs import Job, pending
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.jobs import Job, pending
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLarge
 from pyoco_server.testing import MemoryBackend, open_memory_backend
-from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.usecases.ports import JobQueue, QueuedJob, Revision, RunStore, WrongRevision
-from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.usecases.ports.runs import JobQueue, QueuedJob, RunStore
+from pyoco_server.usecases.ports.stores import Revision, WrongRevision
+from pyoco_server.usecases.runs.submit import SubmitRun
 from support.captured_logs import capture_logs
 from support.things import NOW, RUN_ID, a_job, a_snapshot, a_submission
 

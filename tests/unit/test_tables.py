@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pyoco_server.cli.output import GAP, fitted, print_table, printable, shown_time
 from pyoco_server.cli.run_view import duration
-from pyoco_server.cli.tables import GAP, fitted, print_table, printable, shown_time
 
 NATURAL = {"status": 9, "flow_name": 30, "run_id": 36, "tasks": 5, "updated_at": 10, "error": 200}
 EXPENDABLE = ("error", "updated_at", "tasks", "flow_name")

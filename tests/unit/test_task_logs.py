@@ -1,13 +1,6 @@
 """What is kept of what a run prints."""
 
-from pyoco_server.domain.task_logs import (
-    MAX_RUN_BYTES,
-    LogEntry,
-    LogLine,
-    RunOutput,
-    cut_text,
-    in_order,
-)
+from pyoco_server.domain.runs.logs import MAX_RUN_BYTES, LogEntry, LogLine, RunOutput, cut_text, in_order
 
 LINE = "x" * 19 + "\n"
 TASK_LIMIT, RUN_LIMIT = 200, 2000

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.domain.execution.templates import MAX_RENDERED, TemplateError, TemplateFailed, check, render
+from pyoco_server.domain.executions.interpolation import (
+    MAX_RENDERED,
+    TemplateError,
+    TemplateFailed,
+    check,
+    render,
+)
 
 INPUT = {"ym": "2026-01", "n": 3, "list": [{"a": 1}, None], "any key": "k", "flag": True, "a-b": {"c_1": 1.5}}
 NODES: dict[str, dict[str, Any]] = {

@@ -3,9 +3,9 @@
 import tracemalloc
 from contextlib import ExitStack
 
-from pyoco_server.domain.runs import RunStatus
-from pyoco_server.usecases.ports import Change, Revision
-from pyoco_server.usecases.watch_hub import WatchHub
+from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.usecases.ports.stores import Change, Revision
+from pyoco_server.usecases.runs.watch import WatchHub
 from support.things import OWNER, a_snapshot
 
 ACTIVE = 3_000

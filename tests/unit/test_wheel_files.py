@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from pyoco_server.errors import InvalidRequest
-from pyoco_server.usecases import wheel_files
-from pyoco_server.usecases.wheel_files import check_wheel
+from pyoco_server.usecases import wheels
+from pyoco_server.usecases.wheels import check_wheel
 from support.wheels import a_wheel, wheel_name
 
 
@@ -76,7 +76,7 @@ def test_a9_a_directory_that_claims_few_members_and_has_many_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The count in front of the directory is a claim; the directory itself is counted too."""
-    monkeypatch.setattr(wheel_files, "MAX_MEMBERS", 5)
+    monkeypatch.setattr(wheels, "MAX_MEMBERS", 5)
 
     def many(archive: zipfile.ZipFile) -> None:
         for number in range(10):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pyoco_server.domain.wheel_fit import Fit, fit_of
-from pyoco_server.domain.wheels import read_name
+from pyoco_server.domain.wheels import Fit, fit_of, read_name
 from pyoco_server.errors import InvalidRequest
 from support.wheels import wheel_name
 

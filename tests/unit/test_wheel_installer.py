@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server.domain.wheels import Wheel
 from pyoco_server.errors import WheelSyncFailed
-from pyoco_server.worker.wheel_installer import DirectoryInstaller
+from pyoco_server.worker.wheels import DirectoryInstaller
 from support.wheels import a_wheel, wheel_name
 
 DATA = a_wheel(files={"my_flows/tasks.py": "X = 1\n"})

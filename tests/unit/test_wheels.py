@@ -3,8 +3,16 @@
 import pytest
 from packaging.tags import Tag
 
-from pyoco_server.domain.wheel_sync import after_failures, described, plan
-from pyoco_server.domain.wheels import Wheel, check_version, read_name, read_tags, select
+from pyoco_server.domain.wheels import (
+    Wheel,
+    after_failures,
+    check_version,
+    described,
+    plan,
+    read_name,
+    read_tags,
+    select,
+)
 from pyoco_server.errors import InvalidRequest, WheelVersionConflict
 from support.wheels import wheel_name
 

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.domain import wire
-from pyoco_server.domain.dispositions import DeadLetter, DlqReason
-from pyoco_server.domain.jobs import Job
-from pyoco_server.domain.runs import RunSnapshot, RunStatus, TaskRecord, TaskState
-from pyoco_server.domain.workers import WorkerState
+from pyoco_server.domain import codec
+from pyoco_server.domain.fleet import WorkerState
+from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.errors import InvalidJob
 from support.things import NOW, OWNER, RUN_ID, a_job, a_snapshot, a_worker
 
@@ -30,7 +29,7 @@ def test_a_job_is_read_as_it_was_written(
     params: dict[str, Any], tags: tuple[str, ...] | None, flow_name: str
 ) -> None:
     job = a_job(params=params, tags=tags, flow_name=flow_name)
-    assert wire.decode_job(wire.encode(job)) == job
+    assert codec.decode_job(codec.encode(job)) == job
 
 
 @given(params=json_objects, result=json_values, error=st.none() | st.text())
@@ -44,19 +43,19 @@ def test_a_snapshot_is_read_as_it_was_written(params: dict[str, Any], result: An
         tasks={"t": TaskState.RUNNING},
         task_records={"t": TaskRecord(state=TaskState.RUNNING, output=result)},
     )
-    assert wire.decode_run(wire.encode(snapshot)) == snapshot
+    assert codec.decode_run(codec.encode(snapshot)) == snapshot
 
 
 def test_a_worker_record_is_read_as_it_was_written() -> None:
     record = a_worker(state=WorkerState.STOPPED_GRACEFUL, hidden=True, last_run_status=RunStatus.FAILED)
-    assert wire.decode_worker(wire.encode(record)) == record
+    assert codec.decode_worker(codec.encode(record)) == record
 
 
 def test_fields_of_a_later_version_are_ignored() -> None:
     data = msgspec.json.encode({**msgspec.to_builtins(a_snapshot()), "from_the_future": {"x": 1}})
-    assert wire.decode_run(data) == a_snapshot()
+    assert codec.decode_run(data) == a_snapshot()
     job = a_job()
-    assert wire.decode_job(msgspec.json.encode({**msgspec.to_builtins(job), "from_the_future": 1})) == job
+    assert codec.decode_job(msgspec.json.encode({**msgspec.to_builtins(job), "from_the_future": 1})) == job
 
 
 def test_a_snapshot_with_only_the_required_fields_of_the_contract_is_read() -> None:
@@ -69,13 +68,13 @@ def test_a_snapshot_with_only_the_required_fields_of_the_contract_is_read() -> N
         "heartbeat_at": 1,
         "updated_at": 2.5,
     }
-    snapshot = wire.decode_run(msgspec.json.encode(required))
+    snapshot = codec.decode_run(msgspec.json.encode(required))
     assert (snapshot.status, snapshot.tasks, snapshot.owner) == (RunStatus.RUNNING, {"t": "SUCCEEDED"}, None)
 
 
 def test_a_job_with_only_the_required_fields_of_the_contract_is_read() -> None:
     required = {"run_id": RUN_ID, "flow_name": "f", "tag": "default", "submitted_at": 1}
-    job = wire.decode_job(msgspec.json.encode(required))
+    job = codec.decode_job(msgspec.json.encode(required))
     assert job == Job(run_id=RUN_ID, flow_name="f", tag="default", submitted_at=1)
 
 
@@ -89,7 +88,7 @@ def test_a_worker_record_with_only_the_required_fields_of_the_contract_is_read()
         "last_heartbeat_at": NOW,
         "tags": ["default"],
     }
-    record = wire.decode_worker(msgspec.json.encode(required))
+    record = codec.decode_worker(msgspec.json.encode(required))
     assert (record.worker_id, record.state, record.hidden) == ("other-make", WorkerState.IDLE, True)
 
 
@@ -97,16 +96,16 @@ def test_a_worker_record_with_only_the_required_fields_of_the_contract_is_read()
     "data", [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"run_id": 1}', b'{"x": ' + TOO_DEEP]
 )
 def test_stored_bytes_that_are_something_else_are_unreadable(data: bytes) -> None:
-    with pytest.raises(wire.Unreadable, match="run snapshot"):
-        wire.decode_run(data)
-    with pytest.raises(wire.Unreadable, match="worker record"):
-        wire.decode_worker(data)
+    with pytest.raises(codec.Unreadable, match="run snapshot"):
+        codec.decode_run(data)
+    with pytest.raises(codec.Unreadable, match="worker record"):
+        codec.decode_worker(data)
 
 
 def test_a_snapshot_with_an_unknown_status_is_unreadable() -> None:
-    data = wire.encode(a_snapshot()).replace(b'"PENDING"', b'"DREAMING"')
-    with pytest.raises(wire.Unreadable, match="DREAMING"):
-        wire.decode_run(data)
+    data = codec.encode(a_snapshot()).replace(b'"PENDING"', b'"DREAMING"')
+    with pytest.raises(codec.Unreadable, match="DREAMING"):
+        codec.decode_run(data)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +126,15 @@ def test_a_snapshot_with_an_unknown_status_is_unreadable() -> None:
 def test_garbage_on_the_queue_is_an_invalid_job(data: bytes) -> None:
     """REQ-0012"""
     with pytest.raises(InvalidJob):
-        wire.decode_job(data)
+        codec.decode_job(data)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_job_or_an_invalid_job(data: bytes) -> None:
     with pytest.raises(InvalidJob):
-        wire.decode_job(data)
-    assert wire.run_id_in(data) is None or b"run_id" in data
-    assert isinstance(wire.payload_excerpt(data), str)
+        codec.decode_job(data)
+    assert codec.run_id_in(data) is None or b"run_id" in data
+    assert isinstance(codec.payload_excerpt(data), str)
 
 
 @pytest.mark.parametrize(
@@ -152,17 +151,17 @@ def test_any_bytes_are_a_job_or_an_invalid_job(data: bytes) -> None:
 def test_the_run_id_of_an_unreadable_job_is_found_if_it_can_be_made_out(
     data: bytes, expected: str | None
 ) -> None:
-    assert wire.run_id_in(data) == expected
+    assert codec.run_id_in(data) == expected
 
 
 def test_an_excerpt_is_capped_and_always_text() -> None:
-    assert wire.payload_excerpt(b"\xff" + b"a" * 10, limit=3) == "\ufffdaa"
-    assert len(wire.payload_excerpt(b"a" * 10_000)) == 4_096
+    assert codec.payload_excerpt(b"\xff" + b"a" * 10, limit=3) == "\ufffdaa"
+    assert len(codec.payload_excerpt(b"a" * 10_000)) == 4_096
 
 
 def test_a_dead_letter_has_no_empty_fields_and_never_params() -> None:
     letter = DeadLetter(timestamp=NOW, reason=DlqReason.FLOW_NOT_FOUND, error=None, run_id=RUN_ID)
-    written = msgspec.json.decode(wire.encode(letter))
+    written = msgspec.json.decode(codec.encode(letter))
     assert written == {"timestamp": NOW, "reason": "flow_not_found", "error": None, "run_id": RUN_ID}
     assert "params" not in DeadLetter.__struct_fields__
 

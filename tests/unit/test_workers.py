@@ -2,8 +2,8 @@
 
 import pytest
 
-from pyoco_server.domain.runs import RunStatus
-from pyoco_server.domain.workers import WorkerState, observed_state, register, with_observed_state
+from pyoco_server.domain.fleet import WorkerState, observed_state, register, with_observed_state
+from pyoco_server.domain.runs.model import RunStatus
 from support.things import NOW, a_worker, an_activity
 
 

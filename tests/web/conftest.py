@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.http_api.dashboard import BUILT
+from pyoco_server.http_api.pages import BUILT
 
 ROOT = Path(__file__).parents[2]
 IS_REQUIRED = os.environ.get("REQUIRE_BROWSER") == "1"

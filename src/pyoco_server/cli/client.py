@@ -8,27 +8,19 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import (
-    client_events,
-    client_executions,
-    client_fleet,
-    client_graphs,
-    client_runs,
-    client_wheels,
-)
+from pyoco_server.cli import client_events, client_executions, client_fleet, client_runs
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_output import fail_http
-from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import fail, run_app, told_to_the_user, with_message
-from pyoco_server.cli.options import server_url
+from pyoco_server.cli.output import fail_http, server_url
+from pyoco_server.cli.terminal import add_completion
 from pyoco_server.errors import GatewayUnreachable, UntrustedCertificate
 from pyoco_server.http_client import PyocoHttpClient
 
 app = cyclopts.App(name="pyoco-client", help="Submit runs to a pyoco-server and look at them.")
-for part in (client_runs, client_fleet, client_wheels, client_executions):
+for part in (client_runs, client_fleet, client_executions):
     for name, command in part.COMMANDS.items():
         app.command(command, name=name)
-app.command(client_graphs.app)
+app.command(client_executions.graphs_app)
 app.command(client_executions.app)
 for group in client_events.APPS:
     app.command(group)

@@ -8,10 +8,8 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
-from pyoco_server.cli.client_output import Client, note, print_json
 from pyoco_server.cli.client_params import read_params
-from pyoco_server.cli.options import Flag, Output
-from pyoco_server.cli.tables import print_table
+from pyoco_server.cli.output import Client, Flag, Output, note, print_json, print_table
 from pyoco_server.errors import InvalidCliInput
 
 events = cyclopts.App(name="events", help="Send workflow events, and look at what became of them.")

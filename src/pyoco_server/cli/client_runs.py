@@ -10,14 +10,22 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_output import Client, note, print_json, print_json_line
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
-from pyoco_server.cli.following import follow as follow_run
-from pyoco_server.cli.following import style_for
-from pyoco_server.cli.options import Flag, Many, Output
-from pyoco_server.cli.run_view import LOG_LINES, RunView, duration, warnings_of
-from pyoco_server.cli.tables import plain_lines, print_table, printable
+from pyoco_server.cli.output import (
+    Client,
+    Flag,
+    Many,
+    Output,
+    note,
+    plain_lines,
+    print_json,
+    print_json_line,
+    print_table,
+    printable,
+)
+from pyoco_server.cli.run_view import LOG_LINES, RunView, duration, style_for, warnings_of
+from pyoco_server.cli.run_view import follow as follow_run
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import LogLine, Run, SubmittedRun, Tasks, is_terminal

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from rich.json import JSON
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
-from pyoco_server.cli.following import follow, style_for
+from pyoco_server.cli.language import language
+from pyoco_server.cli.run_view import follow, style_for
 from pyoco_server.cli.stack import (
     DRAIN_SEC,
     describe_nats,
@@ -20,11 +22,12 @@ from pyoco_server.cli.stack import (
     worker_child,
 )
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs import RunStatus
-from pyoco_server.free_ports import free_port
+from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run
 from pyoco_server.logs import configure_logging
+from pyoco_server.processes import free_port
 
 HOST = "127.0.0.1"
 DATA = Path(".pyoco/demo")
@@ -80,3 +83,47 @@ def _say_what_to_try(console: Console, url: str) -> None:
     ):
         console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
     console.print(texts.CTRL_C_STOPS_IT())
+
+
+# `pyoco-server init`: a small project to start from.
+
+STARTER = Path(__file__).parent / "starter"
+MAX_NAMES = 3
+
+
+def make_project(directory: Path, *, force: bool) -> list[Path]:
+    """What was written. Raises InvalidCliInput rather than mix with files that are there."""
+    _check(directory, force=force)
+    written = []
+    try:
+        for source, name in _files():
+            target = directory / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+            written.append(name)
+    except OSError as error:
+        raise InvalidCliInput(texts.CANNOT_WRITE(path=directory, reason=error.strerror)) from error
+    return written
+
+
+def _check(directory: Path, *, force: bool) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise InvalidCliInput(texts.NOT_A_DIRECTORY(path=directory))
+    there = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+    if there and not force:
+        more = ", …" if len(there) > MAX_NAMES else ""
+        raise InvalidCliInput(
+            texts.DIRECTORY_NOT_EMPTY(path=directory, names=", ".join(there[:MAX_NAMES]) + more)
+        )
+
+
+def _files() -> Iterator[tuple[Path, Path]]:
+    """Each file of the starter, and its name in a project: one README, in the reader's language."""
+    names = {Path("gitignore"): Path(".gitignore"), Path(f"README.{language()}.md"): Path("README.md")}
+    for source in sorted(STARTER.rglob("*")):
+        name = source.relative_to(STARTER)
+        if source.is_dir() or "__pycache__" in name.parts:
+            continue
+        if name.name.startswith("README.") and name not in names:
+            continue
+        yield source, names.get(name, name)

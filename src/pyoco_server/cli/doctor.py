@@ -1,30 +1,268 @@
-"""`pyoco-server doctor`: what is there, what is missing, what to do."""
+"""What an examination finds: a fact, how bad it is, and what to do about it."""
 
+import os
+import platform
+import shutil
+import subprocess
+import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import metadata
 from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
+import httpx2
+from packaging.requirements import Requirement
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pyoco_server.cli import doctor_texts as texts
-from pyoco_server.cli.client_output import print_json
-from pyoco_server.cli.doctor_installation import check_clocks, check_gateway, check_streams, check_workers
-from pyoco_server.cli.doctor_machine import (
-    bad_settings,
-    check_disk,
-    check_nats_server,
-    check_packages,
-    check_python,
-    check_settings,
-)
+from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED
-from pyoco_server.cli.findings import Finding
-from pyoco_server.cli.loop import run
-from pyoco_server.config import NatsBackendConfig, is_set
+from pyoco_server.cli.language import Message
+from pyoco_server.cli.output import print_json
+from pyoco_server.cli.sockets import holder_of
+from pyoco_server.cli.terminal import run
+from pyoco_server.config import (
+    COMMAND_VARIABLES,
+    ENV_PREFIX,
+    NatsBackendConfig,
+    env_file,
+    is_set,
+    setting_names,
+    unknown_names,
+)
+from pyoco_server.domain.fleet import ALIVE, WorkerRecord, WorkerState, observed_state
 from pyoco_server.errors import ConfigError, IncompatibleNats, NatsUnauthorized, NatsUnavailable
+from pyoco_server.processes import free_port
 from pyoco_server.running_server import running_server
-from pyoco_server.wiring import NatsReport, inspect_nats, running_embedded_url, without_credentials
+from pyoco_server.wiring import (
+    NatsReport,
+    find_nats_server,
+    inspect_nats,
+    running_embedded_url,
+    without_credentials,
+)
+
+Level = Literal["OK", "WARN", "FAIL"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    check: str
+    level: Level
+    fact: Message
+    advice: Message | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """In English, wherever it is run."""
+        advice = None if self.advice is None else self.advice.en
+        return {"check": self.check, "level": self.level, "fact": self.fact.en, "advice": advice}
+
+
+# What `pyoco-server doctor` looks at on this machine: nothing has to run for it.
+
+OLDEST_PYTHON = (3, 11)
+DISK_WARN_BYTES = 1024**3
+DISK_FAIL_BYTES = 100 * 1024**2
+NATS_SERVER_PATIENCE_SEC = 10.0
+
+
+def check_python() -> Finding:
+    fact = texts.PYTHON(version=platform.python_version(), platform=sys.platform)
+    if sys.version_info >= OLDEST_PYTHON and sys.platform != "win32":
+        return Finding("python", "OK", fact)
+    return Finding("python", "FAIL", fact, texts.PYTHON_UNSUPPORTED())
+
+
+def check_packages() -> Finding:
+    """Whether what is installed now is what was needed when we were installed."""
+    needed = [Requirement(text) for text in metadata.requires("pyoco-server") or []]
+    applying = [wanted for wanted in needed if wanted.marker is None or wanted.marker.evaluate({"extra": ""})]
+    problems = [problem for wanted in applying if (problem := _misfit(wanted))]
+    if problems:
+        told = texts.PACKAGES_WRONG(problems="; ".join(problems))
+        return Finding("packages", "FAIL", told, texts.PACKAGES_ADVICE())
+    own, pyoco = metadata.version("pyoco-server"), metadata.version("pyoco")
+    return Finding("packages", "OK", texts.PACKAGES(own=own, pyoco=pyoco))
+
+
+def _misfit(wanted: Requirement) -> str:
+    try:
+        installed = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError:
+        return f"{wanted.name}: not installed, {wanted.specifier} needed"
+    fits = wanted.specifier.contains(installed, prereleases=True)
+    return "" if fits else f"{wanted.name} {installed}: {wanted.specifier} needed"
+
+
+def bad_settings(error: ConfigError) -> list[Finding]:
+    return [
+        Finding("settings", "FAIL", texts.SETTING_WRONG(problem=problem), texts.SETTING_ADVICE())
+        for problem in error.problems
+    ]
+
+
+def check_settings(environ: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Settings that can be used may still not be those that somebody meant."""
+    unknown = [_unknown(name) for name in unknown_names(environ)]
+    path = env_file(environ)
+    file = texts.NO_ENV_FILE() if path is None else texts.ENV_FILE(path=path)
+    count = sum(name.startswith(ENV_PREFIX) for name in environ)
+    return [*unknown, Finding("settings", "OK", texts.SETTINGS(count=count, file=file))]
+
+
+def _unknown(name: str) -> Finding:
+    meant = get_close_matches(name, [*setting_names(), *COMMAND_VARIABLES], n=1)
+    advice = texts.SETTING_MEANT(name=meant[0]) if meant else texts.SETTING_REMOVE()
+    return Finding("settings", "WARN", texts.SETTING_UNKNOWN(name=name), advice)
+
+
+def check_disk(directory: Path) -> Finding:
+    """Of the directory where NATS keeps its data, or will."""
+    there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK):
+        return Finding("disk", "FAIL", texts.DISK_READ_ONLY(path=there), texts.DISK_READ_ONLY_ADVICE())
+    free = shutil.disk_usage(there).free
+    fact = texts.DISK(free=f"{free / 1024**3:.1f} GiB", path=directory)
+    if free >= DISK_WARN_BYTES:
+        return Finding("disk", "OK", fact)
+    return Finding("disk", "FAIL" if free < DISK_FAIL_BYTES else "WARN", fact, texts.DISK_LOW())
+
+
+def check_nats_server(*, is_needed: bool) -> Finding:
+    """The program; whoever has a NATS elsewhere can do without."""
+    path = find_nats_server()
+    bad: Level = "FAIL" if is_needed else "WARN"
+    if path is None:
+        return Finding("nats-server", bad, texts.NO_NATS_SERVER(), texts.NO_NATS_SERVER_ADVICE())
+    try:
+        version = subprocess.run(  # noqa: S603 - the program of the package
+            [path, "--version"], capture_output=True, text=True, timeout=NATS_SERVER_PATIENCE_SEC, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        told = texts.NATS_SERVER_BROKEN(path=path, reason=error)
+        return Finding("nats-server", bad, told, texts.NO_NATS_SERVER_ADVICE())
+    return Finding("nats-server", "OK", texts.NATS_SERVER(version=version, path=path))
+
+
+# What `pyoco-server doctor` looks at in an installation: NATS, a gateway, the workers.
+
+CLOCK_WARN_SEC = 2.0
+"""Less than the time between two heartbeats: what is judged by clocks is still judged right."""
+HTTP_PATIENCE_SEC = 5.0
+MAX_NAMES = 5
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def check_streams(report: NatsReport) -> list[Finding]:
+    found = []
+    missing = [stream.name for stream in report.streams if stream.state == "missing"]
+    if missing:
+        told = texts.STREAMS_MISSING(names=_some(missing))
+        found.append(Finding("streams", "WARN", told, texts.STREAMS_MISSING_ADVICE()))
+    for stream in report.streams:
+        fact = texts.STREAM_DIFFERENT(
+            name=stream.name, purpose=stream.purpose, differences=stream.differences
+        )
+        if stream.state == "different":
+            found.append(Finding("streams", "WARN", fact, texts.STREAM_DIFFERENT_ADVICE()))
+        elif stream.state == "unusable":
+            found.append(Finding("streams", "FAIL", fact, texts.STREAM_UNUSABLE_ADVICE()))
+    return found or [Finding("streams", "OK", texts.STREAMS(count=len(report.streams)))]
+
+
+def check_clocks(report: NatsReport) -> list[Finding]:
+    clocks: list[tuple[Message, float]] = [
+        (texts.THIS_MACHINE(), -report.clock_ahead_sec),
+        *(
+            (texts.WORKER_NAMED(worker_id=worker.record.worker_id), worker.clock_ahead_sec)
+            for worker in report.workers
+        ),
+    ]
+    wrong = [
+        Finding("clock", "WARN", texts.CLOCK_OFF(whose=whose, seconds=f"{ahead:+.1f}"), texts.CLOCK_ADVICE())
+        for whose, ahead in clocks
+        if abs(ahead) > CLOCK_WARN_SEC
+    ]
+    return wrong or [Finding("clock", "OK", texts.CLOCK(seconds=f"{CLOCK_WARN_SEC:g}"))]
+
+
+def _silent_for(report: NatsReport, now: float) -> list[tuple[WorkerRecord, float]]:
+    """By the clock of NATS: those of the workers and of this machine may be wrong."""
+    now_there = now + report.clock_ahead_sec
+    return [
+        (worker.record, now_there - (worker.record.last_seen_at - worker.clock_ahead_sec))
+        for worker in report.workers
+    ]
+
+
+def check_workers(
+    report: NatsReport, default_tag: str, now: float, disconnect_timeout: float
+) -> list[Finding]:
+    states = {
+        record.worker_id: observed_state(record, silent_for, disconnect_timeout)
+        for record, silent_for in _silent_for(report, now)
+    }
+    alive = Counter(
+        tag
+        for worker in report.workers
+        if states[worker.record.worker_id] in ALIVE
+        for tag in set(worker.record.tags)
+    )
+    tags = sorted({*alive, *(tag for tag, count in report.waiting.items() if count), default_tag})
+    found = [_workers_of(tag, alive[tag], report.waiting.get(tag, 0)) for tag in tags]
+    lost = [worker_id for worker_id, state in states.items() if state is WorkerState.DISCONNECTED]
+    if lost:
+        told = texts.WORKERS_LOST(names=_some(lost))
+        found.append(Finding("workers", "WARN", told, texts.WORKERS_LOST_ADVICE()))
+    return found
+
+
+def _workers_of(tag: str, count: int, waiting: int) -> Finding:
+    if count:
+        return Finding("workers", "OK", texts.WORKERS(tag=tag, count=count, waiting=waiting))
+    advice = texts.NO_WORKERS_ADVICE(tag=tag)
+    if waiting:
+        return Finding("workers", "FAIL", texts.NO_WORKERS_FOR_JOBS(tag=tag, waiting=waiting), advice)
+    return Finding("workers", "WARN", texts.NO_WORKERS(tag=tag), advice)
+
+
+def check_gateway(url: str) -> Finding:
+    try:
+        answer = httpx2.get(f"{url}/ready", timeout=HTTP_PATIENCE_SEC)
+        facts = answer.json()
+        nats, read_model = facts["nats"], facts["read_model"]
+    except (httpx2.TransportError, httpx2.InvalidURL):
+        return _no_gateway(url, is_http=False)
+    except (ValueError, KeyError, TypeError):  # it speaks HTTP, and not as a gateway does
+        return _no_gateway(url, is_http=True)
+    if answer.is_success:
+        return Finding("gateway", "OK", texts.GATEWAY(url=url))
+    told = texts.GATEWAY_NOT_READY(url=url, nats=nats, read_model=read_model)
+    return Finding("gateway", "FAIL", told, texts.GATEWAY_NOT_READY_ADVICE())
+
+
+def _no_gateway(url: str, *, is_http: bool) -> Finding:
+    address = urlsplit(url)
+    holder = holder_of(address.port or 80) if address.hostname in LOOPBACK else None
+    if not is_http and holder is None:
+        return Finding("gateway", "WARN", texts.GATEWAY_ABSENT(url=url), texts.GATEWAY_ABSENT_ADVICE())
+    told = texts.GATEWAY_OTHER(url=url, holder=holder or url)
+    return Finding("gateway", "FAIL", told, texts.GATEWAY_OTHER_ADVICE(free=free_port("127.0.0.1")))
+
+
+def _some(names: list[str]) -> str:
+    """A list that is long tells nobody more."""
+    more = f", … ({len(names)})" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+# `pyoco-server doctor`: what is there, what is missing, what to do.
 
 _COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 

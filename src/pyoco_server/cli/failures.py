@@ -1,19 +1,193 @@
-"""How a command fails: what is wrong and what to do, on stderr, with exit code 1 (130 for Ctrl-C)."""
+"""What is said about arguments that cannot be used."""
 
+import inspect
 import io
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from difflib import get_close_matches
+from typing import Any, NoReturn, get_args
 
 import cyclopts
+from cyclopts.argument import Argument
 
-from pyoco_server.cli import argument_texts
 from pyoco_server.cli import server_texts as texts
-from pyoco_server.cli.argument_errors import command_line, example, explained
-from pyoco_server.cli.japanese_help import JapaneseHelp
-from pyoco_server.cli.language import language
+from pyoco_server.cli.language import Message, Text, language
+from pyoco_server.cli.terminal import JapaneseHelp
 from pyoco_server.errors import ConfigError, ErrorEntry, IncompatibleNats, InvalidCliInput, PyocoServerError
+
+MISSING = Text(en="{name} is missing", ja="{name} が指定されていません")
+VALUE_MISSING = Text(en="{name} needs a value", ja="{name} には値が必要です")
+MISTYPED = Text(
+    en="{given} is not an option; did you mean {meant}?",
+    ja="{given} というオプションはありません。{meant} の間違いではありませんか",
+)
+UNKNOWN_OPTION = Text(
+    en="{option} is not an option{meant}", ja="{option} というオプションはありません{meant}"
+)
+UNKNOWN_COMMAND = Text(
+    en="{command} is not a command{meant}", ja="{command} というコマンドはありません{meant}"
+)
+DID_YOU_MEAN = Text(en="; did you mean {name}?", ja="。{name} の間違いではありませんか")
+NOT_ONE_OF = Text(
+    en="{name} {given}: must be one of {choices}",
+    ja="{name} {given}: 次のいずれかを指定してください: {choices}",
+)
+BAD_VALUE = Text(en="{name} {given}: must be {expected}", ja="{name} {given}: {expected}を指定してください")
+WHOLE_NUMBER = Text(en="a whole number", ja="整数")
+NUMBER = Text(en="a number", ja="数値")
+OTHER_VALUE = Text(en="a value of another form", ja="正しい形式の値")
+REPEATED = Text(en="{option} is given more than once", ja="{option} が2回以上指定されています")
+UNUSED = Text(en="cannot be used here: {tokens}", ja="ここでは使えない引数です: {tokens}")
+EXAMPLE = Text(en="Example:  {command}", ja="例:  {command}")
+USAGE = Text(en="Usage:    {command} --help", ja="使い方:  {command} --help")
+
+
+# Arguments that cannot be used: what is wrong with them, and an example of how they can be.
+
+_LIKENESS = 0.7
+_USUAL = {
+    "pyoco-client": "submit --flow-name sample",
+    "pyoco-server": "up --with-worker",
+    "pyoco-server-admin": "api-key list",
+    "pyoco-worker": "--flows flows",
+}
+"""What a program is mostly called with."""
+_VALUES = {
+    "action-key": "monthly-sales",
+    "directory": "my-directory",
+    "execution-id": "EXECUTION_ID",
+    "file": "monthly-sales.yaml",
+    "flow-name": "sample",
+    "graph-id": "monthly-sales",
+    "host": "127.0.0.1",
+    "month": "2031-05",
+    "name": "my_flows-1.0-py3-none-any.whl",
+    "param": "rows=3",
+    "port": "8000",
+    "template-id": "monthly-sales",
+    "tenant": "my-team",
+    "wheel-file": "dist/my_flows-1.0-py3-none-any.whl",
+    "worker-id": "node-1",
+    "workflow-file": "flow.yaml",
+}
+"""What an example has for an argument; one without stands there by its name in capitals."""
+
+
+def explained(error: cyclopts.CycloptsError) -> Message:  # noqa: PLR0911 - one return per kind of error
+    match error:
+        case cyclopts.MissingArgumentError():
+            return _missing(error)
+        case cyclopts.UnknownOptionError():
+            given = error.token.keyword or error.token.value
+            known = [name for argument in error.argument_collection for name in argument.names]
+            return UNKNOWN_OPTION(option=given, meant=_meant(given, known))
+        case cyclopts.UnknownCommandError():
+            given = (error.unused_tokens or [""])[0]
+            return UNKNOWN_COMMAND(command=given, meant=_meant(given, _commands(error.app)))
+        case cyclopts.CoercionError() if error.token is not None:
+            return _bad_value(error, error.token.value)
+        case cyclopts.RepeatArgumentError():
+            return REPEATED(option=error.token.keyword or error.token.value)
+        case cyclopts.UnusedCliTokensError():
+            return UNUSED(tokens=shlex.join(error.unused_tokens or []))
+        case _:
+            error.verbose = False
+            return Message.of(str(error), str(error))
+
+
+def example(app: cyclopts.App, error: cyclopts.CycloptsError) -> str:
+    """The command with everything that it needs, and with what was wrong."""
+    chain = [word for word in error.command_chain or () if not word.startswith("-")]
+    command = app
+    for word in chain:
+        command = command[word]
+    wanted = [a for a in _arguments(command) if a.required or _is_same(a, error.argument)]
+    usual = [] if chain else [_USUAL[_name_of(app)]]
+    return " ".join([_name_of(app), *usual, *chain, *(_shown(argument) for argument in wanted)])
+
+
+def command_line(app: cyclopts.App, error: cyclopts.CycloptsError) -> str:
+    return " ".join([_name_of(app), *(error.command_chain or ())])
+
+
+def _name_of(app: cyclopts.App) -> str:
+    return app.name[0]
+
+
+def _missing(error: cyclopts.MissingArgumentError) -> Message:
+    assert error.argument is not None  # noqa: S101 - of this error it never is
+    name = _label(error.argument)
+    mistyped = get_close_matches(name, [t for t in error.unused_tokens or [] if t.startswith("-")], n=1)
+    if mistyped and mistyped[0] not in error.argument.names:
+        return MISTYPED(given=mistyped[0], meant=name)
+    return VALUE_MISSING(name=name) if mistyped or error.keyword else MISSING(name=name)
+
+
+def _bad_value(error: cyclopts.CoercionError, given: str) -> Message:
+    name = error.token.keyword if error.token is not None else None
+    if name is None and error.argument is not None:
+        name = _label(error.argument)
+    choices = list(error.argument.get_choices() or ()) if error.argument is not None else []
+    if choices:
+        return NOT_ONE_OF(name=name, given=given, choices=", ".join(choices))
+    return BAD_VALUE(name=name, given=given, expected=_expected(error.target_type)())
+
+
+def _expected(kind: object) -> Text:
+    return WHOLE_NUMBER if kind is int else NUMBER if kind is float else OTHER_VALUE
+
+
+def _meant(given: str, known: Iterable[str]) -> Message:
+    near = get_close_matches(given, list(known), n=1, cutoff=_LIKENESS)
+    return DID_YOU_MEAN(name=near[0]) if near else Message.of("", "")
+
+
+def _commands(app: cyclopts.App | None) -> list[str]:
+    return [] if app is None else [name for name in app if not name.startswith("-")]
+
+
+def _arguments(command: cyclopts.App) -> Sequence[Argument]:
+    if command.default_command is None:
+        return []
+    found = command.assemble_argument_collection(parse_docstring=False)
+    return [argument for argument in found if argument.show and argument.parse]
+
+
+def _is_same(argument: Argument, other: Argument | None) -> bool:
+    return other is not None and argument.names == other.names
+
+
+def _is_positional(argument: Argument) -> bool:
+    return argument.field_info.kind in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+
+
+def _label(argument: Argument) -> str:
+    name = argument.name
+    return name.lstrip("-").replace("-", "_").upper() if _is_positional(argument) else name
+
+
+def _shown(argument: Argument) -> str:
+    if argument.hint is bool:
+        return argument.name
+    value = _value(argument)
+    return value if _is_positional(argument) else f"{argument.name} {value}"
+
+
+def _value(argument: Argument) -> str:
+    choices: Any = argument.get_choices()
+    if choices:
+        return str(next(iter(choices)))
+    name = argument.name.lstrip("-")
+    is_number = bool({int, float} & {argument.hint, *get_args(argument.hint)})
+    return _VALUES.get(name, "10" if is_number else name.replace("-", "_").upper())
+
+
+# How a command fails: what is wrong and what to do, on stderr, with exit code 1 (130 for Ctrl-C).
 
 FAILED = 1
 INTERRUPTED = 130
@@ -39,8 +213,8 @@ def fail_arguments(app: cyclopts.App, error: cyclopts.CycloptsError) -> NoReturn
     """MSG-PYOCO-0018 with what is wrong, an example, and where to read more."""
     fail(
         _invalid_arguments(explained(error)),
-        argument_texts.EXAMPLE(command=example(app, error)),
-        argument_texts.USAGE(command=command_line(app, error)),
+        EXAMPLE(command=example(app, error)),
+        USAGE(command=command_line(app, error)),
     )
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from cyclopts import Parameter
 
 from pyoco_server.cli import server_texts as texts
-from pyoco_server.cli.options import Flag
-from pyoco_server.cli.ports import require_free
+from pyoco_server.cli.output import Flag
+from pyoco_server.cli.sockets import require_free
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.wiring import BootstrapNats, without_credentials

@@ -11,16 +11,12 @@ import cyclopts
 import msgspec
 
 from pyoco_server.cli import server_texts as texts
-from pyoco_server.cli.completion import add_completion
-from pyoco_server.cli.demo import run_demo
+from pyoco_server.cli.demo import make_project, run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
-from pyoco_server.cli.init import make_project
-from pyoco_server.cli.listening import Host, Port, is_loopback, local_url
-from pyoco_server.cli.loop import run, serve
 from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
-from pyoco_server.cli.options import Flag, server_url
-from pyoco_server.cli.ports import holder_of, require_free
+from pyoco_server.cli.output import Flag, server_url
+from pyoco_server.cli.sockets import Host, Port, holder_of, is_loopback, local_url, require_free
 from pyoco_server.cli.stack import (
     Child,
     OwnNats,
@@ -31,11 +27,12 @@ from pyoco_server.cli.stack import (
     stop_signal,
     worker_child,
 )
+from pyoco_server.cli.terminal import add_completion, run, serve
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import InvalidCliInput
-from pyoco_server.free_ports import is_taken
 from pyoco_server.http_api import create_app
 from pyoco_server.logs import configure_logging
+from pyoco_server.processes import is_taken
 from pyoco_server.running_server import RunningServer, announced
 from pyoco_server.wiring import Durability, EmbeddedNats, without_credentials
 

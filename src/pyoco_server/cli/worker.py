@@ -13,19 +13,18 @@ import cyclopts
 from msgspec import Struct
 
 from pyoco_server.cli import server_texts as texts
-from pyoco_server.cli.completion import add_completion
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
-from pyoco_server.cli.loop import serve
-from pyoco_server.cli.options import Flag
+from pyoco_server.cli.output import Flag
 from pyoco_server.cli.stack import say
+from pyoco_server.cli.terminal import add_completion, serve
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
 from pyoco_server.running_server import running_server, settings_here
-from pyoco_server.usecases.ports import WorkerBackend
+from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.wiring import ExecutorSpec, Limits, open_process_executors, open_wheels, open_worker_backend
-from pyoco_server.worker.keep_wheels import KeepWheels, new_keep_wheels
-from pyoco_server.worker.presence import WorkerIdInUse
+from pyoco_server.worker.registration import WorkerIdInUse
+from pyoco_server.worker.wheels import KeepWheels, new_keep_wheels
 from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
 
 log = get_logger(__name__)

@@ -1,6 +1,9 @@
 """Names that come from outside, checked before they become part of a subject, a key or a file name."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
 from unicodedata import category
 
 from pyoco_server.errors import InvalidRequest
@@ -41,3 +44,19 @@ def require_tag(text: str) -> str:
     if not is_tag(text):
         raise InvalidRequest(f"tag {text!r} must match [A-Za-z0-9_-]{{1,64}}")
     return text
+
+
+# The word that somebody may have meant.
+
+MAX_WORD = 64
+MAX_KNOWN = 1_000
+"""Comparing costs some 20 µs per word: no request may make us compare for long."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` (did you mean …?)`, when there is something near."""
+    if len(word) > MAX_WORD:
+        return ""
+    words = [other for other in islice(known, MAX_KNOWN) if len(other) <= MAX_WORD]
+    found = get_close_matches(word, words, n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
-from packaging.tags import Tag
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, NormalizedName, parse_wheel_filename
 from packaging.version import Version
 
@@ -150,3 +151,150 @@ def select(registered: Iterable[Wheel], worker_tags: Collection[str], supported:
 
 def _name_of(wheel: Wheel) -> WheelName:
     return read_name(wheel.name)
+
+
+# On which Pythons and platforms a wheel can be installed: what its name and its metadata allow.
+
+OLDEST_MINOR = 11
+"""Of Python 3: the oldest that the product runs on."""
+NEWEST_MINOR = 40
+"""Far enough ahead: a wheel for a Python that comes later is not refused."""
+_UNSUPPORTED = "win"
+"""Platforms on which there are no workers."""
+
+
+class Fit(Struct, frozen=True):
+    minors: tuple[int, ...]
+    """Of Python 3; empty: no worker can ever install it."""
+    platforms: tuple[str, ...]
+    """Empty: any."""
+
+    @property
+    def is_everywhere(self) -> bool:
+        return not self.platforms and self.minors == _ALL_MINORS
+
+    @property
+    def pythons(self) -> str:
+        """`3.11`, or `3.11, 3.12`, or `3.12+`."""
+        if self.minors[-1] == NEWEST_MINOR:
+            return f"3.{self.minors[0]}+"
+        return ", ".join(f"3.{minor}" for minor in self.minors)
+
+
+_ALL_MINORS = tuple(range(OLDEST_MINOR, NEWEST_MINOR + 1))
+
+
+def fit_of(tags: Collection[Tag], requires_python: str = "") -> Fit:
+    """Raises InvalidRequest for a Requires-Python that nobody can read."""
+    usable = {tag for tag in tags if not tag.platform.startswith(_UNSUPPORTED)}
+    platforms = {tag.platform for tag in usable}
+    minors = tuple(
+        minor
+        for minor in _ALL_MINORS
+        if _installable(minor, platforms) & usable and _is_allowed(minor, requires_python)
+    )
+    return Fit(minors, () if "any" in platforms else tuple(sorted(platforms)))
+
+
+def _installable(minor: int, platforms: set[str]) -> set[Tag]:
+    """What a CPython of this version installs; those without a GIL have an ABI of their own."""
+    version, interpreter, named = (3, minor), f"cp3{minor}", sorted(platforms)
+    abis = [interpreter, f"{interpreter}t"]
+    return {
+        *cpython_tags(version, abis, named),
+        *compatible_tags(version, interpreter, named),
+    }
+
+
+def _is_allowed(minor: int, requires_python: str) -> bool:
+    """A limit within a minor version (`>=3.11.4`) leaves some of it."""
+    try:
+        allowed = SpecifierSet(requires_python)
+    except InvalidSpecifier as error:
+        raise InvalidRequest(f"METADATA: Requires-Python {requires_python!r} cannot be read") from error
+    return any(allowed.contains(f"3.{minor}.{patch}", prereleases=True) for patch in (0, 99))
+
+
+# Bringing a worker's wheels in line with what is registered: what to install, what to drop, what to show.
+
+
+class SyncResult(StrEnum):
+    DISABLED = "disabled"
+    IDLE = "idle"
+    """Nothing had to be done."""
+    OK = "ok"
+    ERROR = "error"
+
+
+class InstalledWheel(Struct, frozen=True, kw_only=True):
+    """A wheel that lies ready on a worker: what answers the question which code ran."""
+
+    name: str
+    package: str
+    version: str
+    nuid: str
+    sha256_hex: str | None
+
+
+class SkippedWheel(Struct, frozen=True):
+    name: str
+    reason: str
+
+
+class WheelSync(Struct, frozen=True, kw_only=True):
+    """The last sync, as the worker's record shows it."""
+
+    enabled: bool = False
+    last_result: SyncResult = SyncResult.DISABLED
+    last_attempt_at: float | None = None
+    last_success_at: float | None = None
+    last_synced_at: float | None = None
+    """When anything was changed."""
+    selected_count: int = 0
+    updated_count: int = 0
+    removed_count: int = 0
+    skipped_incompatible_count: int = 0
+    selected_wheels: tuple[str, ...] = ()
+    updated_wheels: tuple[str, ...] = ()
+    removed_wheels: tuple[str, ...] = ()
+    skipped_incompatible: tuple[SkippedWheel, ...] = ()
+    installed_wheels: tuple[InstalledWheel, ...] = ()
+    error: str | None = None
+
+
+class Plan(Struct, frozen=True):
+    install: list[Wheel]
+    keep: list[InstalledWheel]
+    """Of the selected ones: they are there, with the same content."""
+    drop: list[InstalledWheel]
+
+
+def plan(selected: Sequence[Wheel], active: Sequence[InstalledWheel]) -> Plan:
+    """The content decides, not the name: a wheel that was uploaded again has another nuid."""
+    wanted = {wheel.nuid for wheel in selected}
+    there = {wheel.nuid for wheel in active}
+    return Plan(
+        install=[wheel for wheel in selected if wheel.nuid not in there],
+        keep=[wheel for wheel in active if wheel.nuid in wanted],
+        drop=[wheel for wheel in active if wheel.nuid not in wanted],
+    )
+
+
+def described(wheel: Wheel) -> InstalledWheel:
+    name = read_name(wheel.name)
+    return InstalledWheel(
+        name=wheel.name,
+        package=name.package,
+        version=str(name.version),
+        nuid=wheel.nuid,
+        sha256_hex=wheel.sha256_hex,
+    )
+
+
+def after_failures(
+    planned: Plan, installed: Sequence[InstalledWheel], failed: Sequence[Wheel]
+) -> list[InstalledWheel]:
+    """The set to run with: where a new version could not be installed, the old one stays."""
+    lacking = {described(wheel).package for wheel in failed}
+    rescued = [wheel for wheel in planned.drop if wheel.package in lacking]
+    return sorted([*planned.keep, *installed, *rescued], key=lambda wheel: wheel.name)

@@ -1,27 +1,23 @@
 """One flow in pyoco's engine, with its progress told as it happens."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import is_
+from pathlib import Path
 from typing import Any
 
+import pyoco.core.engine
+from pyoco.core.context import Context
 from pyoco.core.engine import Engine
-from pyoco.core.models import Flow, RunContext
+from pyoco.core.models import Flow, RunContext, Task
 from pyoco.core.models import RunStatus as EngineStatus
 from pyoco.core.models import TaskState as EngineTaskState
+from pyoco.dsl.nodes import SubFlowNode, SwitchNode, TaskNode
 from pyoco.trace.backend import TraceBackend
 
-from pyoco_server.domain.dispositions import Ending
-from pyoco_server.domain.outcomes import FlowOutcome, FlowProgress, Raised
-from pyoco_server.domain.runs import TaskRecord, TaskState, replace
-from pyoco_server.engine.artifacts import ServerRunContext
-from pyoco_server.engine.awaiting import RunLoop, close_never_awaited, entered_loop, is_never_awaited
-from pyoco_server.engine.chain import without_thread_pool
-from pyoco_server.engine.flow_shape import dependencies_of
-from pyoco_server.engine.forked_tasks import end_forks_with_their_task
-from pyoco_server.engine.raised import raised
-from pyoco_server.engine.signatures import prepare_tasks
-from pyoco_server.engine.values import (
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Raised
+from pyoco_server.domain.runs.model import TaskRecord, TaskState, replace
+from pyoco_server.engine.results import (
     MAX_VALUE_BYTES,
     BadOutput,
     RecordBudget,
@@ -30,7 +26,152 @@ from pyoco_server.engine.values import (
     described,
     result_of,
 )
+from pyoco_server.engine.tasks import (
+    RunLoop,
+    close_never_awaited,
+    end_forks_with_their_task,
+    entered_loop,
+    is_never_awaited,
+    prepare_tasks,
+)
 from pyoco_server.errors import ExecutionFailed
+from pyoco_server.logs import exception_fields
+
+# Flows that are a chain, run without the engine's thread pool.
+#
+# pyoco starts a pool of eight threads for every run of a flow without control flow, which costs more than
+# everything else about a small run. A flow *with* control flow it runs in the calling thread, task by task,
+# with the same code per task. A chain is the same either way: so a chain is handed over as a program of its
+# tasks in order. Where the two ways would differ (timeouts, isolated failures, any-of joins), the pool
+# stays.
+
+
+def without_thread_pool(flow: Flow) -> Any:
+    """A view of `flow` that the engine runs inline, or `flow` itself if only the pool does it right."""
+    if flow.has_control_flow():
+        return flow
+    order = _chain(flow)
+    return flow if order is None else _InlineFlow(flow, order)
+
+
+class _InlineFlow:
+    """What the engine asks of a flow, answered for a chain."""
+
+    def __init__(self, flow: Flow, order: list[Task]) -> None:
+        self.name = flow.name
+        self.tasks = flow.tasks
+        self._order = order
+
+    def has_control_flow(self) -> bool:
+        return True
+
+    def build_program(self) -> SubFlowNode:
+        return SubFlowNode([TaskNode(task) for task in self._order])
+
+
+def _chain(flow: Flow) -> list[Task] | None:
+    """The tasks in their only possible order; None if the flow is not a plain chain."""
+    if not flow.tasks or not all(_is_plain(task) for task in flow.tasks):
+        return None
+    inside = {task: task.dependencies & flow.tasks for task in flow.tasks}
+    if any(task.dependencies - flow.tasks for task in flow.tasks):
+        return None  # waits for a task of another flow: the engine has its own way to fail there
+    first = [task for task, before in inside.items() if not before]
+    followers: dict[Task, Task] = {}
+    for task, before in inside.items():
+        if len(before) > 1 or before & followers.keys():
+            return None
+        followers.update(dict.fromkeys(before, task))
+    if len(first) != 1:
+        return None
+    order = first
+    while order[-1] in followers:
+        order.append(followers[order[-1]])
+    return order if len(order) == len(flow.tasks) else None
+
+
+def _is_plain(task: Task) -> bool:
+    return task.fail_policy == "stop" and not task.timeout_sec and task.trigger_policy == "ALL"
+
+
+# An exception in users' code, as the worker logs it.
+
+
+def raised(error: BaseException) -> Raised:
+    fields: dict[str, Any] = {name: capped_text(text) for name, text in exception_fields(error).items()}
+    return Raised(**fields)
+
+
+# Where `ctx.save_artifact` writes: one directory per run, made when the first artifact is saved.
+#
+# pyoco makes ./artifacts for every run of every flow. Its engine takes no other place, so the engine's
+# context
+# class is replaced by one that has its own place for our runs, and for nobody else's.
+
+ARTIFACTS = Path(".pyoco/artifacts").absolute()
+"""Of the directory in which the worker was started, wherever a flow may go."""
+
+
+class ServerRunContext(RunContext):  # type: ignore[misc]  # pyoco ships no types
+    """Marks a run as one of ours."""
+
+
+class _Context(Context):  # type: ignore[misc]
+    artifact_dir: str | None
+
+    def __post_init__(self) -> None:
+        if self.artifact_dir is None and isinstance(self.run_context, ServerRunContext):
+            self.artifact_dir = str(ARTIFACTS / self.run_context.run_id)
+        else:
+            super().__post_init__()
+
+
+pyoco.core.engine.Context = _Context
+
+
+# Which task of a flow waits for which, so that people can be shown the flow and not only a list.
+
+Dependencies = dict[str, tuple[str, ...]]
+
+
+def task_graph_of(flow: Flow) -> Dependencies:
+    """The names that each task waits for. Of a flow with loops and switches: the order it is written in."""
+    if flow.has_control_flow():
+        return _Written().of(flow.build_program().steps)
+    # A task object may be part of several flows: only dependencies inside this one count.
+    return {
+        task.name: tuple(sorted(before.name for before in task.dependencies & flow.tasks))
+        for task in sorted(flow.tasks, key=lambda task: str(task.name))
+    }
+
+
+class _Written:
+    """Walks a program once, in its order. A task that comes again adds nothing."""
+
+    def __init__(self) -> None:
+        self._found: Dependencies = {}
+
+    def of(self, steps: Iterable[Any]) -> Dependencies:
+        self._sequence(steps, ())
+        return self._found
+
+    def _sequence(self, steps: Iterable[Any], before: tuple[str, ...]) -> tuple[str, ...]:
+        """The names after which the next step comes."""
+        for step in steps:
+            before = self._step(step, before)
+        return before
+
+    def _step(self, step: Any, before: tuple[str, ...]) -> tuple[str, ...]:
+        if isinstance(step, TaskNode):
+            self._found.setdefault(step.task.name, before)
+            return (step.task.name,)
+        if isinstance(step, SwitchNode):
+            ends = [self._sequence(case.target.steps, before) for case in step.cases]
+            # No case may apply, and then the next step comes right after what was before.
+            return tuple(dict.fromkeys(name for end in [*ends, before] for name in end))
+        inside = step.body.steps if hasattr(step, "body") else getattr(step, "steps", ())
+        return self._sequence(inside, before)
+
 
 OnProgress = Callable[[FlowProgress], None]
 OnTask = Callable[[str | None], None]
@@ -199,7 +340,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
 
     def _progress(self) -> FlowProgress:
         if self._dependencies is None:
-            self._dependencies = dependencies_of(self._flow)
+            self._dependencies = task_graph_of(self._flow)
         return FlowProgress(
             self._tasks.copy(),
             self._records.copy(),

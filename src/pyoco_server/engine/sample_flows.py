@@ -4,7 +4,7 @@ import time
 
 from pyoco import Flow, task
 
-from pyoco_server.engine.flow_resolving import UnknownFlow
+from pyoco_server.engine.resolve import UnknownFlow
 
 
 @task

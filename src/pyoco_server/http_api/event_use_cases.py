@@ -5,25 +5,22 @@ from collections.abc import Awaitable, Callable
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.notifications import FORM, is_webhook_url
-from pyoco_server.domain.events.retry_jobs import RetryPolicy
+from pyoco_server.domain.events.retry import RetryPolicy
 from pyoco_server.errors import ConfigError
 from pyoco_server.usecases.events.audit import Audit
-from pyoco_server.usecases.events.drain_retry_jobs import DrainRetryJobs
-from pyoco_server.usecases.events.import_files import ImportFiles
-from pyoco_server.usecases.events.manage_actions import ManageActions
-from pyoco_server.usecases.events.manage_notification_settings import ManageNotificationSettings
-from pyoco_server.usecases.events.manage_sources import ManageSources
-from pyoco_server.usecases.events.manage_templates import ManageTemplates
-from pyoco_server.usecases.events.notify import NotifyEscalations
-from pyoco_server.usecases.events.ports import Executions, Notifier, Waits
-from pyoco_server.usecases.events.queue_retry import RetryQueue
-from pyoco_server.usecases.events.receive_event import ReceiveEvent
-from pyoco_server.usecases.events.resume_waits import ResumeWaits
-from pyoco_server.usecases.events.start_template import StartTemplate
-from pyoco_server.usecases.events.summarise import Summarise
-from pyoco_server.usecases.ports import Clock, RunStore
+from pyoco_server.usecases.events.definitions import ManageActions, ManageSources, ManageTemplates
+from pyoco_server.usecases.events.notify import ManageNotificationSettings, NotifyEscalations
+from pyoco_server.usecases.events.receive import ReceiveEvent
+from pyoco_server.usecases.events.resume import ResumeWaits
+from pyoco_server.usecases.events.retry import DrainRetryJobs, RetryQueue
+from pyoco_server.usecases.events.start import StartTemplate
+from pyoco_server.usecases.events.summary import Summarise
+from pyoco_server.usecases.events.transfer import ImportFiles
+from pyoco_server.usecases.ports.events import Executions, Notifier, Waits
+from pyoco_server.usecases.ports.runs import RunStore
+from pyoco_server.usecases.ports.stores import Clock
+from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.usecases.server_backend import ServerBackend
-from pyoco_server.usecases.submit_run import SubmitRun
 from pyoco_server.wiring import new_audit_log, new_event_files, new_notifier, new_run_id
 
 

@@ -4,21 +4,21 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.usecases.cancel_run import CancelRun
-from pyoco_server.usecases.events.execution_waits import ExecutionWaits
-from pyoco_server.usecases.executions.command import CommandExecution, CommandMeter
+from pyoco_server.usecases.concurrency import HeavyWork
+from pyoco_server.usecases.events.resume import ExecutionWaits
+from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter
 from pyoco_server.usecases.executions.create import CreateExecutions
-from pyoco_server.usecases.executions.follow import ExecutionHub, FollowExecutions
-from pyoco_server.usecases.executions.heavy_work import HeavyWork
 from pyoco_server.usecases.executions.node_runs import NodeRuns
-from pyoco_server.usecases.executions.orchestrate import Orchestrate, OrchestratorMeter
-from pyoco_server.usecases.executions.ports import Graphs
-from pyoco_server.usecases.executions.read import ReadExecutions
-from pyoco_server.usecases.executions.records import ExecutionRecords
+from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
+from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.lease import Lease
-from pyoco_server.usecases.ports import Clock
+from pyoco_server.usecases.ports.executions import Graphs
+from pyoco_server.usecases.ports.stores import Clock
+from pyoco_server.usecases.runs.cancel import CancelRun
+from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.usecases.server_backend import ServerBackend
-from pyoco_server.usecases.submit_run import SubmitRun
+from pyoco_server.usecases.services.follow_executions import FollowExecutions
+from pyoco_server.usecases.services.orchestrator import Orchestrate, OrchestratorMeter
 
 ORCHESTRATOR_SILENT_SEC = 5.0
 """So long without a word of the gateway that orchestrates, and another takes over."""
@@ -45,7 +45,7 @@ class ExecutionLevel:
         log = backend.execution_log
         self.index = backend.execution_index
         heavy_work = HeavyWork()
-        records = ExecutionRecords(log, backend.execution_cache, self.index)
+        records = ExecutionRepository(log, backend.execution_cache, self.index)
         self.orchestrate = Orchestrate(
             records=records,
             index=self.index,

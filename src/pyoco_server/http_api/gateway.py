@@ -11,42 +11,31 @@ from typing import Annotated, Literal, NamedTuple
 from fastapi import Query, Request, Response
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
-from pyoco_server.http_api.auth import AskWho, authentication
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.metrics import Metrics
+from pyoco_server.http_api.middleware import AskWho, authentication
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.authenticate import Authenticate
-from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.cancel_run import CancelRun
-from pyoco_server.usecases.check_storage import CheckStorage
-from pyoco_server.usecases.count_dead_letters import CountDeadLetters
-from pyoco_server.usecases.end_undeliverable import EndUndeliverable
-from pyoco_server.usecases.events.import_files import Imported
-from pyoco_server.usecases.events.start_executions import StartExecutions
-from pyoco_server.usecases.executions.follow import ExecutionHub
-from pyoco_server.usecases.executions.manage_graphs import ManageGraphs
-from pyoco_server.usecases.follow_runs import FollowRuns
-from pyoco_server.usecases.follow_workers import FollowWorkers
-from pyoco_server.usecases.keep_cancels import KeepCancels
+from pyoco_server.usecases.auth import Authenticate, Caller
+from pyoco_server.usecases.consistency import OwnWrites
+from pyoco_server.usecases.events.start import StartExecutions
+from pyoco_server.usecases.events.transfer import Imported
+from pyoco_server.usecases.executions.graphs import ManageGraphs
+from pyoco_server.usecases.executions.query import ExecutionHub
+from pyoco_server.usecases.fleet import FollowWorkers, HideWorker, ListWorkers
 from pyoco_server.usecases.lease import Lease
-from pyoco_server.usecases.list_runs import ListRuns
-from pyoco_server.usecases.list_workers import HideWorker, ListWorkers
-from pyoco_server.usecases.manage_wheels import ManageWheels
-from pyoco_server.usecases.own_writes import OwnWrites
-from pyoco_server.usecases.ports import Change
-from pyoco_server.usecases.read_logs import ReadLogs
-from pyoco_server.usecases.read_run import ReadRun
+from pyoco_server.usecases.ports.stores import Change
+from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
+from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
+from pyoco_server.usecases.runs.submit import SubmitBatch, SubmitOnce, SubmitRun
+from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.server_backend import ServerBackend
-from pyoco_server.usecases.submit_batch import SubmitBatch
-from pyoco_server.usecases.submit_once import SubmitOnce
-from pyoco_server.usecases.submit_run import SubmitRun
-from pyoco_server.usecases.sweep_runs import SweepRuns
-from pyoco_server.usecases.watch_hub import WatchHub
-from pyoco_server.usecases.watch_run import WatchRun
-from pyoco_server.usecases.watch_runs import WatchRuns
+from pyoco_server.usecases.services.follow_runs import FollowRuns
+from pyoco_server.usecases.services.storage_check import CheckStorage
+from pyoco_server.usecases.services.sweep import CountDeadLetters, EndMaxDelivered, SweepRuns
+from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring import new_run_id
 
 log = get_logger(__name__)
@@ -82,7 +71,7 @@ class UseCases:
         self.index = backend.run_index
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
         self.check_storage = CheckStorage(backend.storage)
-        self.keep_cancels = KeepCancels(backend.runs, clock, config.cancel_grace_period_sec)
+        self.keep_cancels = ReassertCancels(backend.runs, clock, config.cancel_grace_period_sec)
         unfinished = backend.run_index.unfinished()
         self.keep_cancels.began_with(run_id for run_id, _, now in unfinished if now is RunStatus.CANCELLING)
         # When the store forgets is a time of the store, not of this host.
@@ -102,7 +91,7 @@ class UseCases:
         self.watch_run = WatchRun(backend.runs, backend.task_logs, hub, clock)
         self.watch_runs = WatchRuns(backend.run_index, hub)
         self.cancel_run = CancelRun(backend.runs, own_writes, self.keep_cancels, clock)
-        self.end_undeliverable = EndUndeliverable(
+        self.end_undeliverable = EndMaxDelivered(
             backend.undeliverable, backend.runs, backend.dead_letters, clock
         )
         self.sweep_runs = SweepRuns(

@@ -14,8 +14,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pyoco_server.domain.execution.state import ExecutionStatus
-from pyoco_server.domain.runs import RunStatus
+from pyoco_server.domain.executions.model import ExecutionStatus
+from pyoco_server.domain.runs.model import RunStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RUN_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 21600)

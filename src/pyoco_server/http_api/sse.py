@@ -10,12 +10,11 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 from starlette.types import Receive, Scope, Send
 
-from pyoco_server.http_api.callers import caller_of
 from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import snapshot_view
-from pyoco_server.usecases.ports import Clock
-from pyoco_server.usecases.watch_run import Heartbeat, WatchEvent
-from pyoco_server.usecases.watch_runs import ListChange
+from pyoco_server.usecases.ports.stores import Clock
+from pyoco_server.usecases.runs.watch import Heartbeat, ListChange, WatchEvent
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies must pass events on as they come."""

@@ -31,12 +31,10 @@ from pyoco_server.http_client.answers import (
     is_terminal,
 )
 from pyoco_server.http_client.events import WorkflowEvents
-from pyoco_server.http_client.execution_calls import ExecutionCalls
+from pyoco_server.http_client.executions import ExecutionCalls
 from pyoco_server.http_client.plain_calls import PlainCalls
-from pyoco_server.http_client.refusals import raise_refused
-from pyoco_server.http_client.retrying import send_again_if_safe
-from pyoco_server.http_client.run_logs import MAX_PAGE, START, LogReader, in_order
-from pyoco_server.http_client.transport import transport_for
+from pyoco_server.http_client.runs import MAX_PAGE, START, LogReader, in_order
+from pyoco_server.http_client.transport import raise_refused, send_again_if_safe, transport_for
 
 WATCH_SILENCE_SEC = 10.0
 """A watch without even a heartbeat for so long has lost its connection."""

@@ -19,8 +19,7 @@ from typing import Any
 import httptools
 import httpx2
 
-from pyoco_server.http_client.faults import translated
-from pyoco_server.http_client.idle_sockets import has_news
+from pyoco_server.http_client.transport import has_news, translated
 
 MAX_IDLE = 64
 """Connections that are kept for the next call."""

@@ -1,21 +1,97 @@
-"""HTTP/1.1 on the standard library's connections, for `httpx2.Client`.
-
-The client's own transport costs a small call two thirds of its time, in the thread of whoever submits a run,
-and sends head and body in two packets. This one sends them in one. Everything else stays httpx2's: urls,
-headers, forms, time-outs, errors. See docs/decisions/0014-client-transport.md.
-"""
+"""What the client raises when the server refuses: an error of httpx2, and of httpx where that is used."""
 
 import http.client
+import select
+import socket
 import ssl
+import sys
+import time
 import urllib.request
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from http import HTTPStatus
+from typing import Any, NamedTuple, NoReturn
 
 import httpx2
 
-from pyoco_server.http_client.faults import translated
-from pyoco_server.http_client.idle_sockets import has_news
+
+class RequestRefused(httpx2.HTTPStatusError):
+    """An answer with an error status. The server's words are in `err_id`, `detail` and `advice`."""
+
+    def __init__(self, message: str, response: httpx2.Response) -> None:
+        # Not by `super()`: the next class may be one of httpx, which wants other arguments.
+        Exception.__init__(self, message)
+        self._request = response.request
+        self.response = response
+        answer = _answer(response)
+        self.err_id: str | None = answer.get("err_id")
+        self.detail: Any = answer.get("detail")
+        self.advice: str | None = answer.get("advice") or answer.get("message")
+
+
+def raise_refused(response: httpx2.Response) -> NoReturn:
+    """The answer has been read."""
+    status = f"{response.status_code} {response.reason_phrase}".strip()
+    detail = _answer(response).get("detail")
+    raise _kind("httpx" in sys.modules)(
+        f"{status} for {response.request.method} {response.request.url}" + (f": {detail}" if detail else ""),
+        response,
+    )
+
+
+@cache
+def _kind(is_with_httpx: bool) -> type[RequestRefused]:  # noqa: FBT001 - a key of the cache
+    """Programs that were written for httpx catch its errors; who has not imported it does not."""
+    if not is_with_httpx:
+        return RequestRefused
+    import httpx  # noqa: PLC0415
+
+    return type("RequestRefused", (RequestRefused, httpx.HTTPStatusError), {"__module__": __name__})
+
+
+def _answer(response: httpx2.Response) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+# What goes wrong with a connection, as httpx2 calls it.
+
+
+@contextmanager
+def translated(too_slow: type[httpx2.TransportError], failed: type[httpx2.TransportError]) -> Iterator[None]:
+    try:
+        yield
+    except (TimeoutError, BlockingIOError) as error:  # by Python's clock, or by the kernel's
+        raise too_slow("timed out") from error
+    except http.client.HTTPException as error:
+        raise httpx2.RemoteProtocolError(str(error) or type(error).__name__) from error
+    except OSError as error:
+        raise failed(str(error)) from error
+
+
+# Connections that wait for their next use.
+
+
+def has_news(idle: socket.socket) -> bool:
+    """An idle connection has nothing to say, unless it says that it is over."""
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([idle], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(idle, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+# HTTP/1.1 on the standard library's connections, for `httpx2.Client`.
+#
+# The client's own transport costs a small call two thirds of its time, in the thread of whoever submits a
+# run,
+# and sends head and body in two packets. This one sends them in one. Everything else stays httpx2's: urls,
+# headers, forms, time-outs, errors. See docs/decisions/0014-client-transport.md.
 
 MAX_IDLE = 64
 """Connections that are kept for the next request, per server."""
@@ -199,3 +275,32 @@ def _receive(connection: _Connection, timeouts: _Timeouts) -> http.client.HTTPRe
 
 def origin_of(url: httpx2.URL) -> _Origin:
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+
+
+# Which requests may be sent again by themselves: those that do the same when they are sent twice.
+
+TRIES = 4
+FIRST_PAUSE_SEC = 0.2
+MAX_PAUSE_SEC = 2.0
+
+_PASSING = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
+
+
+def send_again_if_safe(send: Callable[[], httpx2.Response], *, is_safe: bool) -> httpx2.Response:
+    """The answer of `send`; with `is_safe` it is repeated while the server is away or overloaded."""
+    for left in range(TRIES - 1 if is_safe else 0, 0, -1):
+        pause = min(MAX_PAUSE_SEC, FIRST_PAUSE_SEC * 2 ** (TRIES - 1 - left))
+        try:
+            response = send()
+        except httpx2.TransportError:
+            time.sleep(pause)
+            continue
+        if response.status_code not in _PASSING:
+            return response
+        time.sleep(_asked_for(response) or pause)
+    return send()
+
+
+def _asked_for(response: httpx2.Response) -> float | None:
+    text = response.headers.get("retry-after", "")
+    return min(float(text), MAX_PAUSE_SEC) if text.isdigit() else None

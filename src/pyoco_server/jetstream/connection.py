@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -13,10 +14,60 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavailable
-from pyoco_server.jetstream.requests import Requests
+from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavailable, NobodyAnswers
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.ports import WrongRevision
+from pyoco_server.usecases.ports.stores import WrongRevision
+
+# Requests and their replies over one inbox.
+#
+# The library's `request` waits with `asyncio.wait_for`, which before Python 3.12 can swallow a
+# cancellation,
+# and makes a random token per call; here a counter and one timer per request do.
+
+_NO_RESPONDERS = "503"
+_NOBODY = "nats unavailable: nobody answers; is JetStream enabled, and allowed to this user?"
+
+
+class Requests:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._prefix = f"{client.new_inbox()}."
+        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._numbers = count(1)
+
+    async def open(self) -> None:
+        await self._client.subscribe(f"{self._prefix}*", cb=self._received)
+
+    async def send(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, patience: float
+    ) -> Msg:
+        """The reply. Raises NatsUnavailable when there is none in time, or nobody to reply."""
+        loop = asyncio.get_running_loop()
+        token = str(next(self._numbers))
+        reply: asyncio.Future[Msg] = loop.create_future()
+        timer = loop.call_later(patience, _give_up, reply)
+        self._waiting[token] = reply
+        try:
+            await self._client.publish(subject, payload, reply=self._prefix + token, headers=headers)
+            return await reply
+        finally:
+            timer.cancel()
+            self._waiting.pop(token, None)
+
+    async def _received(self, message: Msg) -> None:
+        reply = self._waiting.get(message.subject[len(self._prefix) :])
+        if reply is None or reply.done():
+            return
+        if not message.data and (message.headers or {}).get("Status") == _NO_RESPONDERS:
+            reply.set_exception(NobodyAnswers(_NOBODY))
+        else:
+            reply.set_result(message)
+
+
+def _give_up(reply: "asyncio.Future[Msg]") -> None:
+    if not reply.done():
+        reply.set_exception(NatsUnavailable("nats unavailable: no answer in time"))
+
 
 log = get_logger(__name__)
 

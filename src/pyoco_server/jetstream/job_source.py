@@ -8,21 +8,15 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.jobs import Job
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import (
-    REQUEST_TIMEOUT_SEC,
-    ApiError,
-    NatsConnection,
-    translated,
-)
-from pyoco_server.jetstream.delivery_facts import sequence_in_stream, times_delivered
-from pyoco_server.jetstream.pull import PullConsumer
+from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, ApiError, NatsConnection, translated
+from pyoco_server.jetstream.pull_consumer import PullConsumer, sequence_in_stream, times_delivered
+from pyoco_server.jetstream.queue import RETENTION_HEADER, REVISION_HEADER
 from pyoco_server.jetstream.streams import CONSUMER_EXISTS, CONSUMER_NOT_FOUND, NANOSECONDS
-from pyoco_server.jetstream.work_queue import RETENTION_HEADER, REVISION_HEADER
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.ports import Revision
+from pyoco_server.usecases.ports.stores import Revision
 
 log = get_logger(__name__)
 
@@ -66,7 +60,7 @@ class JetStreamDelivery:
             return None
 
     def job(self) -> Job:
-        return wire.decode_job(self._message.data)
+        return codec.decode_job(self._message.data)
 
     async def ack(self) -> None:
         with translated():

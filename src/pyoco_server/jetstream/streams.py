@@ -1,5 +1,6 @@
 """Streams as JetStream's API describes them: the few parts of a configuration that we set or rely on."""
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
@@ -215,3 +216,19 @@ def _sizes(wanted: int) -> list[int]:
     while sizes[-1] // 4 >= LEAST_BYTES:
         sizes.append(sizes[-1] // 4)
     return sizes
+
+
+# The time as NATS has it: the server that leads a stream says it with every answer about that stream.
+
+
+class JetStreamTime:
+    def __init__(self, connection: NatsConnection, stream: str) -> None:
+        self._connection = connection
+        self._stream = stream
+
+    async def now(self) -> float:
+        answer = await self._connection.api(f"STREAM.INFO.{self._stream}")
+        try:
+            return datetime.fromisoformat(answer["ts"]).timestamp()
+        except (KeyError, TypeError, ValueError) as error:
+            raise NatsUnavailable(f"nats unavailable: no time in its answer about {self._stream}") from error

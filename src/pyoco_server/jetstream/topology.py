@@ -1,5 +1,6 @@
 """Everything that must exist in JetStream before the product works: one list."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,10 @@ from pyoco_server.jetstream.streams import (
     max_deliveries_subject,
     object_store,
     receipts_bucket,
+    stream_config,
     work_stream,
 )
+from pyoco_server.logs import get_logger
 
 ADVISORIES_MAX_AGE_SEC = 604_800.0
 """So long no gateway may be up before a job that was delivered too often is only found by the sweep."""
@@ -94,3 +97,25 @@ async def ensure_resources(
     """Create what is missing, keep what is there. Answers with the configuration in force, by stream name."""
     wanted = resources(config) if specs is None else specs
     return {spec.name: await ensure_stream(connection, spec, config.jetstream_replicas) for spec in wanted}
+
+
+# Whether JetStream stores what is written, and has all that is needed.
+
+log = get_logger(__name__)
+
+KEY = "storage"
+
+
+class JetStreamStorage:
+    def __init__(self, connection: NatsConnection, config: NatsBackendConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._wanted = [spec.name for spec in resources(config)]
+
+    async def check(self) -> None:
+        found = await asyncio.gather(*(stream_config(self._connection, name) for name in self._wanted))
+        missing = [name for name, config in zip(self._wanted, found, strict=True) if config is None]
+        if missing:
+            log.error("streams were deleted; creating them again", action="storage.restore", streams=missing)
+            await ensure_resources(self._connection, self._config)
+        await self._connection.publish_acked(f"$KV.{self._config.leases_kv_bucket}.{KEY}", b"{}", {})

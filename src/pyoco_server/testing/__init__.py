@@ -6,7 +6,7 @@ from pyoco_server.testing.memory import (
     open_memory_backend,
     open_memory_gateway_backend,
 )
-from pyoco_server.testing.memory_api_keys import MemoryApiKeys
+from pyoco_server.testing.memory_stores import MemoryApiKeys
 
 __all__ = [
     "MemoryApiKeys",

@@ -1,35 +1,69 @@
 """Backends in memory: the same answers as JetStream's, in one process and without its durability."""
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.compaction import fit
-from pyoco_server.domain.execution.codec import decode_record, encode_record
-from pyoco_server.domain.execution.records import ExecutionRecord
-from pyoco_server.domain.idempotency import Claim
-from pyoco_server.domain.leases import LeaseRecord
-from pyoco_server.domain.runs import RunSnapshot
-from pyoco_server.domain.workers import WorkerRecord
-from pyoco_server.read_model.sqlite_execution_index import SqliteExecutionIndex
-from pyoco_server.read_model.sqlite_run_index import SqliteRunIndex
-from pyoco_server.testing.events import MemoryEvents
-from pyoco_server.testing.memory_api_keys import MemoryApiKeys
-from pyoco_server.testing.memory_dead_letters import MemoryDeadLetters
-from pyoco_server.testing.memory_executions import MemoryExecutionLog
-from pyoco_server.testing.memory_graphs import MemoryGraphs
-from pyoco_server.testing.memory_queue import MemoryQueue
-from pyoco_server.testing.memory_signals import MemorySignals
-from pyoco_server.testing.memory_storage import MemoryStorage
-from pyoco_server.testing.memory_store import MemoryStore
-from pyoco_server.testing.memory_task_logs import MemoryTaskLogs
-from pyoco_server.testing.memory_time import MemoryTime
-from pyoco_server.testing.memory_undeliverable import MemoryUndeliverable
-from pyoco_server.testing.memory_wheels import MemoryWheelHistory, MemoryWheels
-from pyoco_server.usecases.shared_clock import SharedClock
+from pyoco_server.domain import codec
+from pyoco_server.domain.executions.codec import decode_record, encode_record
+from pyoco_server.domain.executions.records import ExecutionRecord
+from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
+from pyoco_server.domain.runs.jobs import IdempotencyClaim
+from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.read_model.runs import SqliteRunIndex
+from pyoco_server.testing.memory_queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
+from pyoco_server.testing.memory_stores import (
+    MemoryApiKeys,
+    MemoryEvents,
+    MemoryExecutionLog,
+    MemoryGraphs,
+    MemoryStore,
+    MemoryTaskLogs,
+    MemoryWheelHistory,
+    MemoryWheels,
+)
+from pyoco_server.usecases.clock import SharedClock
+
+# The store's clock: this machine's.
+
+
+class MemoryTime:
+    async def now(self) -> float:
+        return time.time()
+
+
+# Signals of foreign writes: none.
+
+
+class MemorySignals:
+    """No hints at all: who uses them must also look for himself."""
+
+    async def on_foreign_write(
+        self,
+        run_id: str,  # noqa: ARG002
+        callback: Callable[[], None],  # noqa: ARG002
+    ) -> Callable[[], Awaitable[None]]:
+        async def stop() -> None:
+            pass
+
+        return stop
+
+
+# Whether memory stores what is written, unless somebody says otherwise.
+
+
+class MemoryStorage:
+    def __init__(self) -> None:
+        self.is_full = False
+
+    async def check(self) -> None:
+        if self.is_full:
+            raise NatsUnavailable("nats unavailable: no space left")
 
 
 @dataclass(frozen=True)
@@ -47,7 +81,7 @@ class MemoryBackend:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryGatewayBackend(MemoryBackend):
-    claims: MemoryStore[Claim]
+    claims: MemoryStore[IdempotencyClaim]
     wheels: MemoryWheels
     wheel_history: MemoryWheelHistory = field(default_factory=MemoryWheelHistory)
     graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
@@ -60,7 +94,7 @@ class MemoryGatewayBackend(MemoryBackend):
         default_factory=lambda: MemoryStore(encode_record, decode_record)
     )
     leases: MemoryStore[LeaseRecord] = field(
-        default_factory=lambda: MemoryStore(wire.encode, wire.decode_lease)
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_lease)
     )
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
 
@@ -85,8 +119,8 @@ def _parts(settings: NatsBackendConfig) -> dict[str, Any]:
     limit = settings.max_run_snapshot_bytes
     queue = MemoryQueue(settings)
     return {
-        "runs": MemoryStore(lambda run: fit(run, limit, wire.encode).data, wire.decode_run),
-        "workers": MemoryStore(wire.encode, wire.decode_worker),
+        "runs": MemoryStore(lambda run: trim_snapshot(run, limit, codec.encode).data, codec.decode_run),
+        "workers": MemoryStore(codec.encode, codec.decode_worker),
         "queue": queue,
         "sources": queue,
     }
@@ -113,7 +147,7 @@ async def open_memory_gateway_backend(
             **_parts(settings),
             run_index=runs,
             execution_index=executions,
-            claims=MemoryStore(wire.encode, wire.decode_claim),
+            claims=MemoryStore(codec.encode, codec.decode_claim),
             wheels=MemoryWheels(settings.wheel_object_store_bucket),
             events=MemoryEvents.new(settings),
         )

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.jobs import Job
-from pyoco_server.usecases.batches import Batch, whole
-from pyoco_server.usecases.ports import QueuedJob, Revision
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.jobs import DeadLetter, Job
+from pyoco_server.usecases.concurrency import Batch, read_all
+from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
+from pyoco_server.usecases.ports.stores import Revision
 
 MEGABYTE = 1_000_000
 
@@ -82,7 +83,7 @@ class MemoryDelivery:
         return self._queue.retention_sec
 
     def job(self) -> Job:
-        return wire.decode_job(self.payload)
+        return codec.decode_job(self.payload)
 
     async def ack(self) -> None:
         self._queue.forget(self._message)
@@ -122,7 +123,7 @@ class MemoryQueue:
         is_new = _now() - self._seen.get(known_as, float("-inf")) > self._faults.duplicate_window_sec
         if is_new:
             self._seen[known_as] = _now()
-            await self.put(f"{self._prefix}.{job.tag}", wire.encode(job), revision)
+            await self.put(f"{self._prefix}.{job.tag}", codec.encode(job), revision)
         return is_new
 
     async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
@@ -142,7 +143,7 @@ class MemoryQueue:
         return [
             QueuedJob(
                 message.sequence,
-                wire.run_id_in(message.payload),
+                codec.run_id_in(message.payload),
                 self._max_deliver,
                 bool(message.num_delivered) and not message.is_waited_for and message.sequence < floor,
             )
@@ -151,7 +152,7 @@ class MemoryQueue:
 
     async def _listed(self) -> list[MemoryMessage]:
         """What replicas have, and what the leader has behind that."""
-        found = [message async for message in whole(self._batch, 1)]
+        found = [message async for message in read_all(self._batch, 1)]
         reached = found[-1].sequence if found else 0
         return [*found, *(message for message in self._messages if message.sequence > reached)]
 
@@ -257,3 +258,57 @@ class MemoryJobSource:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+# Dead letters, in memory.
+
+
+class MemoryDeadLetters:
+    def __init__(self) -> None:
+        self.letters: list[tuple[str, DeadLetter]] = []
+
+    async def publish(self, letter: DeadLetter, tag: str) -> None:
+        self.letters.append((tag, letter))
+
+    async def count(self) -> int:
+        return len(self.letters)
+
+
+# Jobs that were delivered as often as they may be, in memory.
+
+
+class MemoryUndeliverableJob:
+    def __init__(self, queue: MemoryQueue, sequence: int, deliveries: int) -> None:
+        self._queue = queue
+        self.sequence = sequence
+        self.deliveries = deliveries
+
+    async def read(self) -> QueuedMessage | None:
+        message = self._queue.at(self.sequence)
+        return None if message is None else QueuedMessage(message.payload, message.subject)
+
+    async def remove(self) -> None:
+        message = self._queue.at(self.sequence)
+        if message is not None:
+            self._queue.forget(message)
+
+    async def settle(self) -> None:
+        self._queue.settle(self.sequence)
+
+
+class MemoryUndeliverable:
+    _LOOK_SEC = 0.02
+
+    def __init__(self, queue: MemoryQueue) -> None:
+        self._queue = queue
+
+    async def follow(self) -> AsyncIterator[MemoryUndeliverableJob]:
+        while True:
+            message = self._queue.take_undeliverable()
+            if message is None:
+                await asyncio.sleep(self._LOOK_SEC)
+            else:
+                yield self.at(message.sequence, message.num_delivered)
+
+    def at(self, sequence: int, deliveries: int) -> MemoryUndeliverableJob:
+        return MemoryUndeliverableJob(self._queue, sequence, deliveries)

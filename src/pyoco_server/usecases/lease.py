@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from pyoco_server.domain.leases import LeaseRecord, is_free
+from pyoco_server.domain.fleet import LeaseRecord, is_free
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.change_value import change_value, write
-from pyoco_server.usecases.ports import Clock, Revision, Store, WrongRevision
+from pyoco_server.usecases.consistency import change_value, write
+from pyoco_server.usecases.ports.stores import Clock, Revision, Store, WrongRevision
 
 log = get_logger(__name__)
 

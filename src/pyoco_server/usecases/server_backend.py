@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from pyoco_server.usecases.events.ports import EventLevelBackend
-from pyoco_server.usecases.executions.ports import ExecutionBackend
-from pyoco_server.usecases.ports import GatewayBackend
-from pyoco_server.usecases.shared_clock import SharedClock
+from pyoco_server.usecases.clock import SharedClock
+from pyoco_server.usecases.ports.events import EventLevelBackend
+from pyoco_server.usecases.ports.executions import ExecutionBackend
+from pyoco_server.usecases.ports.runs import GatewayBackend
 
 
 class ServerBackend(GatewayBackend, ExecutionBackend, EventLevelBackend, Protocol):

@@ -10,10 +10,23 @@ connecting.py     connections to it, and buckets on them
 ids.py            ids, keys, salts
 """
 
-from pyoco_server.wiring.events import new_audit_log, new_event_files, new_notifier, open_events
+from pyoco_server.wiring.backends import (
+    JetStreamBackend,
+    new_api_key,
+    new_run_id,
+    new_salt,
+    open_backend,
+    open_wheels,
+    open_worker_backend,
+)
 from pyoco_server.wiring.executors import ExecutorSpec, Limits, new_thread_executors, open_process_executors
-from pyoco_server.wiring.gateway import open_gateway_backend
-from pyoco_server.wiring.ids import new_api_key, new_run_id, new_salt
+from pyoco_server.wiring.gateway_backend import (
+    new_audit_log,
+    new_event_files,
+    new_notifier,
+    open_events,
+    open_gateway_backend,
+)
 from pyoco_server.wiring.nats_server import (
     BootstrapNats,
     Durability,
@@ -27,7 +40,6 @@ from pyoco_server.wiring.nats_server import (
     running_embedded_url,
     without_credentials,
 )
-from pyoco_server.wiring.runs import JetStreamBackend, open_backend, open_wheels, open_worker_backend
 
 __all__ = [
     "BootstrapNats",

@@ -9,10 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.engine.executor_messages import ExecutorSpec
-from pyoco_server.engine.flow_files import follow_flow_files, version_of
-from pyoco_server.engine.process_executors import Limits, ProcessExecutors
-from pyoco_server.engine.thread_executors import ThreadExecutors
+from pyoco_server.engine.executors.pool import Limits, ProcessExecutors, follow_flow_files, version_of
+from pyoco_server.engine.executors.protocol import ExecutorSpec
+from pyoco_server.engine.executors.thread import ThreadExecutors
 
 __all__ = ["ExecutorSpec", "Limits", "new_thread_executors", "open_process_executors"]
 

@@ -3,14 +3,12 @@
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.jetstream import backup, topology
-from pyoco_server.jetstream.bootstrap_server import BootstrapNats
+from pyoco_server.jetstream import admin, topology
+from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.connection import without_credentials
-from pyoco_server.jetstream.embedded_server import Durability, EmbeddedNats, running_embedded_url
-from pyoco_server.jetstream.inspection import NatsReport, inspect
-from pyoco_server.jetstream.server_process import find_binary as find_nats_server
-from pyoco_server.wiring.connecting import connected
-from pyoco_server.wiring.runs import open_backend
+from pyoco_server.jetstream.nats_server import BootstrapNats, Durability, EmbeddedNats, running_embedded_url
+from pyoco_server.jetstream.nats_server import find_binary as find_nats_server
+from pyoco_server.wiring.backends import connected, open_backend
 
 __all__ = [
     "BootstrapNats",
@@ -48,7 +46,7 @@ async def back_up(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
     saved = {}
     async with connected(config, "pyoco-server-admin backup", patiently=False) as connection:
         for spec in topology.resources(config):
-            stream = await backup.save_stream(connection, spec.name, directory)
+            stream = await admin.save_stream(connection, spec.name, directory)
             if stream is not None:
                 saved[stream.name] = stream.messages
     return saved
@@ -56,9 +54,9 @@ async def back_up(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
 
 async def restore(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
     """What `back_up` saved, into a NATS that has nothing of it, with the replicas of the settings."""
-    streams = backup.saved_streams(directory)
+    streams = admin.saved_streams(directory)
     async with connected(config, "pyoco-server-admin restore", patiently=False) as connection:
-        await backup.require_absent(connection, streams)
+        await admin.require_absent(connection, streams)
         for stream in streams:
-            await backup.restore_stream(connection, stream, directory, config.jetstream_replicas)
+            await admin.restore_stream(connection, stream, directory, config.jetstream_replicas)
     return {stream.name: stream.messages for stream in streams}

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.running_server import settings_here
 from pyoco_server.wiring import ExecutorSpec, new_thread_executors, open_wheels, open_worker_backend
-from pyoco_server.worker.keep_wheels import CodeUsers, KeepWheels, new_keep_wheels
+from pyoco_server.worker.wheels import CodeUsers, KeepWheels, new_keep_wheels
 from pyoco_server.worker.worker import Worker, check_names
 
 

@@ -9,19 +9,20 @@ import structlog
 from msgspec import Struct
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain import wire
-from pyoco_server.domain.dispositions import (
+from pyoco_server.domain import codec
+from pyoco_server.domain.names import is_run_id, is_tag
+from pyoco_server.domain.runs.changes import Claim, GiveUp, Refusal
+from pyoco_server.domain.runs.jobs import (
     DeadLetter,
     DlqReason,
     Ending,
+    FlowOutcome,
+    Job,
     QueueAction,
     disposition,
+    pending,
 )
-from pyoco_server.domain.jobs import Job, pending
-from pyoco_server.domain.names import is_run_id, is_tag
-from pyoco_server.domain.outcomes import FlowOutcome
-from pyoco_server.domain.run_changes import Claim, GiveUp, Refusal
-from pyoco_server.domain.runs import Owner, RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus
 from pyoco_server.errors import (
     DlqPublishFailed,
     ExecutionFailed,
@@ -31,11 +32,11 @@ from pyoco_server.errors import (
     ProgressNotSent,
 )
 from pyoco_server.logs import best_effort, get_logger, surviving
-from pyoco_server.usecases.change_run import change_run
-from pyoco_server.usecases.ports import Clock, Delivery, Versioned, WorkerBackend, WrongRevision
-from pyoco_server.worker.executors import FlowExecutors
-from pyoco_server.worker.pulse import Pulse
-from pyoco_server.worker.run_session import RunSession
+from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.ports.runs import Delivery, WorkerBackend
+from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
+from pyoco_server.worker.periodic import PeriodicCalls
+from pyoco_server.worker.session import FlowExecutors, RunSession
 
 log = get_logger(__name__)
 
@@ -75,11 +76,11 @@ class Pipeline:
         self._instance_id = instance_id
         self._on_busy = on_busy
         self._ack_wait_sec: Callable[[], float] = lambda: config.consumer_ack_wait_sec
-        self._queue_pulse = Pulse(self._ack_progress_interval, "job.in_progress", ProgressNotSent)
+        self._queue_pulse = PeriodicCalls(self._ack_progress_interval, "job.in_progress", ProgressNotSent)
         self._sessions: set[RunSession] = set()
         self._is_giving_back = False
         heartbeat_sec = config.run_heartbeat_interval_sec
-        self._run_pulse = Pulse(lambda: heartbeat_sec, "run.heartbeat", NatsUnavailable)
+        self._run_pulse = PeriodicCalls(lambda: heartbeat_sec, "run.heartbeat", NatsUnavailable)
 
     def _ack_progress_interval(self) -> float:
         """Two of them may be lost or late."""
@@ -113,7 +114,7 @@ class Pipeline:
         except NatsUnavailable as error:
             log.warning("a job comes back because NATS failed", action="job.nats_failed", exc_info=error)
             handled = Handled(Ending.NATS_UNAVAILABLE, job.run_id if job else None)
-        except wire.Unreadable:
+        except codec.Unreadable:
             log.exception(
                 "the run's snapshot is damaged; the job will be delivered again",
                 action="job.snapshot_unreadable",
@@ -179,7 +180,7 @@ class Pipeline:
 
     async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Handled:
         """It will never be readable; its run, if it names one, must not stay PENDING."""
-        run_id = wire.run_id_in(delivery.payload)
+        run_id = codec.run_id_in(delivery.payload)
         log.error(
             "invalid job",
             action="job.invalid",
@@ -204,7 +205,7 @@ class Pipeline:
             )
         except NatsUnavailable:
             return Handled(Ending.NATS_UNAVAILABLE, run_id)
-        except wire.Unreadable:
+        except codec.Unreadable:
             return Handled(Ending.INVALID_JOB, run_id, error=error.detail)
         return Handled(Ending.INVALID_JOB, run_id, RunStatus.FAILED, error.detail)
 
@@ -239,7 +240,7 @@ class Pipeline:
             worker_id=self._worker_id,
             num_delivered=delivery.num_delivered,
             subject=delivery.subject,
-            payload=wire.payload_excerpt(delivery.payload) if job is None else None,
+            payload=codec.payload_excerpt(delivery.payload) if job is None else None,
         )
 
 

@@ -8,18 +8,18 @@ from typing import Any
 from uuid_utils import uuid7
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.codec import run_id_in
+from pyoco_server.domain.fleet import WorkerActivity, WorkerState
 from pyoco_server.domain.names import is_tag, is_worker_id
-from pyoco_server.domain.wheel_sync import WheelSync
-from pyoco_server.domain.wire import run_id_in
-from pyoco_server.domain.workers import WorkerActivity, WorkerState
+from pyoco_server.domain.wheels import WheelSync
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.ports import Delivery, JobSource, WorkerBackend
-from pyoco_server.usecases.register_worker import RegisterWorker
-from pyoco_server.worker.executors import FlowExecutors
-from pyoco_server.worker.flow_rate import FlowRate
-from pyoco_server.worker.keep_wheels import KeepWheels
+from pyoco_server.usecases.fleet import RegisterWorker
+from pyoco_server.usecases.ports.runs import Delivery, JobSource, WorkerBackend
 from pyoco_server.worker.pipeline import Handled, Pipeline
-from pyoco_server.worker.presence import Presence
+from pyoco_server.worker.prefetch import PrefetchRate
+from pyoco_server.worker.registration import Registration
+from pyoco_server.worker.session import FlowExecutors
+from pyoco_server.worker.wheels import KeepWheels
 
 log = get_logger(__name__)
 
@@ -49,14 +49,14 @@ class Worker:
         self.tags = tuple(dict.fromkeys(tags))
         self._backend = backend
         self._executors = executors
-        self._rate = FlowRate(executors.capacity, lambda: asyncio.get_running_loop().time())
+        self._rate = PrefetchRate(executors.capacity, lambda: asyncio.get_running_loop().time())
         self._in_hand: set[asyncio.Task[Handled]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._pipeline = Pipeline(
             backend, executors, config, time.time, self.worker_id, self.instance_id, on_busy=self._rate.took
         )
-        self._presence = Presence(
+        self._presence = Registration(
             RegisterWorker(backend.workers, time.time),
             time.time,
             config.worker_heartbeat_interval_sec,

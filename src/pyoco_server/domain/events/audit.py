@@ -4,14 +4,159 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
-from pyoco_server.domain.events.reasons import EventStatus, Reason, ReasonClass, RetryAdvice
-from pyoco_server.domain.events.refusals import CountedRefusals
 from pyoco_server.domain.events.requests import EventRequest
+from pyoco_server.errors import (
+    ApiKeyRequired,
+    EventFailed,
+    InvalidApiKey,
+    InvalidEventToken,
+    InvalidYearMonth,
+    NatsUnavailable,
+    OutcomeUnknown,
+    PyocoServerError,
+    RetryQueueFull,
+    RunConflict,
+    StillStarting,
+    UnsupportedAction,
+    WorkflowConflict,
+    WorkflowNotFound,
+)
+
+# Why an event started nothing, in words that programs can act on.
+
+
+class ReasonClass(StrEnum):
+    AUTH = "auth"
+    VALIDATION = "validation"
+    TEMPLATE_NOT_FOUND = "template_not_found"
+    TEMPLATE_CONFLICT = "template_conflict"
+    RUN_CONFLICT = "run_conflict"
+    UNSUPPORTED_ACTION = "unsupported_action"
+    INFRA = "infra"
+    DUPLICATE = "duplicate"
+
+
+class RetryAdvice(StrEnum):
+    DO_NOT_RETRY = "do_not_retry"
+    RETRY_AFTER_FIX = "retry_after_fix"
+    RETRY_WITH_BACKOFF = "retry_with_backoff"
+
+
+class EventStatus(StrEnum):
+    SUCCESS = "success"
+    SKIPPED = "skipped"
+    REJECTED = "rejected"
+    FAILED = "failed"
+
+
+class Reason(Struct, frozen=True):
+    reason_class: ReasonClass
+    reason_code: str
+    retry_advice: RetryAdvice
+
+
+DUPLICATE = Reason(ReasonClass.DUPLICATE, "duplicate_idempotency_key", RetryAdvice.DO_NOT_RETRY)
+
+_CLASSES: list[tuple[type[PyocoServerError], ReasonClass, RetryAdvice]] = [
+    (InvalidEventToken, ReasonClass.AUTH, RetryAdvice.RETRY_AFTER_FIX),
+    (ApiKeyRequired, ReasonClass.AUTH, RetryAdvice.RETRY_AFTER_FIX),
+    (InvalidApiKey, ReasonClass.AUTH, RetryAdvice.RETRY_AFTER_FIX),
+    (WorkflowNotFound, ReasonClass.TEMPLATE_NOT_FOUND, RetryAdvice.RETRY_AFTER_FIX),
+    (UnsupportedAction, ReasonClass.UNSUPPORTED_ACTION, RetryAdvice.RETRY_AFTER_FIX),
+    (RunConflict, ReasonClass.RUN_CONFLICT, RetryAdvice.RETRY_WITH_BACKOFF),
+    (StillStarting, ReasonClass.DUPLICATE, RetryAdvice.RETRY_WITH_BACKOFF),
+    (OutcomeUnknown, ReasonClass.DUPLICATE, RetryAdvice.DO_NOT_RETRY),
+    (WorkflowConflict, ReasonClass.TEMPLATE_CONFLICT, RetryAdvice.RETRY_AFTER_FIX),
+]
+"""The first that fits."""
+
+
+def reason_of(error: PyocoServerError) -> Reason:
+    for kind, reason_class, advice in _CLASSES:
+        if isinstance(error, kind):
+            return Reason(reason_class, _code(error), advice)
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Reason(ReasonClass.INFRA, _code(error), RetryAdvice.RETRY_WITH_BACKOFF)
+    return Reason(ReasonClass.VALIDATION, _code(error), RetryAdvice.RETRY_AFTER_FIX)
+
+
+def _code(error: PyocoServerError) -> str:
+    if isinstance(error, InvalidYearMonth):
+        return "invalid_year_month"
+    if isinstance(error, UnsupportedAction):
+        return "unsupported_action"
+    if isinstance(error, OutcomeUnknown):
+        return "outcome_unknown"
+    if isinstance(error, EventFailed):
+        return "exception"
+    return f"http_{int(error.status)}"
+
+
+def status_of(error: PyocoServerError) -> EventStatus:
+    is_ours = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return EventStatus.FAILED if is_ours else EventStatus.REJECTED
+
+
+def may_be_queued(error: PyocoServerError) -> bool:
+    """Not without NATS: the queue lives there, too. Nor an event that is being started right now."""
+    if isinstance(error, (NatsUnavailable, StillStarting, RetryQueueFull)):
+        return False
+    return reason_of(error).retry_advice is RetryAdvice.RETRY_WITH_BACKOFF
+
+
+# Events refused for want of credentials: the first of a minute are recorded one by one, the rest counted.
+#
+# Anybody can send them. Without a ceiling a stranger would fill the audit stream, whose oldest records make
+# room.
+
+WINDOW_SEC = 60.0
+MAX_RECORDED = 60
+"""In a window, by one gateway."""
+MAX_OF_ADDRESS = 20
+"""So that one address does not use up the records of all."""
+
+
+class CountedRefusals(Struct, frozen=True):
+    count: int
+    since: float
+    tenant_id: str | None
+
+
+class RefusalWindow:
+    def __init__(self) -> None:
+        self._began = float("-inf")
+        self._recorded: Counter[str | None] = Counter()
+        self._counted = 0
+        self._tenant_id: str | None = None
+
+    def admits(self, address: str | None, tenant_id: str | None, now: float) -> bool:
+        """Whether this one is recorded; otherwise it is counted. Call `rest` before: it ends a window."""
+        if not 0 <= now - self._began < WINDOW_SEC and not self._counted:
+            self._began = now
+            self._recorded.clear()
+        is_admitted = self._recorded.total() < MAX_RECORDED and self._recorded[address] < MAX_OF_ADDRESS
+        if is_admitted:
+            self._recorded[address] += 1
+        else:
+            self._counted += 1
+            self._tenant_id = tenant_id
+        return is_admitted
+
+    def rest(self, now: float, *, is_stopping: bool = False) -> CountedRefusals | None:
+        """What was counted in a window that is over."""
+        if not self._counted or (0 <= now - self._began < WINDOW_SEC and not is_stopping):
+            return None
+        found = CountedRefusals(self._counted, self._began, self._tenant_id)
+        self._counted = 0
+        return found
+
 
 WORKFLOW_EVENT = "workflow_event"
 NOTIFICATION = "workflow_event_notification"

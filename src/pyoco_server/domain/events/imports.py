@@ -8,10 +8,9 @@ import msgspec
 from msgspec import Struct, field
 
 from pyoco_server.domain.events.notifications import NotificationSettings, is_webhook_url
-from pyoco_server.domain.events.receipts import DAY_SEC, ClaimState, Receipt, receipt_key
+from pyoco_server.domain.events.receipts import DAY_SEC, RESUMES, ClaimState, Receipt, receipt_key
 from pyoco_server.domain.events.requests import UNKNOWN_CONTENT, choose_key
-from pyoco_server.domain.events.resumes import RESUMES
-from pyoco_server.domain.events.retry_jobs import JobStatus, RetryJob, RetryPolicy, is_forgotten, job_id
+from pyoco_server.domain.events.retry import JobStatus, RetryJob, RetryPolicy, is_forgotten, job_id
 from pyoco_server.domain.events.templates import is_id
 from pyoco_server.errors import InvalidRequest
 

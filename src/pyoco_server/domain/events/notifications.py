@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from pyoco_server.domain.events.retry_jobs import RetryJob
+from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.errors import InvalidRequest
 
 HOST = "https://chat.googleapis.com"

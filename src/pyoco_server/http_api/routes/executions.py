@@ -8,11 +8,11 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from pyoco_server.domain.execution.codec import event_view
-from pyoco_server.domain.execution.commands import COMMANDS, ClaimedActor, read_command, snake_case
-from pyoco_server.domain.execution.events import Actor, ActorKind, Event
-from pyoco_server.domain.execution.state import ExecutionStatus
-from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.domain.executions.codec import event_view
+from pyoco_server.domain.executions.commands import COMMANDS, ClaimedActor, read_command, snake_case
+from pyoco_server.domain.executions.events import Actor, ActorKind, Event
+from pyoco_server.domain.executions.model import ExecutionStatus
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import (
     CommandRejected,
     ExecutionNotFound,
@@ -20,19 +20,18 @@ from pyoco_server.errors import (
     InvalidRequest,
     RequestTooLarge,
 )
-from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body, validated
-from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
+from pyoco_server.http_api import schemas
+from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body, validated
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.execution_level import ExecutionLevel
 from pyoco_server.http_api.gateway import Stale, gateway_of
-from pyoco_server.http_api.refusals import StrictRoute
+from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.sse import EventStream, sse_event
 from pyoco_server.http_api.views import execution_view, items_view, json_response
-from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.executions.command import Commanded
+from pyoco_server.usecases.auth import Caller
+from pyoco_server.usecases.executions.commands import Commanded
 from pyoco_server.usecases.executions.create import NewExecution
-from pyoco_server.usecases.executions.ports import ExecutionFilter
+from pyoco_server.usecases.ports.executions import ExecutionFilter
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute, responses=EVERYWHERE)
 
@@ -55,8 +54,8 @@ KEY_DOCS: list[dict[str, Any]] = [
         "schema": {"type": "string", "minLength": 1, "maxLength": MAX_CORRELATION_ID},
     },
 ]
-STATE = answers_like(shapes.of(shapes.ExecutionState))
-CREATED = answers_like(shapes.of(shapes.ExecutionState), 201, "Created")
+STATE = answers_like(schemas.of(schemas.ExecutionState))
+CREATED = answers_like(schemas.of(schemas.ExecutionState), 201, "Created")
 NODE_VERBS = {
     "ready": "MarkNodeReady",
     "start": "StartNode",
@@ -181,7 +180,7 @@ def _check_size(name: str, value: Any, body_size: int) -> None:
 @router.get(
     "/executions",
     summary="Executions, newest first",
-    responses=answers_like(shapes.of(shapes.ExecutionPage)),
+    responses=answers_like(schemas.of(schemas.ExecutionPage)),
 )
 async def list_executions(  # noqa: PLR0913 - the filters of the contract
     request: Request,
@@ -207,7 +206,7 @@ async def list_executions(  # noqa: PLR0913 - the filters of the contract
 @router.get(
     "/waits",
     summary="What waits for a person, oldest first",
-    responses=answers_like(shapes.of(shapes.WaitPage)),
+    responses=answers_like(schemas.of(schemas.WaitPage)),
 )
 async def list_waits(
     request: Request,
@@ -247,7 +246,7 @@ async def get_execution(
 @router.get(
     "/executions/{execution_id}/events",
     summary="The log of an execution",
-    responses={**answers_like(shapes.of(shapes.EventPage)), **answers_with(ExecutionNotFound)},
+    responses={**answers_like(schemas.of(schemas.EventPage)), **answers_with(ExecutionNotFound)},
 )
 async def list_events(
     request: Request,

@@ -5,17 +5,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from pyoco_server.domain.execution.graph_records import GraphRecord, GraphSummary, summary
-from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.domain.executions.graph_registry import GraphRecord, GraphSummary, summary
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import GraphNotFound, InvalidListQuery, RequestTooLarge
-from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import read_body
-from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
+from pyoco_server.http_api import schemas
+from pyoco_server.http_api.bodies import StrictRoute, read_body, refusing_with
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import gateway_of
-from pyoco_server.http_api.refusals import StrictRoute, refusing_with
+from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import json_response
-from pyoco_server.usecases.executions.manage_graphs import GraphPage
+from pyoco_server.usecases.executions.graphs import GraphPage
 
 router = APIRouter(tags=["graphs"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
@@ -68,8 +67,8 @@ GRAPH_DOCS: dict[str, Any] = {
     "/graphs/{graph_id}",
     summary="Register a graph",
     responses={
-        **answers_like(shapes.of(GraphSummary)),
-        **answers_like(shapes.of(GraphSummary), 201, "a new version"),
+        **answers_like(schemas.of(GraphSummary)),
+        **answers_like(schemas.of(GraphSummary), 201, "a new version"),
         **answers_with(RequestTooLarge),
     },
     openapi_extra=GRAPH_DOCS,
@@ -88,7 +87,7 @@ async def put_graph(request: Request, graph_id: str) -> Response:
 @lists.get(
     "/graphs",
     summary="The newest version of each graph",
-    responses=answers_like(shapes.of(GraphPage)),
+    responses=answers_like(schemas.of(GraphPage)),
 )
 async def list_graphs(
     request: Request,
@@ -103,7 +102,7 @@ async def list_graphs(
 @router.get(
     "/graphs/{graph_id}",
     summary="A graph",
-    responses={**answers_like(shapes.of(GraphRecord)), **answers_with(GraphNotFound)},
+    responses={**answers_like(schemas.of(GraphRecord)), **answers_with(GraphNotFound)},
 )
 async def get_graph(
     request: Request,

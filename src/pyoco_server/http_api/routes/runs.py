@@ -9,11 +9,11 @@ import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import AfterValidator, Field, ValidationError
 
-from pyoco_server.domain.jobs import Submission
-from pyoco_server.domain.json_reading import Refused, decode_json
-from pyoco_server.domain.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
-from pyoco_server.domain.runs import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.jobs import Submission
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.domain.values import MAX_PARAMS_BYTES
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import (
@@ -24,14 +24,22 @@ from pyoco_server.errors import (
     RunNotFound,
     WorkflowTooLarge,
 )
-from pyoco_server.http_api import shapes
-from pyoco_server.http_api.bodies import Body, batch_items, json_body_docs, parse_json, problems_of, read_body
-from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
-from pyoco_server.http_api.error_table import error_body
+from pyoco_server.http_api import schemas
+from pyoco_server.http_api.bodies import (
+    Body,
+    StrictRoute,
+    batch_items,
+    json_body_docs,
+    parse_json,
+    places,
+    problems_of,
+    read_body,
+    refusing_with,
+)
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of
-from pyoco_server.http_api.refusals import StrictRoute, places, refusing_with
+from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
     json_array,
@@ -41,10 +49,10 @@ from pyoco_server.http_api.views import (
     snapshot_view,
     tasks_view,
 )
-from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.large_values import off_loop
-from pyoco_server.usecases.ports import Revision
-from pyoco_server.usecases.watch_run import WatchRequest
+from pyoco_server.usecases.auth import Caller
+from pyoco_server.usecases.concurrency import off_loop
+from pyoco_server.usecases.ports.stores import Revision
+from pyoco_server.usecases.runs.watch import WatchRequest
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
@@ -106,7 +114,7 @@ class CancelRequest(Body):
 @router.post(
     "/runs",
     summary="Submit a run",
-    responses={**answers_like(shapes.of(shapes.Submitted)), **answers_with(RequestTooLarge)},
+    responses={**answers_like(schemas.of(schemas.Submitted)), **answers_with(RequestTooLarge)},
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_run(request: Request) -> Response:
@@ -146,7 +154,7 @@ def _accepted(run_id: str, warning: str | None) -> dict[str, Any]:
 @router.post(
     "/runs/batch",
     summary="Submit many runs",
-    responses={**answers_like(shapes.of(shapes.BatchResult)), **answers_with(RequestTooLarge)},
+    responses={**answers_like(schemas.of(schemas.BatchResult)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(RunBatchRequest),
 )
 async def submit_batch(request: Request) -> Response:
@@ -210,7 +218,7 @@ async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Sub
 @router.post(
     "/runs/yaml",
     summary="Submit a flow.yaml",
-    responses={**answers_like(shapes.of(shapes.Submitted)), **answers_with(WorkflowTooLarge)},
+    responses={**answers_like(schemas.of(schemas.Submitted)), **answers_with(WorkflowTooLarge)},
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_yaml(request: Request) -> Response:
@@ -253,7 +261,7 @@ def _check_params(params: dict[str, Any], body_size: int) -> None:
         raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
 
 
-@lists.get("/runs", summary="Runs, newest first", responses=answers_like(shapes.RUN_LIST))
+@lists.get("/runs", summary="Runs, newest first", responses=answers_like(schemas.RUN_LIST))
 async def list_runs(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
@@ -303,7 +311,7 @@ async def watch_runs(request: Request) -> Response:
 @router.get(
     "/runs/{run_id}",
     summary="The latest state of a run",
-    responses={**answers_like(shapes.of(shapes.Run)), **answers_with(RunNotFound)},
+    responses={**answers_like(schemas.of(schemas.Run)), **answers_with(RunNotFound)},
 )
 async def get_run(request: Request, run_id: RunId, include: Include = []) -> Response:  # noqa: B006
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
@@ -313,7 +321,7 @@ async def get_run(request: Request, run_id: RunId, include: Include = []) -> Res
 @router.get(
     "/runs/{run_id}/tasks",
     summary="The tasks of a run and their records",
-    responses={**answers_like(shapes.of(shapes.RunTasks)), **answers_with(RunNotFound)},
+    responses={**answers_like(schemas.of(schemas.RunTasks)), **answers_with(RunNotFound)},
 )
 async def get_tasks(request: Request, run_id: RunId) -> Response:
     view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
@@ -323,7 +331,7 @@ async def get_tasks(request: Request, run_id: RunId) -> Response:
 @router.get(
     "/runs/{run_id}/logs",
     summary="What a run's flow printed",
-    responses={**answers_like(shapes.of(shapes.RunLogs)), **answers_with(RunNotFound)},
+    responses={**answers_like(schemas.of(schemas.RunLogs)), **answers_with(RunNotFound)},
 )
 async def get_logs(
     request: Request,
@@ -393,7 +401,7 @@ def _revision(text: str) -> Revision | None:
 @router.post(
     "/runs/{run_id}/cancel",
     summary="Cancel a run",
-    responses={**answers_like(shapes.of(shapes.Run)), **answers_with(RunNotFound, RequestTooLarge)},
+    responses={**answers_like(schemas.of(schemas.Run)), **answers_with(RunNotFound, RequestTooLarge)},
     openapi_extra=json_body_docs(CancelRequest, required=False),
 )
 async def cancel_run(request: Request, run_id: RunId) -> Response:

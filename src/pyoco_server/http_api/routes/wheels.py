@@ -7,21 +7,23 @@ from fastapi.responses import StreamingResponse
 
 from pyoco_server.domain.wheels import Actor, Source, Wheel, WheelAction, WheelEvent, read_tags
 from pyoco_server.errors import RequestTooLarge, WheelNotFound, WheelVersionConflict
-from pyoco_server.http_api import shapes
-from pyoco_server.http_api.callers import caller_of
-from pyoco_server.http_api.error_docs import EVERYWHERE, answers_like, answers_with
+from pyoco_server.http_api import schemas
+from pyoco_server.http_api.bodies import StrictRoute
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.forms import WHEEL_DOCS, open_wheel_form
 from pyoco_server.http_api.gateway import gateway_of
-from pyoco_server.http_api.refusals import StrictRoute
+from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import iso_time, json_response
-from pyoco_server.usecases.manage_wheels import Upload
+from pyoco_server.usecases.wheels import Upload
 
 router = APIRouter(tags=["wheels"], route_class=StrictRoute, responses=EVERYWHERE)
 
 WheelName = Annotated[str, Path(description="its file name")]
 
 
-@router.get("/wheels", summary="Registered wheels", responses=answers_like(shapes.list_of(shapes.WheelFile)))
+@router.get(
+    "/wheels", summary="Registered wheels", responses=answers_like(schemas.list_of(schemas.WheelFile))
+)
 async def list_wheels(request: Request) -> Response:
     wheels = await gateway_of(request).use_cases.wheels.list_wheels()
     return json_response([wheel_view(wheel) for wheel in wheels])
@@ -31,7 +33,7 @@ async def list_wheels(request: Request) -> Response:
     "/wheels",
     summary="Register a wheel",
     responses={
-        **answers_like(shapes.of(shapes.WheelFile)),
+        **answers_like(schemas.of(schemas.WheelFile)),
         **answers_with(WheelVersionConflict, RequestTooLarge),
     },
     openapi_extra=WHEEL_DOCS,
@@ -57,7 +59,7 @@ async def upload_wheel(request: Request) -> Response:
 @router.get(
     "/wheels/history",
     summary="Who registered and removed what",
-    responses=answers_like(shapes.list_of(WheelEvent)),
+    responses=answers_like(schemas.list_of(WheelEvent)),
 )
 async def wheel_history(
     request: Request,
@@ -93,7 +95,7 @@ async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
 @router.delete(
     "/wheels/{wheel_name}",
     summary="Remove a wheel",
-    responses={**answers_like(shapes.of(shapes.WheelDeleted)), **answers_with(WheelNotFound)},
+    responses={**answers_like(schemas.of(schemas.WheelDeleted)), **answers_with(WheelNotFound)},
 )
 async def delete_wheel(request: Request, wheel_name: WheelName) -> Response:
     wheel = await gateway_of(request).use_cases.wheels.delete(wheel_name, _actor(request), _source(request))

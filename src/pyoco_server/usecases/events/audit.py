@@ -4,13 +4,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from pyoco_server.domain import wire
-from pyoco_server.domain.events.audit import AuditRecord, StoredEvent, is_stranger, record_of_rest
-from pyoco_server.domain.events.refusals import RefusalWindow
+from pyoco_server.domain import codec
+from pyoco_server.domain.events.audit import (
+    AuditRecord,
+    RefusalWindow,
+    StoredEvent,
+    is_stranger,
+    record_of_rest,
+)
 from pyoco_server.errors import AuditNotWritten, NatsUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.events.ports import AuditLog, AuditStream
-from pyoco_server.usecases.ports import Clock, Revision
+from pyoco_server.usecases.ports.events import AuditLog, AuditStream
+from pyoco_server.usecases.ports.stores import Clock, Revision
 
 log = get_logger(__name__)
 
@@ -102,7 +107,7 @@ class Audit:
             try:
                 while self._waiting:
                     first = self._waiting[0]
-                    await self._append(wire.decode_stored_event(first))
+                    await self._append(codec.decode_stored_event(first))
                     if self._waiting and self._waiting[0] is first:  # else it had to make room meanwhile
                         self._drop_oldest()
                 self._wake.clear()
@@ -115,11 +120,11 @@ class Audit:
         self.latest = max(self.latest, await self._stream.append(event))
 
     def _keep(self, event: StoredEvent, error: NatsUnavailable) -> None:
-        record = wire.encode(event)
+        record = codec.encode(event)
         while self._waiting and (
             len(self._waiting) >= MAX_WAITING or self._waiting_bytes + len(record) > MAX_WAITING_BYTES
         ):
-            lost = wire.decode_stored_event(self._drop_oldest())
+            lost = codec.decode_stored_event(self._drop_oldest())
             log.error(
                 "too many audit records wait for NATS; the oldest is in the file only",
                 action="audit.lost",

@@ -7,17 +7,19 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from pyoco_server.domain.execution.carrying import carried_outputs, carry_over
-from pyoco_server.domain.execution.commands import CreateExecution, StartExecution
-from pyoco_server.domain.execution.decide import decide
-from pyoco_server.domain.execution.events import Actor, Commit, Payload
-from pyoco_server.domain.execution.evolve import fold
-from pyoco_server.domain.execution.guards import Code, Rejected
-from pyoco_server.domain.execution.ids import stored_id
-from pyoco_server.domain.execution.keys import keyed_command_id
-from pyoco_server.domain.execution.records import ExecutionRecord
-from pyoco_server.domain.execution.state import Execution
-from pyoco_server.domain.idempotency import Claim, claim_key
+from pyoco_server.domain.executions.commands import (
+    Code,
+    CreateExecution,
+    Rejected,
+    StartExecution,
+    keyed_command_id,
+)
+from pyoco_server.domain.executions.decide import decide
+from pyoco_server.domain.executions.events import Actor, Commit, Payload
+from pyoco_server.domain.executions.evolve import fold
+from pyoco_server.domain.executions.model import Execution, carry_over, outputs_for_rerun, stored_id
+from pyoco_server.domain.executions.records import ExecutionRecord
+from pyoco_server.domain.runs.jobs import IdempotencyClaim, claim_key
 from pyoco_server.errors import (
     CommandRejected,
     ExecutionNotFound,
@@ -26,17 +28,18 @@ from pyoco_server.errors import (
     NatsUnavailable,
 )
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.callers import Caller
-from pyoco_server.usecases.executions.command import (
+from pyoco_server.usecases.auth import Caller
+from pyoco_server.usecases.executions.commands import (
     Commanded,
     CommandMeter,
     find_visible,
     is_execution_id,
     is_visible,
 )
-from pyoco_server.usecases.executions.ports import ExecutionLog, Graphs, VersionedGraph
-from pyoco_server.usecases.executions.records import ExecutionRecords
-from pyoco_server.usecases.ports import ClaimStore, Clock, WrongRevision
+from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.ports.executions import ExecutionLog, Graphs, VersionedGraph
+from pyoco_server.usecases.ports.runs import ClaimStore
+from pyoco_server.usecases.ports.stores import Clock, WrongRevision
 
 log = get_logger(__name__)
 
@@ -62,7 +65,7 @@ class CreateExecutions:
     def __init__(  # noqa: PLR0913 - one argument per part it is put together from
         self,
         *,
-        records: ExecutionRecords,
+        records: ExecutionRepository,
         execution_log: ExecutionLog,
         graphs: Graphs,
         claims: ClaimStore,
@@ -217,7 +220,7 @@ class CreateExecutions:
         payloads += _accepted(decide(created, graph.graph, StartExecution(actor=actor), self._clock()))
         if wanted.rerun_of is not None and wanted.from_failed:
             old = await find_visible(self._records, wanted.rerun_of, caller)
-            outputs = {} if old is None else carried_outputs(old.state, graph.graph)
+            outputs = {} if old is None else outputs_for_rerun(old.state, graph.graph)
             payloads += carry_over(graph.graph, outputs)
         return payloads
 
@@ -225,7 +228,9 @@ class CreateExecutions:
         """The execution id of this key: that of the first request with it."""
         place = claim_key(caller.tenant_id, key, scope)
         digest = _digest(wanted)
-        claim = Claim(run_id=wanted.execution_id or self._new_id(), request=digest, claimed_at=self._clock())
+        claim = IdempotencyClaim(
+            run_id=wanted.execution_id or self._new_id(), request=digest, claimed_at=self._clock()
+        )
         try:
             await self._claims.create(place, claim)
         except WrongRevision:

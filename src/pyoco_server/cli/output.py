@@ -1,0 +1,206 @@
+"""What `pyoco-client` prints: JSON for programs, tables for people, advice when something went wrong."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import httpx2
+from cyclopts import Parameter
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.failures import fail, with_message
+from pyoco_server.errors import PyocoServerError
+from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.running_server import DATA_DIRECTORY, running_server
+
+ENTRIES = {kind.entry.err_id: kind.entry for kind in PyocoServerError.__subclasses__()}
+"""The errors that we know; a newer server may have others."""
+
+Client = Annotated[PyocoHttpClient, Parameter(parse=False)]
+
+
+def print_json(answer: object) -> None:
+    print(_json(answer, indent=2))
+
+
+def print_json_line(answer: object) -> None:
+    """For what comes one after the other: a program reads a line, and has all of it."""
+    print(_json(answer), flush=True)
+
+
+def _json(answer: object, indent: int | None = None) -> str:
+    """Readable where the output can hold every character; the same values in any case.
+
+    What a terminal would obey (escape sequences, marks of direction) is always escaped.
+    """
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    document = json.dumps(answer, ensure_ascii=not is_unicode, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
+
+
+def fail_http(response: httpx2.Response) -> NoReturn:
+    """What the server said, with the id to look for and what to do about it."""
+    try:
+        body = response.json()
+        detail, err_id, code = body.get("detail", ""), body.get("err_id", ""), body.get("code")
+    except (ValueError, AttributeError):
+        fail(f"HTTP {response.status_code}: {response.text[:500]}")
+    shown = detail if isinstance(detail, str) else "; ".join(_problem(item) for item in detail)
+    if code is not None:
+        shown = f"{shown} ({code})"
+    entry = ENTRIES.get(err_id)
+    told = f"{err_id} {shown}".strip() if entry is None else with_message(entry, shown)
+    advice = texts.ADVICE[err_id]() if err_id in texts.ADVICE else ""
+    fail(*filter(None, [f"HTTP {response.status_code} {told}", advice]))
+
+
+def _problem(item: Mapping[str, Any]) -> str:
+    return f"{'.'.join(map(str, item.get('loc', [])[1:]))}: {item.get('msg', '')}"
+
+
+def note(line: str) -> None:
+    """For a person who watches; stdout belongs to the answer."""
+    print(line, file=sys.stderr, flush=True)
+
+
+# Tables that fit the terminal: what matters least is left out first, what is long is cut.
+
+GAP = 2
+NO_TERMINAL_WIDTH = 10_000
+"""Into a file or a pipe everything is written."""
+MIN_WIDTH = 8
+FLEXIBLE = {
+    "flow_name": 8,
+    "error": 16,
+    "worker_id": 10,
+    "tags": 8,
+    "task": 12,
+    "prompt": 12,
+    "graph_id": 10,
+    "sha256_hex": 12,
+}
+"""Columns that may be cut, and to what."""
+
+COLOURS = {
+    "RUNNING": "blue",
+    "PENDING": "blue",
+    "IDLE": "green",
+    "COMPLETED": "green",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "DISCONNECTED": "red",
+    "CANCELLING": "yellow",
+    "CANCELLED": "yellow",
+    "CANCELED": "yellow",
+    "ACTIVE": "blue",
+    "WAITING": "bold magenta",
+}
+
+
+def print_table(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], expendable: Sequence[str] = ()
+) -> None:
+    """`expendable` columns are left out where there is no room, the first one first."""
+    console = _console()
+    cells = [{column: _cell(column, row.get(column)) for column in columns} for row in rows]
+    natural = {column: max(cell_len(column), *(row[column].cell_len for row in cells)) for column in columns}
+    widths = fitted(natural, expendable, console.width)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    for column, width in widths.items():
+        is_whole = column in FLEXIBLE or width >= natural[column]
+        table.add_column(column, width=width, no_wrap=is_whole, overflow="ellipsis" if is_whole else "fold")
+    for row in cells:
+        table.add_row(*(row[column] for column in widths))
+    console.print(table, width=sum(widths.values()) + GAP * len(widths), crop=False)
+
+
+def fitted(natural: Mapping[str, int], expendable: Sequence[str], width: int) -> dict[str, int]:
+    """The columns that are shown, and how wide each is."""
+    shown = dict(natural)
+    for column in expendable:
+        if _least(shown) <= width:
+            break
+        shown.pop(column)
+    room = width - GAP * (len(shown) - 1)
+    for column in sorted(shown, key=lambda name: (name not in FLEXIBLE, -shown[name])):
+        excess = sum(shown.values()) - room
+        if excess > 0:
+            floor = FLEXIBLE.get(column, MIN_WIDTH)
+            shown[column] = max(min(shown[column], floor), shown[column] - excess)
+    return shown
+
+
+def _least(shown: Mapping[str, int]) -> int:
+    """Of the width that these columns need."""
+    columns = [min(width, FLEXIBLE.get(name, width)) for name, width in shown.items()]
+    return sum(columns) + GAP * (len(columns) - 1)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    has_width = console.is_terminal or "COLUMNS" in os.environ
+    return console if has_width else Console(highlight=False, width=NO_TERMINAL_WIDTH)
+
+
+def _cell(column: str, value: Any) -> Text:
+    """Always as text: what runs are called must not become markup."""
+    if value is None or value == "":
+        return Text("-", "dim")
+    if column.endswith("_at") or column in ("modified", "deadline"):
+        return Text(shown_time(value))
+    if isinstance(value, (list, tuple)):
+        return Text(printable(",".join(map(str, value))) or "-")
+    return Text(printable(str(value)), COLOURS.get(str(value), ""))
+
+
+_LINE_ENDS = re.compile(r"\r\n|[\n\r]")
+
+
+def shown_time(timestamp: float, now: datetime | None = None) -> str:
+    """Of today the time, of other days the date."""
+    at = datetime.fromtimestamp(timestamp).astimezone()
+    today = (now or datetime.now().astimezone()).date()
+    return at.strftime("%H:%M:%S") if at.date() == today else at.strftime("%Y-%m-%d")
+
+
+def printable(text: str) -> str:
+    """One line, and nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else "�" for c in text.replace("\t", "  ").replace("\n", " "))
+
+
+def plain(line: str) -> str:
+    """Printable, and without the colours of a program that thought it had a terminal."""
+    return printable(Text.from_ansi(line).plain)
+
+
+def plain_lines(text: str) -> str:
+    """As it was printed, without what a terminal would obey. A carriage return ends a line."""
+    return "\n".join(map(plain, _LINE_ENDS.split(text)))
+
+
+# Kinds of options that several commands have.
+
+Flag = Annotated[bool, Parameter(negative="")]
+Many = Annotated[list[str] | None, Parameter(negative="")]
+"""An option that may be repeated."""
+Output = Annotated[Literal["json", "table"], Parameter(help="json for programs, table for people.")]
+
+DEFAULT_SERVER = "http://127.0.0.1:8000"
+
+
+def server_url(given: str | None, data_dir: Path = DATA_DIRECTORY) -> str:
+    """As given, as set, that of the server of this directory, or the default."""
+    wanted = given or os.environ.get("PYOCO_SERVER_URL")
+    if wanted is None:
+        found = running_server(data_dir)
+        wanted = DEFAULT_SERVER if found is None else found.http_url
+    return (wanted if "://" in wanted else f"http://{wanted}").rstrip("/")

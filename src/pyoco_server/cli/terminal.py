@@ -1,0 +1,144 @@
+"""Ctrl-C where it does no harm: not in the middle of drawing, which leaves a terminal without a cursor."""
+
+import asyncio
+import gc
+import signal
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+import cyclopts
+from attrs import evolve
+from cyclopts.help import DefaultFormatter, HelpPanel
+from cyclopts.help.inline_text import InlineText
+from rich.console import Console, ConsoleOptions
+from rich.markdown import Markdown
+from rich.text import Text
+
+from pyoco_server.cli.help_ja import HELP_TEXTS
+
+
+class Interrupts:
+    """Inside this block Ctrl-C waits for `allowed`; there it is the KeyboardInterrupt that it always is."""
+
+    def __init__(self) -> None:
+        self._is_main = threading.current_thread() is threading.main_thread()  # no other gets signals
+        self._is_allowed = False
+        self._came = False
+
+    def __enter__(self) -> Self:
+        if self._is_main:
+            self._before = signal.signal(signal.SIGINT, self._receive)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_main:
+            signal.signal(signal.SIGINT, self._before)
+        if self._came and error is None:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        self._is_allowed = True
+        try:
+            if self._came:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._is_allowed = False
+
+    def _receive(self, _: int, __: FrameType | None) -> None:
+        self._came = True
+        if self._is_allowed:
+            self._is_allowed = False
+            raise KeyboardInterrupt
+
+
+# Completion of commands and options in bash, zsh and fish, for each of our programs.
+
+Shell = Literal["bash", "zsh", "fish"]
+
+
+def add_completion(app: cyclopts.App) -> None:
+    """Adds `--install-completion` and `--show-completion SHELL`."""
+
+    def show_completion(shell: Shell, /) -> None:
+        """Print the completion script of a shell: bash, zsh or fish.
+
+        Parameters
+        ----------
+        shell
+            The shell it is for.
+        """
+        print(app.generate_completion(shell=shell))
+
+    app.register_install_completion_command(
+        help="Install completion for your shell (bash, zsh or fish) and switch it on in its startup file."
+    )
+    app.command(show_completion, name="--show-completion")
+
+
+# The event loop of our processes: uvloop where it exists, because it halves the cost of a request.
+
+T = TypeVar("T")
+
+GC_THRESHOLDS = (10_000, 20, 20)
+"""By default everything young is looked through for every 700 new objects: several times per run."""
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def serve(main: Coroutine[Any, Any, T]) -> T:
+    """Like `run`, for what lives long and makes much short-lived garbage, hardly any of it in cycles."""
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    return run(main)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        return runner.run(main)
+
+
+# `--help` in Japanese: the same pages with the texts of `help_texts_ja`; without one they stay English.
+
+
+class JapaneseHelp(DefaultFormatter):
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        entries = [evolve(entry, description=_translated(entry.description)) for entry in panel.entries]
+        super().__call__(console, options, panel.copy(title=_title(panel.title), entries=entries))
+
+    def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
+        super().render_description(console, options, _translated(description))
+
+
+def in_japanese(text: str) -> str:
+    return HELP_TEXTS.get(" ".join(text.split()), text)
+
+
+def _title(title: Any) -> Any:
+    return in_japanese(title.plain if isinstance(title, Text) else title) if title else title
+
+
+def _translated(description: Any) -> Any:
+    if isinstance(description, InlineText):
+        translated = InlineText(
+            _translated(description.primary_renderable), force_empty_end=description.force_empty_end
+        )
+        translated.texts = description.texts
+        return translated
+    if isinstance(description, Markdown):
+        return Markdown(in_japanese(description.markup))
+    if isinstance(description, Text):
+        return Text(in_japanese(description.plain), end=description.end)
+    return in_japanese(description) if isinstance(description, str) else description

@@ -1,0 +1,95 @@
+"""The JSON of the contract: the one place where bytes become types and types become bytes.
+
+Unknown fields are ignored, so that older and newer versions, and workers and gateways of another make, can
+read each other.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from pyoco_server.domain.auth import ApiKeyRecord
+from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.imports import ImportMark
+from pyoco_server.domain.events.notifications import NotificationSettings
+from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot
+from pyoco_server.domain.events.retry import RetryJob
+from pyoco_server.domain.events.sources import Source
+from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
+from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, check
+from pyoco_server.domain.runs.logs import LogLine
+from pyoco_server.domain.runs.model import RunSnapshot
+from pyoco_server.domain.wheels import WheelEvent
+from pyoco_server.errors import InvalidJob
+
+_encoder = msgspec.json.Encoder()
+NOT_READABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The last: nested too deeply. Whoever wrote that must not bring a reader down."""
+_job_decoder = msgspec.json.Decoder(Job)
+S = TypeVar("S")
+
+
+class Unreadable(Exception):
+    """Stored bytes that are not what the contract says: written by somebody else, or damaged."""
+
+
+def encode(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
+    return _encoder.encode(value)
+
+
+def decoding(of: type[S], what: str) -> Callable[[bytes], S]:
+    decoder = msgspec.json.Decoder(of)
+
+    def decode(data: bytes) -> S:
+        try:
+            return decoder.decode(data)
+        except NOT_READABLE as error:
+            raise Unreadable(f"{what}: {error}") from error
+
+    return decode
+
+
+decode_run = decoding(RunSnapshot, "run snapshot")
+decode_worker = decoding(WorkerRecord, "worker record")
+decode_wheel_event = decoding(WheelEvent, "wheel history")
+decode_claim = decoding(IdempotencyClaim, "idempotency claim")
+decode_log_lines = decoding(list[LogLine], "task log")
+decode_api_key = decoding(ApiKeyRecord, "API key record")
+decode_template = decoding(Template, "workflow template")
+decode_action = decoding(Action, "workflow action")
+decode_receipt = decoding(Receipt, "workflow event receipt")
+decode_kept_resume = decoding(KeptResume, "kept resume")
+decode_retry_job = decoding(RetryJob, "retry job")
+decode_notification_settings = decoding(NotificationSettings, "notification settings")
+decode_source = decoding(Source, "workflow source")
+decode_slot = decoding(Slot, "action slot")
+decode_lease = decoding(LeaseRecord, "lease")
+decode_import_mark = decoding(ImportMark, "import mark")
+decode_stored_event = decoding(StoredEvent, "audit record")
+
+
+def decode_job(data: bytes) -> Job:
+    try:
+        return check(_job_decoder.decode(data))
+    except NOT_READABLE as error:
+        raise InvalidJob(str(error)) from error
+
+
+class _RunIdOnly(msgspec.Struct):
+    run_id: Any = None
+
+
+def run_id_in(data: bytes) -> str | None:
+    """The run id of a job that is otherwise unreadable, if it can be made out."""
+    try:
+        found = msgspec.json.decode(data, type=_RunIdOnly).run_id
+    except NOT_READABLE:
+        return None
+    return found if isinstance(found, str) else None
+
+
+def payload_excerpt(data: bytes, limit: int = 4_096) -> str:
+    """The start of unreadable bytes as text, for a person who looks for the cause."""
+    return data[:limit].decode("utf-8", errors="replace")

@@ -1,0 +1,219 @@
+"""Events that failed and are tried again, later and later, until a person is told."""
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pyoco_server.domain.events.audit import Reason
+from pyoco_server.domain.events.receipts import DAY_SEC
+from pyoco_server.domain.events.requests import EventRequest
+from pyoco_server.domain.events.templates import Template
+
+MAX_DELAY_SEC = DAY_SEC
+JITTER = 0.1
+MAX_ERROR = 500
+ID_LENGTH = 32
+
+
+class JobStatus(StrEnum):
+    PENDING = "pending"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    DISCARDED = "discarded"
+    ESCALATED = "escalated"
+
+    @property
+    def is_active(self) -> bool:
+        return self in (JobStatus.PENDING, JobStatus.RETRYING)
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    max_attempts: int
+    base_delay_seconds: float
+    terminal_ttl_days: float
+    max_jobs: int
+
+
+class RetryJob(Struct, frozen=True, kw_only=True):
+    id: str
+    template_id: str
+    template_name: str
+    action: str
+    idempotency_key: str
+    max_attempts: int
+    next_retry_at: float
+    created_at: float
+    updated_at: float
+    event_name: str | None = None
+    source: str | None = None
+    year: int | None = None
+    month: int | None = None
+    mfcloud_url: str | None = None
+    notes: str | None = None
+    data: Any = None
+    status: JobStatus = JobStatus.PENDING
+    attempts: int = 0
+    last_error: str | None = None
+    last_reason_class: str | None = None
+    last_reason_code: str | None = None
+    last_run_id: str | None = None
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+    is_told: bool = False
+    """Whether somebody was told of its escalation, or nobody wants to be."""
+    told_tries: int = 0
+
+    @property
+    def request(self) -> EventRequest:
+        return EventRequest(
+            template_id=self.template_id,
+            event_name=self.event_name,
+            source=self.source,
+            key=self.idempotency_key,
+            year=self.year,
+            month=self.month,
+            mfcloud_url=self.mfcloud_url,
+            notes=self.notes,
+            data=self.data,
+        )
+
+
+class Failure(Struct, frozen=True):
+    text: str
+    reason: Reason
+
+
+def job_id(place: str) -> str:
+    """One job for one key: queueing it twice is queueing it once."""
+    return place[:ID_LENGTH]
+
+
+def new_job(  # noqa: PLR0913
+    place: str,
+    *,
+    template: Template,
+    request: EventRequest,
+    failure: Failure,
+    policy: RetryPolicy,
+    now: float,
+    jitter: float,
+    api_key_id: str | None = None,
+) -> RetryJob:
+    assert request.key is not None  # noqa: S101 - events without a key are not queued
+    return RetryJob(
+        id=job_id(place),
+        template_id=template.id,
+        template_name=template.name,
+        action=template.first.action,
+        idempotency_key=request.key,
+        max_attempts=policy.max_attempts,
+        next_retry_at=now + delay(1, policy.base_delay_seconds, jitter),
+        created_at=now,
+        updated_at=now,
+        event_name=request.event_name,
+        source=request.source,
+        year=request.year,
+        month=request.month,
+        mfcloud_url=request.mfcloud_url,
+        notes=request.notes,
+        data=request.data,
+        tenant_id=template.tenant_id,
+        api_key_id=api_key_id,
+        **_last(failure),
+    )
+
+
+def _last(failure: Failure) -> dict[str, Any]:
+    return {
+        "last_error": failure.text[:MAX_ERROR],
+        "last_reason_class": failure.reason.reason_class,
+        "last_reason_code": failure.reason.reason_code,
+    }
+
+
+def delay(attempt: int, base: float, jitter: float) -> float:
+    """Before the attempt of this number, counted from 1. `jitter` is 0 to 1, of at most ten per cent."""
+    doubled = base * 2.0 ** min(attempt - 1, 64)
+    return min(doubled * (1 + JITTER * jitter), MAX_DELAY_SEC)
+
+
+def is_due(job: RetryJob, now: float) -> bool:
+    return job.status.is_active and job.next_retry_at <= now
+
+
+def due_first(jobs: Iterable[RetryJob], now: float, *, force: bool) -> list[RetryJob]:
+    """Which a drain takes, in its order."""
+    wanted = [job for job in jobs if job.status.is_active and (force or is_due(job, now))]
+    return sorted(wanted, key=lambda job: (job.next_retry_at, job.created_at, job.id))
+
+
+def in_turn(jobs: Iterable[RetryJob]) -> list[RetryJob]:
+    """One job of each tenant, then the second of each: many jobs of one delay no other tenant's first."""
+    turns: Counter[str | None] = Counter()
+    ranked = []
+    for place, job in enumerate(jobs):
+        ranked.append((turns[job.tenant_id], place, job))
+        turns[job.tenant_id] += 1
+    return [job for _, _, job in sorted(ranked, key=lambda one: one[:2])]
+
+
+def succeeded(job: RetryJob, run_id: str, now: float) -> RetryJob:
+    return replace(job, status=JobStatus.SUCCEEDED, last_run_id=run_id, updated_at=now)
+
+
+def discarded(job: RetryJob, failure: Failure, now: float) -> RetryJob:
+    return replace(job, status=JobStatus.DISCARDED, updated_at=now, **_last(failure))
+
+
+def failed_again(job: RetryJob, failure: Failure, base: float, now: float, jitter: float) -> RetryJob:
+    """After a drain: the next try, or the word that a person is needed."""
+    attempts = job.attempts + 1
+    changed = replace(job, attempts=attempts, updated_at=now, **_last(failure))
+    if attempts >= job.max_attempts:
+        return replace(changed, status=JobStatus.ESCALATED)
+    return replace(changed, status=JobStatus.RETRYING, next_retry_at=now + delay(attempts + 1, base, jitter))
+
+
+def by_hand(job: RetryJob, now: float) -> RetryJob:
+    """Somebody wants it to be tried again, from the beginning and at once."""
+    return replace(
+        job,
+        status=JobStatus.PENDING,
+        attempts=0,
+        next_retry_at=now,
+        updated_at=now,
+        is_told=False,
+        told_tries=0,
+    )
+
+
+def is_forgotten(job: RetryJob, now: float, ttl_days: float) -> bool:
+    return not job.status.is_active and now - job.updated_at > ttl_days * DAY_SEC
+
+
+def to_evict(jobs: Iterable[RetryJob], max_jobs: int) -> list[RetryJob] | None:
+    """Jobs that have ended and must go so that one more fits; None: all are needed."""
+    known = list(jobs)
+    surplus = len(known) + 1 - max_jobs
+    if surplus <= 0:
+        return []
+    ended = sorted((job for job in known if not job.status.is_active), key=lambda job: job.updated_at)
+    return ended[:surplus] if len(ended) >= surplus else None
+
+
+class QueueCounts(Struct, frozen=True):
+    total: int
+    due: int
+    by_status: dict[str, int]
+
+
+def counts(jobs: Iterable[RetryJob], now: float) -> QueueCounts:
+    known = list(jobs)
+    by_status = dict.fromkeys(map(str, JobStatus), 0)
+    for job in known:
+        by_status[job.status] += 1
+    return QueueCounts(len(known), sum(is_due(job, now) for job in known), by_status)

@@ -1,0 +1,162 @@
+"""Commits and records as JSON. What a newer version wrote is kept, not understood."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from pyoco_server.domain.codec import NOT_READABLE, Unreadable, decoding, encode
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.events import PAYLOADS, TYPE_OF, Actor, Commit, Event, Payload, Unknown
+from pyoco_server.domain.executions.model import Execution
+from pyoco_server.domain.executions.records import ExecutionRecord, ExecutionSummary, LoggedCommit
+
+__all__ = ["decode_commit", "decode_record", "encode_commit", "encode_record", "event_view"]
+
+
+class _StoredEvent(Struct, frozen=True):
+    type: str
+    payload: Raw
+
+
+class _StoredCommit(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    execution_id: str
+    command_id: str
+    first_sequence: int
+    at: float
+    actor: Actor
+    events: list[_StoredEvent]
+    summary: ExecutionSummary
+    schema_version: int = 1
+    correlation_id: str | None = None
+    request_digest: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_StoredCommit)
+
+
+def encode_commit(logged: LoggedCommit) -> bytes:
+    commit = logged.commit
+    return encode(
+        _StoredCommit(
+            execution_id=commit.execution_id,
+            command_id=commit.command_id,
+            first_sequence=commit.first_sequence,
+            at=commit.at,
+            actor=commit.actor,
+            events=[
+                _StoredEvent(type_name(payload), Raw(msgspec.json.encode(payload_view(payload))))
+                for payload in commit.payloads
+            ],
+            summary=logged.summary,
+            schema_version=commit.schema_version,
+            correlation_id=commit.correlation_id,
+            request_digest=commit.request_digest,
+        )
+    )
+
+
+def decode_commit(data: bytes) -> LoggedCommit:
+    try:
+        stored = _decoder.decode(data)
+        payloads = tuple(_payload(event, stored.schema_version) for event in stored.events)
+    except NOT_READABLE as error:
+        raise Unreadable(f"commit of an execution: {error}") from error
+    commit = Commit(
+        execution_id=stored.execution_id,
+        command_id=stored.command_id,
+        first_sequence=stored.first_sequence,
+        at=stored.at,
+        actor=stored.actor,
+        payloads=payloads,
+        correlation_id=stored.correlation_id,
+        request_digest=stored.request_digest,
+        schema_version=stored.schema_version,
+    )
+    return LoggedCommit(commit, stored.summary)
+
+
+def _payload(event: _StoredEvent, schema_version: int) -> Payload:
+    known = PAYLOADS.get(event.type)
+    if known is None or schema_version != 1:
+        return Unknown(type=event.type, fields=msgspec.json.decode(event.payload))
+    return msgspec.json.decode(event.payload, type=known)
+
+
+def type_name(payload: Payload) -> str:
+    return payload.type if isinstance(payload, Unknown) else TYPE_OF[type(payload)]
+
+
+def payload_view(payload: Payload) -> Any:
+    return payload.fields if isinstance(payload, Unknown) else payload
+
+
+def event_view(event: Event, execution_id: str) -> dict[str, Any]:
+    """An event as clients see it, of the execution that they call so."""
+    return {
+        "event_id": str(event.event_id),
+        "execution_id": execution_id,
+        "sequence": event.sequence,
+        "type": event.type,
+        "occurred_at": event.occurred_at,
+        "actor": event.actor,
+        "correlation_id": event.correlation_id,
+        "causation_id": event.causation_id,
+        "schema_version": event.schema_version,
+        "payload": payload_view(event.payload),
+    }
+
+
+encode_record = encode
+decode_record = decoding(ExecutionRecord, "state of an execution")
+
+
+# What to append instead of events that no message can hold. Pure.
+#
+# Any number of them is a sound log, because whoever looks next goes on from there; only the events of one
+# node in a row belong together. What does not fit even alone is a failure with a clear text.
+
+
+def smaller(state: Execution, payloads: Sequence[e.Payload]) -> tuple[e.Payload, ...] | None:
+    """About half of them, or, of what cannot be divided, its failure. None: there is no way."""
+    groups = _groups(payloads)
+    if len(groups) > 1:
+        half = groups[: len(groups) // 2]
+        return tuple(payload for group in half for payload in group)
+    return _failed(state, payloads[-1]) if payloads else None
+
+
+def _groups(payloads: Sequence[e.Payload]) -> list[list[e.Payload]]:
+    groups: list[list[e.Payload]] = []
+    for payload in payloads:
+        node_id = getattr(payload, "node_id", None)
+        if groups and node_id is not None and getattr(groups[-1][-1], "node_id", None) == node_id:
+            groups[-1].append(payload)
+        else:
+            groups.append([payload])
+    return groups
+
+
+def _failed(state: Execution, payload: e.Payload) -> tuple[e.Payload, ...] | None:
+    match payload:
+        case e.NodeSucceeded(node_id=node_id):
+            error = e.Failure(_too_large("the output", payload.output), "OUTPUT_TOO_LARGE")
+            attempt = state.nodes[node_id].attempt
+            return (
+                e.NodeFailReported(node_id=node_id, attempt=attempt, error=error),
+                e.NodeFailed(node_id=node_id, error=error),
+            )
+        case e.ExecutionCompleted(result=dict(result)) if result:
+            error = e.Failure(_too_large("the result of the execution", result), "RESULT_TOO_LARGE")
+            largest = max(result, key=lambda node_id: len(msgspec.json.encode(result[node_id])))
+            return (
+                e.ExecutionFailRequested(failed_node_id=largest, error=error),
+                e.ExecutionFailed(failed_node_id=largest, error=error),
+            )
+    return None
+
+
+def _too_large(what: str, value: object) -> str:
+    size = len(msgspec.json.encode(value))
+    return f"{what} has {size} bytes of JSON, more than NATS takes in one message (max_payload)"

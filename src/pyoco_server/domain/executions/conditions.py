@@ -1,0 +1,386 @@
+"""`when` of an edge: an expression in CEL that decides whether the edge is taken.
+
+It sees `input` and, of the nodes that it names, `nodes.<id>.output`, `.status` and `.error`. CEL has no
+side effects and always ends, but it can loop over lists and copy them, in a library call that nothing
+interrupts. So an expression is checked on its parsed form, and its cost is bounded before it is evaluated:
+docs/decisions/0009-conditions.md.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from cel_expr_python import cel
+from msgspec import Struct
+
+from pyoco_server.domain.executions.condition_cost import (
+    Call,
+    Ident,
+    Loop,
+    Made,
+    Names,
+    Path,
+    Tree,
+    estimate,
+    paths_in,
+    text_size,
+    tree_of,
+    walk,
+)
+from pyoco_server.domain.executions.interpolation import NODE_FIELDS
+from pyoco_server.domain.names import nearest
+
+MAX_LENGTH = 1_000
+MAX_DEPTH = 100
+"""Of what a condition reads: the library recurses in C, where too deep is a crash."""
+MAX_READ = 200_000
+"""Values, and hundreds of characters, that one condition may read: some 20 ms of the library's time."""
+MAX_STEPS = 300_000
+"""Of one condition; see condition_cost.py."""
+MAX_PASS = 3_000_000
+"""Values and steps of all conditions that are judged on one state."""
+
+_ENVIRONMENT = cel.NewEnv(
+    variables={
+        "input": cel.Type.DYN,
+        "nodes": cel.Type.Map(cel.Type.STRING, cel.Type.Map(cel.Type.STRING, cel.Type.DYN)),
+    }
+)
+_MESSAGE = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_CODE = re.compile(r"^[A-Z_]+: ")
+_MAX_REASON = 300
+_SCALARS = frozenset({int, float, bool, type(None)})
+
+
+class ConditionError(Exception):
+    """An expression that can never be evaluated; the text names the place that is wrong."""
+
+
+class ConditionFailed(Exception):
+    """An expression that has no answer for these values; the text gives the reason."""
+
+
+class TooHeavy(Exception):
+    """More work than was allowed for now; it can be done elsewhere, where it holds up nobody."""
+
+
+class _Condition(Struct, frozen=True):
+    program: Any
+    tree: Tree
+    nodes: frozenset[str]
+    paths: tuple[Path, ...]
+    """What is read of `input` and `nodes`; none lies below another."""
+    problem: str | None = None
+    """Why it is refused; a graph that was registered by an older version may have such a condition."""
+
+
+def check(expr: str) -> None:
+    """Raises ConditionError for what no values can make right."""
+    problem = _compiled(expr).problem
+    if problem is not None:
+        raise ConditionError(problem)
+
+
+def nodes_in(expr: str) -> frozenset[str]:
+    """The ids of the nodes that `expr` reads. Raises ConditionError."""
+    return _compiled(expr).nodes
+
+
+def holds(expr: str, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> bool:  # noqa: A002 - the word of graphs
+    """Raises ConditionFailed if a value is missing or of the wrong type, ConditionError as `check` does."""
+    return Values(input, nodes).holds(expr)
+
+
+class Allowance:
+    """Work that may be done before `TooHeavy` is raised."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def take(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise TooHeavy
+
+
+class Values:
+    """What conditions read of one state: each value measured and handed to the library once."""
+
+    def __init__(
+        self,
+        input: Any,  # noqa: A002 - the word of graphs
+        nodes: Mapping[str, Mapping[str, Any]],
+        allowance: Allowance | None = None,
+    ) -> None:
+        self._roots: dict[str, Any] = {"input": input, "nodes": nodes}
+        self._allowance = allowance
+        self._found: dict[Path, Any] = {}
+        self._sizes: dict[Path, int] = {}
+        self._handed: OrderedDict[tuple[Path, ...], tuple[Any, int]] = OrderedDict()
+        self._spent = 0
+
+    def holds(self, expr: str) -> bool:
+        """Raises ConditionFailed, ConditionError, TooHeavy."""
+        condition = _compiled(expr)
+        if condition.problem is not None:
+            raise ConditionFailed(condition.problem)
+        try:
+            activation = self._activation(expr, condition)
+            self._charge(expr, condition)
+        except RecursionError:
+            raise ConditionFailed(_too_deep(expr)) from None
+        return _answer(expr, condition.program, activation)
+
+    def _activation(self, expr: str, condition: _Condition) -> Any:
+        known = self._handed.get(condition.paths)
+        if known is not None:
+            self._handed.move_to_end(condition.paths)
+            return known[0]
+        size = sum(self._size(expr, path) for path in condition.paths)
+        if size > MAX_READ:
+            raise ConditionFailed(f"{_shown(expr)} reads more than {MAX_READ:,} values")
+        self._spend(expr, size)
+        made = _ENVIRONMENT.Activation(self._data(condition.paths)), size
+        self._handed[condition.paths] = made
+        while sum(held for _, held in self._handed.values()) > MAX_READ:
+            self._handed.popitem(last=False)
+        return made[0]
+
+    def _charge(self, expr: str, condition: _Condition) -> None:
+        names = Names(lambda path: self._size(expr, path), self._text)
+        steps = estimate(condition.tree, names).steps
+        if steps > MAX_STEPS:
+            raise ConditionFailed(
+                f"{_shown(expr)} may take {steps:,} steps with these values; {MAX_STEPS:,} are allowed. "
+                "Let a task compute it and test its output"
+            )
+        self._spend(expr, steps)
+
+    def _spend(self, expr: str, work: int) -> None:
+        self._spent += work
+        if self._spent > MAX_PASS:
+            raise ConditionFailed(
+                f"{_shown(expr)}: the conditions of the graph read more than {MAX_PASS:,} values together"
+            )
+        if self._allowance is not None:
+            self._allowance.take(work)
+
+    def _data(self, paths: tuple[Path, ...]) -> dict[str, Any]:
+        """Only what is read. What is missing stays missing, so the library reports it."""
+        data: dict[str, Any] = {"input": None, "nodes": {}}
+        for path in paths:
+            place: dict[str, Any] = data
+            value: Any = self._roots
+            for depth, step in enumerate(path):
+                if not isinstance(value, Mapping) or step not in value:
+                    break
+                value = value[step]
+                if depth + 1 == len(path) or not isinstance(value, Mapping):
+                    place[step] = _plain(value)
+                else:
+                    held = place.get(step)
+                    place[step] = place = held if isinstance(held, dict) else {}
+        return data
+
+    def _size(self, expr: str, path: Path) -> int:
+        if path not in self._sizes:
+            self._sizes[path] = _Measured(expr, self._allowance).size(self._value(path), 0)
+        return self._sizes[path]
+
+    def _text(self, path: Path) -> str | None:
+        value = self._value(path)
+        return value if isinstance(value, str) else None
+
+    def _value(self, path: Path) -> Any:
+        """None where the path leads nowhere; at a list, that list, whose items are not told apart here."""
+        if path in self._found:
+            return self._found[path]
+        value: Any = self._roots
+        for step in path:
+            if not isinstance(value, Mapping):
+                break
+            value = value.get(step)
+        self._found[path] = value
+        return value
+
+
+def _answer(expr: str, program: Any, activation: Any) -> bool:
+    try:
+        result = program.eval(activation)
+    except RuntimeError as error:
+        raise ConditionFailed(f"{_shown(expr)}: {_reason(str(error))}") from error
+    if result.type() == cel.Type.ERROR:
+        raise ConditionFailed(f"{_shown(expr)}: {_reason(result.value())}")
+    if result.type() != cel.Type.BOOL:
+        raise ConditionFailed(f"{_shown(expr)} gives {_type_name(result.type())}, not true or false")
+    return bool(result.value())
+
+
+@lru_cache(maxsize=2_048)
+def _compiled(expr: str) -> _Condition:
+    if len(expr) > MAX_LENGTH:
+        raise ConditionError(f"the expression has {len(expr):,} characters; {MAX_LENGTH:,} are allowed")
+    program = _program(expr)
+    if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
+        raise ConditionError(f"{_shown(expr)} gives {_type_name(program.return_type())}, not true or false")
+    tree = tree_of(program.serialize())
+    paths = _shortest([path for path in paths_in(tree) if path[0] in ("input", "nodes")])
+    nodes = frozenset(_node_names(expr, paths))
+    return _Condition(program, tree, nodes, paths, _loop_problem(expr, tree))
+
+
+def _program(expr: str) -> Any:
+    try:
+        return _ENVIRONMENT.compile(expr)
+    except RuntimeError as error:
+        raise ConditionError(f"{_shown(expr)}: {_problem(str(error))}") from error
+    except TypeError as error:  # half of a surrogate pair
+        raise ConditionError(f"{_shown(expr)} is not text that UTF-8 can hold") from error
+
+
+def _shortest(paths: list[Path]) -> tuple[Path, ...]:
+    """Without those that lie below another one."""
+    found: list[Path] = []
+    for path in sorted(set(paths), key=lambda path: (len(path), path)):
+        if not any(path[: len(above)] == above for above in found):
+            found.append(path)
+    return tuple(found)
+
+
+def _node_names(expr: str, paths: tuple[Path, ...]) -> Iterator[str]:
+    """Nodes are named, never computed: a graph knows what an edge reads before anything runs."""
+    for root, *steps in paths:
+        if root != "nodes":
+            continue
+        if not steps:
+            raise ConditionError(
+                f"{_shown(expr)}: nodes must be followed by a name: nodes.x.output or nodes['x'].output"
+            )
+        name, field = steps[0], steps[1] if steps[1:] else None
+        if field not in NODE_FIELDS:
+            wrong = (
+                f"{field!r}{nearest(field, NODE_FIELDS)} is no field of a node" if field else "names no field"
+            )
+            raise ConditionError(f"{_shown(expr)}: {wrong}; write nodes[{name!r}].output, .status or .error")
+        yield name
+
+
+def _loop_problem(expr: str, tree: Tree) -> str | None:
+    loops = [part for part in walk(tree) if isinstance(part, Loop)]
+    names = [_macro(loop) for loop in loops]
+    if "map" in names:
+        return f"{_shown(expr)}: map makes lists, which no condition needs; use all, exists or filter"
+    if len(loops) > 1:
+        return f"{_shown(expr)} has {len(loops)} loops ({', '.join(names)}); one is allowed"
+    if loops and _adds(tree, loops[0].result_name):
+        return f"{_shown(expr)}: + is not allowed beside {names[0]}, because it would copy in every round"
+    return None
+
+
+def _macro(loop: Loop) -> str:
+    """The macro that a loop was written as."""
+    if isinstance(loop.initial, Made):
+        return "filter" if _keeps_items(loop) else "map"
+    if not isinstance(loop.result, Ident):
+        return "exists_one"
+    return "all" if isinstance(loop.step, Call) and loop.step.function == "_&&_" else "exists"
+
+
+def _keeps_items(loop: Loop) -> bool:
+    """`@result + [item]` where a condition holds, and nothing else."""
+    match loop.step:
+        case Call(
+            function="_?_:_",
+            args=(_, Call(function="_+_", args=(_, Made(items=(Ident(name=name),)))), Ident()),
+        ):
+            return name in loop.variables
+    return False
+
+
+def _adds(tree: Tree, result_name: str) -> bool:
+    """Whether the author adds; the steps of `filter` and `exists_one` add to their own result."""
+    return any(
+        isinstance(part, Call) and part.function == "_+_" and part.args[0] != Ident(result_name)
+        for part in walk(tree)
+    )
+
+
+def _problem(text: str) -> str:
+    """The first line of the library's report, with its place."""
+    found = _MESSAGE.search(text)
+    if found is None:
+        return _reason(text)
+    line, column, problem = found.groups()
+    place = f"column {column}" if line == "1" else f"line {line}, column {column}"
+    problem = problem.partition(" expecting {")[0].removesuffix(" (in container '')")
+    return f"{place}: {problem}" if int(line) > 0 else problem
+
+
+def _reason(text: str) -> str:
+    """Its beginning: a text of the library may quote all values that it was given."""
+    lines = text[:_MAX_REASON].splitlines()
+    return _CODE.sub("", lines[0].partition(" [")[0]) if lines else "no reason given"
+
+
+def _shown(expr: str) -> str:
+    return repr(expr if len(expr) <= 100 else expr[:100] + "…")  # noqa: PLR2004 - as long as fits a line
+
+
+def _type_name(kind: Any) -> str:
+    return str(kind.name()).lower()
+
+
+def _too_deep(expr: str) -> str:
+    return f"{_shown(expr)} reads values that are nested more than {MAX_DEPTH} deep"
+
+
+def _plain(value: Any) -> Any:
+    """In the types that the library takes. What was decoded from JSON is, and is not copied."""
+    if isinstance(value, Enum):
+        return value.value
+    if type(value) in (dict, list) or not isinstance(value, (Mapping, tuple)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value]
+
+
+class _Measured:
+    """The size of a value: its values, and hundreds of characters."""
+
+    def __init__(self, expr: str, allowance: Allowance | None) -> None:
+        self._expr = expr
+        self._allowance = allowance
+        self._size = 0
+
+    def size(self, value: Any, depth: int) -> int:
+        if depth > MAX_DEPTH:
+            raise ConditionFailed(_too_deep(self._expr))
+        if isinstance(value, Mapping):
+            self._add(1 + sum(text_size(str(key)) for key in value))
+            self._items(value.values(), depth)
+        elif isinstance(value, (list, tuple)):
+            self._add(1)
+            self._items(value, depth)
+        else:
+            self._add(text_size(value) if isinstance(value, str) else 1)
+        return self._size
+
+    def _items(self, items: Iterable[Any], depth: int) -> None:
+        scalars = 0
+        for item in items:
+            if type(item) in _SCALARS:
+                scalars += 1
+            else:
+                self.size(item, depth + 1)
+        self._add(scalars)
+
+    def _add(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_READ:
+            raise ConditionFailed(f"{_shown(self._expr)} reads more than {MAX_READ:,} values")
+        if self._allowance is not None:
+            self._allowance.take(size)

@@ -1,0 +1,255 @@
+"""From a command to events: guarded by the tables of `guards`, or refused with a code. Pure."""
+
+from typing import Final
+
+import msgspec
+
+from pyoco_server.domain.executions import commands as c
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.commands import REPORTS, Code, Rejected, Verdict, ask_node, ask_phase
+from pyoco_server.domain.executions.graphs import Graph, GraphNode, NodeType
+from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus, Phase
+
+MAX_BACKOFF_SEC: Final = 3_600.0
+CANCELED: Final = "the execution was cancelled"
+
+Decision = list[e.Payload] | Rejected
+
+
+def decide(state: Execution | None, graph: Graph, command: c.Command, now: float) -> Decision:
+    """The events of one commit; none of them when the command's effect is there already."""
+    if state is None:
+        if isinstance(command, c.CreateExecution):
+            return _create(graph, command)
+        return Rejected(Code.EXECUTION_NOT_FOUND, "there is no such execution")
+    if isinstance(command, c.NodeCommand):
+        return _decide_node(state, graph, command, now)
+    verdict = ask_phase(command, state.phase)
+    if isinstance(verdict, Rejected):
+        return verdict
+    return [] if verdict is Verdict.SAME else _decide_execution(state, command)
+
+
+def _create(graph: Graph, command: c.CreateExecution) -> list[e.Payload]:
+    created = e.ExecutionCreated(
+        graph_id=graph.id,
+        graph_version=command.graph_version,
+        input=command.input,
+        tenant_id=command.tenant_id,
+        api_key_id=command.api_key_id,
+        rerun_of=command.rerun_of,
+        given_id=command.given_id,
+    )
+    nodes = [e.NodeCreated(node_id=node.id, node_type=node.type.value) for node in graph.nodes.values()]
+    return [created, *nodes]
+
+
+def _decide_execution(state: Execution, command: c.Command) -> list[e.Payload]:
+    match command:
+        case c.StartExecution():
+            return [e.ExecutionStarted()]
+        case c.CancelExecution():
+            return _cancel(state, command)
+        case c.ArchiveExecution():
+            return [] if state.archived_at is not None else [e.ExecutionArchived(reason=command.reason)]
+    raise TypeError(f"{type(command).__name__} is no command of an execution")
+
+
+def _cancel(state: Execution, command: c.CancelExecution) -> list[e.Payload]:
+    """One commit: the request, the end of all that does not run, the interrupt of all that runs."""
+    reason = e.shortened(command.reason or CANCELED, e.MAX_REASON)
+    events: list[e.Payload] = [
+        e.ExecutionCancelRequested(
+            requested_by=command.requested_by or command.actor.name, reason=command.reason
+        )
+    ]
+    for node_id, node in state.nodes.items():
+        if node.status is NodeStatus.RUNNING:
+            events.append(interrupt(node_id, node, reason))
+        elif not node.status.is_terminal:
+            events.append(e.NodeCanceled(node_id=node_id, reason=reason))
+    if not any(node.status is NodeStatus.RUNNING for node in state.nodes.values()):
+        events.append(e.ExecutionCanceled(reason=command.reason))
+    return events
+
+
+def interrupt(node_id: str, node: NodeState, reason: str) -> e.NodeInterruptRequested:
+    return e.NodeInterruptRequested(
+        node_id=node_id, worker_id=node.worker_id, run_id=node.run_id, reason=reason
+    )
+
+
+def _decide_node(state: Execution, graph: Graph, command: c.NodeCommand, now: float) -> Decision:
+    node = state.nodes.get(command.node_id)
+    if node is None:
+        return Rejected(Code.NODE_NOT_FOUND, f"the execution has no node {command.node_id!r}")
+    refusal = _refusal(state.phase, node, command, now)
+    if refusal is not None:
+        return refusal
+    if ask_node(command, node.status) is Verdict.SAME or _is_asked_already(node, command):
+        return []
+    if isinstance(command, c.FailNode) and state.phase is Phase.FAILING:  # nothing becomes READY any more
+        spec = graph.nodes[command.node_id]
+        return fail(command.node_id, node, spec, command.error, now, is_final=True)
+    return _node_events(node, graph.nodes[command.node_id], command, now)
+
+
+def _is_asked_already(node: NodeState, command: c.NodeCommand) -> bool:
+    asked = node.resume_request
+    if asked is None or not isinstance(command, c.RequestResumeNode):
+        return False
+    is_same_data = _json(asked.data) == _json(command.data)
+    return is_same_data and asked.requested_by == _asked_by(command)
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def _asked_by(command: c.RequestResumeNode) -> str:
+    return command.requested_by or command.actor.name
+
+
+def _refusal(phase: Phase, node: NodeState, command: c.NodeCommand, now: float) -> Rejected | None:
+    for verdict in (ask_phase(command, phase), ask_node(command, node.status)):
+        if isinstance(verdict, Rejected):
+            return verdict
+    is_kept = phase is Phase.FAILING and isinstance(command, REPORTS)
+    if node.stop_requested_at is not None and not is_kept:
+        return Rejected(
+            Code.NODE_CANCEL_REQUESTED, f"node {command.node_id!r} is being stopped: {node.stop_reason}"
+        )
+    match command:
+        case c.StartNode():
+            return _refuse_start(node, command, now)
+        case c.HeldNodeCommand():
+            return _refuse_holder(node, command)
+        case c.RequestResumeNode() | c.ResumeNode():
+            return _refuse_key(node, command)
+    return None
+
+
+def _refuse_start(node: NodeState, command: c.StartNode, now: float) -> Rejected | None:
+    if node.status is NodeStatus.RUNNING:
+        return _refuse_holder(node, command, must_name=True)
+    wanted = node.attempt + 1
+    if command.attempt not in (None, wanted):
+        return Rejected(
+            Code.WRONG_ATTEMPT,
+            f"the next attempt of node {command.node_id!r} is {wanted}, not {command.attempt}",
+        )
+    if node.retry_at is not None and now < node.retry_at:
+        return Rejected(
+            Code.RETRY_NOT_DUE,
+            f"attempt {wanted} of node {command.node_id!r} is due in {node.retry_at - now:.1f} s",
+        )
+    return None
+
+
+def _refuse_holder(
+    node: NodeState, command: c.StartNode | c.HeldNodeCommand, *, must_name: bool = False
+) -> Rejected | None:
+    """Somebody who lost the node (say, by a timeout) must not speak for the one who has it now."""
+    if command.attempt not in (None, node.attempt):
+        return Rejected(
+            Code.WRONG_ATTEMPT,
+            f"node {command.node_id!r} is in attempt {node.attempt}, not {command.attempt}",
+        )
+    if command.worker_id != node.worker_id and (must_name or command.worker_id is not None):
+        return Rejected(
+            Code.NODE_HELD_BY_ANOTHER, f"node {command.node_id!r} is carried out by {node.worker_id!r}"
+        )
+    return None
+
+
+def _refuse_key(node: NodeState, command: c.RequestResumeNode | c.ResumeNode) -> Rejected | None:
+    if node.wait_key is None or command.resume_key == node.wait_key:
+        return None
+    return Rejected(
+        Code.RESUME_KEY_MISMATCH,
+        f"node {command.node_id!r} waits with a wait_key, and resume_key must be equal to it",
+    )
+
+
+def _node_events(  # noqa: PLR0911 - one return per command
+    node: NodeState, spec: GraphNode, command: c.NodeCommand, now: float
+) -> list[e.Payload]:
+    node_id = command.node_id
+    match command:
+        case c.MarkNodeReady():
+            return [e.NodeReady(node_id=node_id)]
+        case c.StartNode():
+            return [
+                e.NodeStarted(
+                    node_id=node_id,
+                    attempt=node.attempt + 1,
+                    worker_id=command.worker_id,
+                    run_id=command.run_id,
+                )
+            ]
+        case c.ReportNodeProgress():
+            return [
+                e.NodeProgressReported(
+                    node_id=node_id,
+                    progress=command.progress,
+                    message=command.message,
+                    metrics=command.metrics,
+                )
+            ]
+        case c.PutNodeWaiting():
+            return [
+                e.NodeWaiting(
+                    node_id=node_id,
+                    wait_key=command.wait_key,
+                    prompt=command.prompt,
+                    deadline=command.deadline,
+                )
+            ]
+        case c.RequestResumeNode():
+            return [
+                e.NodeResumeRequested(
+                    node_id=node_id,
+                    resume_key=command.resume_key,
+                    data=command.data,
+                    requested_by=_asked_by(command),
+                )
+            ]
+        case c.ResumeNode():
+            return resume(node_id, spec, command.data, command.resume_key)
+        case c.SucceedNode():
+            return [e.NodeSucceeded(node_id=node_id, output=command.output)]
+        case c.FailNode():
+            return fail(node_id, node, spec, command.error, now)
+    raise TypeError(f"{type(command).__name__} is no command of a node")
+
+
+def resume(node_id: str, spec: GraphNode, data: object, resume_key: str | None = None) -> list[e.Payload]:
+    """A `wait` node has nothing else to do: what it was resumed with is its output."""
+    events: list[e.Payload] = [e.NodeResumed(node_id=node_id, resume_key=resume_key, data=data)]
+    if spec.type is NodeType.WAIT:
+        events.append(e.NodeSucceeded(node_id=node_id, output=data))
+    return events
+
+
+def fail(
+    node_id: str, node: NodeState, spec: GraphNode, error: e.Failure, now: float, *, is_final: bool = False
+) -> list[e.Payload]:
+    """The end of an attempt: back to READY while there are attempts left, else the end of the node."""
+    attempt = node.attempt
+    if attempt < spec.retry.max_attempts and not is_final:
+        return [
+            e.NodeFailReported(
+                node_id=node_id, attempt=attempt, error=error, retry_at=now + backoff(spec, attempt)
+            )
+        ]
+    return [
+        e.NodeFailReported(node_id=node_id, attempt=attempt, error=error),
+        e.NodeFailed(node_id=node_id, error=error),
+    ]
+
+
+def backoff(spec: GraphNode, attempt: int) -> float:
+    """`backoff_sec` after the first attempt, twice as long after each further one, an hour at most."""
+    return min(
+        spec.retry.backoff_sec * 2.0 ** min(attempt - 1, 30), max(MAX_BACKOFF_SEC, spec.retry.backoff_sec)
+    )

@@ -1,0 +1,328 @@
+"""The reducer: a table of which event changes what, from where. What is not in the table has no effect.
+
+Here stands the last defence of *Cancel wins*: whatever was appended, by whichever version of this code, a
+cancelled execution ends CANCELED and what has ended never changes.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import Any, Final, cast
+
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.model import (
+    Execution,
+    ExecutionStatus,
+    Gate,
+    NodeState,
+    NodeStatus,
+    Phase,
+    ResumeRequest,
+    replace,
+)
+
+IDLE, READY, RUNNING, WAITING = NodeStatus.IDLE, NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING
+UNFINISHED = frozenset({IDLE, READY, RUNNING, WAITING})
+
+
+def evolve(state: Execution | None, event: e.Event) -> Execution | None:
+    """The state after `event`. Its version moves on in any case: the log has no gaps."""
+    if state is None:
+        return _created(event)
+    is_known = event.schema_version == e.SCHEMA_VERSION and _has_effect(state.phase, type(event.payload))
+    after = _apply(state, event) if is_known else state
+    if after is state:
+        return replace(state, version=event.sequence)
+    return replace(after, version=event.sequence, updated_at=event.occurred_at)
+
+
+def fold(events: Iterable[e.Event], state: Execution | None = None) -> Execution | None:
+    return reduce(evolve, events, state)
+
+
+def _created(event: e.Event) -> Execution | None:
+    payload = event.payload
+    if not isinstance(payload, e.ExecutionCreated) or event.schema_version != e.SCHEMA_VERSION:
+        return None
+    return Execution(
+        execution_id=event.execution_id,
+        graph_id=payload.graph_id,
+        graph_version=payload.graph_version,
+        created_at=event.occurred_at,
+        updated_at=event.occurred_at,
+        version=event.sequence,
+        tenant_id=payload.tenant_id,
+        api_key_id=payload.api_key_id,
+        input=payload.input,
+        rerun_of=payload.rerun_of,
+        given_id=payload.given_id,
+    )
+
+
+# In which phase of an execution an event has an effect.
+
+_WORK = frozenset({Phase.STARTED, Phase.FAILING})
+_ENDING_NODES = frozenset({Phase.STARTED, Phase.FAILING, Phase.CANCELLING})
+_ACTIVE = frozenset({Phase.CREATED, Phase.STARTED, Phase.FAILING, Phase.CANCELLING})
+
+_PHASES: Final[dict[type[e.Payload], frozenset[Phase]]] = {
+    e.NodeCreated: frozenset({Phase.CREATED}),
+    e.ExecutionStarted: frozenset({Phase.CREATED}),
+    e.ExecutionCancelRequested: frozenset({Phase.CREATED, Phase.STARTED, Phase.FAILING}),
+    e.ExecutionCanceled: frozenset({Phase.CANCELLING}),
+    e.ExecutionArchived: frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED}),
+    e.ExecutionFailRequested: frozenset({Phase.STARTED}),
+    e.ExecutionFailed: frozenset({Phase.FAILING}),
+    e.ExecutionCompleted: frozenset({Phase.STARTED}),
+    e.NodeReady: _WORK,
+    e.NodeStarted: _WORK,
+    e.NodeProgressReported: _WORK,
+    e.NodeWaiting: _WORK,
+    e.NodeResumeRequested: _WORK,
+    e.NodeResumed: _WORK,
+    e.NodeFailReported: _WORK,
+    e.NodeSucceeded: _ENDING_NODES,
+    e.NodeFailed: _ENDING_NODES,
+    e.NodeCancelRequested: _ENDING_NODES,
+    e.NodeInterruptRequested: _ENDING_NODES,
+    e.NodeCanceled: _ACTIVE,
+    e.ForkOpened: _WORK,
+    e.JoinGateUpdated: _WORK,
+    e.JoinPassed: _WORK,
+}
+
+
+def _has_effect(phase: Phase, payload: type[e.Payload]) -> bool:
+    return phase in _PHASES.get(payload, frozenset())
+
+
+# From which statuses a node event has an effect, and what it does to the node.
+
+NodeChange = Callable[[NodeState, Any, float], NodeState]
+
+
+def _ready(node: NodeState, _: e.NodeReady, at: float) -> NodeState:
+    return replace(node, status=READY, ready_at=at)
+
+
+def _started(node: NodeState, payload: e.NodeStarted, at: float) -> NodeState:
+    return replace(
+        node,
+        status=RUNNING,
+        attempt=payload.attempt,
+        worker_id=payload.worker_id,
+        run_id=payload.run_id,
+        started_at=at,
+        retry_at=None,
+        error=None,
+        progress=None,
+        progress_message=None,
+        metrics=None,
+    )
+
+
+def _progress(node: NodeState, payload: e.NodeProgressReported, _: float) -> NodeState:
+    return replace(
+        node,
+        progress=node.progress if payload.progress is None else payload.progress,
+        progress_message=payload.message or node.progress_message,
+        metrics=payload.metrics or node.metrics,
+    )
+
+
+def _waiting(node: NodeState, payload: e.NodeWaiting, at: float) -> NodeState:
+    return replace(
+        node,
+        status=WAITING,
+        wait_key=payload.wait_key,
+        prompt=payload.prompt,
+        deadline=payload.deadline,
+        resume_request=None,
+        waiting_at=at,
+    )
+
+
+def _resume_requested(node: NodeState, payload: e.NodeResumeRequested, at: float) -> NodeState:
+    request = ResumeRequest(requested_at=at, requested_by=payload.requested_by, data=payload.data)
+    return replace(node, resume_request=request)
+
+
+def _resumed(node: NodeState, payload: e.NodeResumed, at: float) -> NodeState:
+    return replace(node, status=RUNNING, deadline=None, resume_data=payload.data, resumed_at=at)
+
+
+def _succeeded(node: NodeState, payload: e.NodeSucceeded, at: float) -> NodeState:
+    return replace(node, status=NodeStatus.SUCCEEDED, output=payload.output, ended_at=at)
+
+
+def _fail_reported(node: NodeState, payload: e.NodeFailReported, at: float) -> NodeState:
+    if payload.retry_at is None:  # the last attempt: NODE_FAILED follows
+        return replace(node, error=payload.error)
+    return replace(
+        node, status=READY, error=payload.error, retry_at=payload.retry_at, deadline=None, ready_at=at
+    )
+
+
+def _failed(node: NodeState, payload: e.NodeFailed, at: float) -> NodeState:
+    return replace(node, status=NodeStatus.FAILED, error=payload.error, deadline=None, ended_at=at)
+
+
+def _stop_requested(
+    node: NodeState, payload: e.NodeCancelRequested | e.NodeInterruptRequested, at: float
+) -> NodeState:
+    if node.stop_requested_at is not None:
+        return node
+    return replace(node, stop_requested_at=at, stop_reason=payload.reason)
+
+
+def _canceled(node: NodeState, payload: e.NodeCanceled, at: float) -> NodeState:
+    return replace(
+        node,
+        status=NodeStatus.CANCELED,
+        stop_reason=payload.reason,
+        deadline=None,
+        retry_at=None,
+        ended_at=at,
+    )
+
+
+def _fork_opened(node: NodeState, payload: e.ForkOpened, _: float) -> NodeState:
+    return replace(node, branch_ids=payload.branch_ids)
+
+
+def _gate_updated(node: NodeState, payload: e.JoinGateUpdated, _: float) -> NodeState:
+    gate = Gate(
+        policy=payload.policy,
+        expected_branches=payload.expected_branches,
+        completed_branches=payload.completed_branches,
+        failed_branches=payload.failed_branches,
+        canceled_branches=payload.canceled_branches,
+        is_passable=payload.is_passable,
+    )
+    return replace(node, gate=gate)
+
+
+def _noted(node: NodeState, _: e.JoinPassed, __: float) -> NodeState:
+    return node
+
+
+NODE_TRANSITIONS: Final[dict[type[e.Payload], tuple[frozenset[NodeStatus], NodeChange]]] = {
+    e.NodeReady: (frozenset({IDLE}), _ready),
+    e.NodeStarted: (frozenset({READY}), _started),
+    e.NodeProgressReported: (frozenset({RUNNING}), _progress),
+    e.NodeWaiting: (frozenset({RUNNING}), _waiting),
+    e.NodeResumeRequested: (frozenset({WAITING}), _resume_requested),
+    e.NodeResumed: (frozenset({WAITING}), _resumed),
+    e.NodeSucceeded: (frozenset({RUNNING}), _succeeded),
+    e.NodeFailReported: (frozenset({RUNNING, WAITING}), _fail_reported),
+    e.NodeFailed: (frozenset({RUNNING, WAITING}), _failed),
+    e.NodeCancelRequested: (frozenset({READY, RUNNING, WAITING}), _stop_requested),
+    e.NodeInterruptRequested: (frozenset({RUNNING}), _stop_requested),
+    e.NodeCanceled: (UNFINISHED, _canceled),
+    e.ForkOpened: (frozenset({RUNNING}), _fork_opened),
+    e.JoinGateUpdated: (UNFINISHED, _gate_updated),
+    e.JoinPassed: (frozenset({RUNNING}), _noted),
+}
+
+
+def _apply(state: Execution, event: e.Event) -> Execution:
+    payload, at = event.payload, event.occurred_at
+    if isinstance(payload, e.NodeCreated):
+        return _create_node(state, payload, at)
+    if type(payload) in NODE_TRANSITIONS:
+        return _change_node(state, payload, at)
+    return _EXECUTION_CHANGES[type(payload)](state, payload, at)
+
+
+def _create_node(state: Execution, payload: e.NodeCreated, at: float) -> Execution:
+    if payload.node_id in state.nodes:
+        return state
+    return _with_node(state, payload.node_id, NodeState(node_type=payload.node_type, updated_at=at))
+
+
+def _change_node(state: Execution, payload: e.Payload, at: float) -> Execution:
+    allowed, change = NODE_TRANSITIONS[type(payload)]
+    node_id = cast("e.NodeReady", payload).node_id  # every node event has one
+    node = state.nodes.get(node_id)
+    if node is None or node.status not in allowed:
+        return state
+    if _is_late(state, node, payload):
+        return state
+    changed = replace(change(node, payload, at), updated_at=at)
+    if isinstance(payload, e.NodeCanceled) and state.cancel_requested_at is not None:
+        changed = replace(changed, canceled_by_execution=True)
+    return _with_node(state, node_id, changed)
+
+
+def _is_late(state: Execution, node: NodeState, payload: e.Payload) -> bool:
+    """After a cancel was accepted, only what really ran may still be said to have failed."""
+    is_cancelling = state.cancel_requested_at is not None
+    return is_cancelling and isinstance(payload, e.NodeFailed) and node.status is not RUNNING
+
+
+def _with_node(state: Execution, node_id: str, node: NodeState) -> Execution:
+    return replace(state, nodes={**state.nodes, node_id: node})
+
+
+def _execution_started(state: Execution, _: e.ExecutionStarted, at: float) -> Execution:
+    return replace(state, started_at=at)
+
+
+def _cancel_requested(state: Execution, payload: e.ExecutionCancelRequested, at: float) -> Execution:
+    return replace(
+        state,
+        cancel_requested_at=at,
+        cancel_requested_by=payload.requested_by,
+        cancel_reason=payload.reason,
+    )
+
+
+def _execution_canceled(state: Execution, _: e.ExecutionCanceled, at: float) -> Execution:
+    """Nothing is left unfinished in a cancelled execution."""
+    nodes = {
+        node_id: replace(
+            node,
+            status=NodeStatus.CANCELED,
+            canceled_by_execution=True,
+            deadline=None,
+            retry_at=None,
+            ended_at=at,
+            updated_at=at,
+        )
+        if node.status in UNFINISHED
+        else node
+        for node_id, node in state.nodes.items()
+    }
+    return replace(state, status=ExecutionStatus.CANCELED, canceled_at=at, nodes=nodes)
+
+
+def _fail_requested(state: Execution, payload: e.ExecutionFailRequested, at: float) -> Execution:
+    return replace(state, fail_requested_at=at, failed_node_id=payload.failed_node_id, error=payload.error)
+
+
+def _execution_failed(state: Execution, payload: e.ExecutionFailed, at: float) -> Execution:
+    return replace(
+        state,
+        status=ExecutionStatus.FAILED,
+        failed_at=at,
+        failed_node_id=payload.failed_node_id,
+        error=payload.error,
+    )
+
+
+def _execution_completed(state: Execution, payload: e.ExecutionCompleted, at: float) -> Execution:
+    return replace(state, status=ExecutionStatus.COMPLETED, completed_at=at, result=payload.result)
+
+
+def _execution_archived(state: Execution, _: e.ExecutionArchived, at: float) -> Execution:
+    return state if state.archived_at is not None else replace(state, archived_at=at)
+
+
+_EXECUTION_CHANGES: Final[dict[type[e.Payload], Callable[[Execution, Any, float], Execution]]] = {
+    e.ExecutionStarted: _execution_started,
+    e.ExecutionCancelRequested: _cancel_requested,
+    e.ExecutionCanceled: _execution_canceled,
+    e.ExecutionFailRequested: _fail_requested,
+    e.ExecutionFailed: _execution_failed,
+    e.ExecutionCompleted: _execution_completed,
+    e.ExecutionArchived: _execution_archived,
+}

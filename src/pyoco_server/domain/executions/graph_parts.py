@@ -1,0 +1,262 @@
+"""Reading the nodes and edges of a definition, one by one. What is wrong is collected, not raised."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from pyoco_server.domain.executions import conditions, interpolation
+from pyoco_server.domain.executions.graph_model import (
+    Edge,
+    EdgeOn,
+    GraphNode,
+    JoinPolicy,
+    NodeType,
+    OnTimeout,
+    Retry,
+    Then,
+)
+from pyoco_server.domain.names import MAX_FLOW_NAME, is_tag, nearest
+
+NAME_RULE = "[A-Za-z0-9_-]{1,64}"
+MAX_TIMEOUT_SEC = 10 * 366 * 86_400
+"""Ten years: longer is a mistake, and every deadline stays a date."""
+ENOUGH_PROBLEMS = 100
+"""Where reading stops: nobody mends more at once, and each costs time."""
+_GIVEN_UP = object()
+
+Problems = list[str]
+
+TASK, WAIT, JOIN = NodeType.TASK, NodeType.WAIT, NodeType.JOIN
+
+
+class _Key(Struct, frozen=True):
+    of: Any
+    types: tuple[NodeType, ...]
+
+
+_Timeout = Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_SEC)]
+_NODE_KEYS = {
+    "flow": _Key(Annotated[str, Meta(min_length=1, max_length=MAX_FLOW_NAME)], (TASK,)),
+    "tag": _Key(str, (TASK,)),
+    "params": _Key(dict[str, Any], (TASK,)),
+    "external": _Key(bool, (TASK,)),
+    "retry": _Key(dict[str, Any], (TASK,)),
+    "timeout_sec": _Key(_Timeout, (TASK, WAIT)),
+    "prompt": _Key(str, (WAIT,)),
+    "wait_key": _Key(str, (WAIT,)),
+    "on_timeout": _Key(OnTimeout, (WAIT,)),
+    "policy": _Key(JoinPolicy, (JOIN,)),
+    "min_success": _Key(Annotated[int, Meta(ge=1)], (JOIN,)),
+    "cancel_rest": _Key(bool, (JOIN,)),
+}
+_EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "then": Then, "when": str}
+
+
+def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
+    """None if not even its type can be told."""
+    where = f"node {node_id}"
+    if not is_tag(node_id):
+        problems.append(f"node {_shown(node_id)}: the id of a node must match {NAME_RULE}")
+        return None
+    if not isinstance(given, Mapping):
+        problems.append(f"{where} must be an object like {{type: task, flow: x}}, got {_kind(given)}")
+        return None
+    kind = _node_type(where, given, problems)
+    if kind is None:
+        return None
+    check_keys(where, given, ("type", *_NODE_KEYS), problems)
+    fields = {
+        key: value
+        for key, rule in _NODE_KEYS.items()
+        if given.get(key) is not None
+        and (value := _field(where, kind, key, rule, given[key], problems)) is not _GIVEN_UP
+    }
+    retry = _retry(where, fields.pop("retry", {}), problems)
+    node = GraphNode(id=node_id, type=kind, retry=retry, **fields)
+    _CHECKS[kind](where, node, given, problems)
+    return node
+
+
+def read_edge(
+    place: str, given: Any, nodes: Iterable[str], problems: Problems, *, is_stored: bool = False
+) -> Edge | None:
+    """None if it does not lead from one node to another. The condition of a stored one was checked before."""
+    if not isinstance(given, Mapping):
+        problems.append(f"{place} must be an object like {{from: a, to: b}}, got {_kind(given)}")
+        return None
+    where = _edge_name(place, given)
+    check_keys(where, given, _EDGE_KEYS, problems)
+    fields = {
+        key: converted(f"{where}: {key}", given[key], of, problems)
+        for key, of in _EDGE_KEYS.items()
+        if given.get(key) is not None
+    }
+    if not _check_ends(where, fields, nodes, problems):
+        return None
+    when = fields.get("when") if is_stored else _when(where, fields.get("when"), nodes, problems)
+    on, then = fields.get("on", EdgeOn.SUCCESS), fields.get("then", Then.CONTINUE)
+    if on is EdgeOn.SUCCESS and "then" in fields:
+        problems.append(f"{where}: then belongs to edges with on: failure; remove it or add on: failure")
+    return Edge(
+        source=fields["from"],
+        target=fields["to"],
+        on=on if isinstance(on, EdgeOn) else EdgeOn.SUCCESS,
+        then=then if isinstance(then, Then) else Then.CONTINUE,
+        when=when,
+    )
+
+
+def edge_name(edge: Edge) -> str:
+    return f"edge {edge.source} → {edge.target}"
+
+
+def check_keys(where: str, given: Mapping[Any, Any], known: Iterable[str], problems: Problems) -> None:
+    known = tuple(known)
+    for key in given:
+        if len(problems) >= ENOUGH_PROBLEMS:
+            return
+        if key not in known:
+            problems.append(f"{where}: unknown key {_shown(str(key))}{nearest(str(key), known)}")
+
+
+def converted(where: str, value: Any, of: Any, problems: Problems) -> Any:
+    """The value as `of`, or a marker that is equal to nothing."""
+    try:
+        return msgspec.convert(value, of)
+    except msgspec.ValidationError as error:
+        problems.append(f"{where}: {_plain(str(error))}")
+        return _GIVEN_UP
+
+
+def _node_type(where: str, given: Mapping[str, Any], problems: Problems) -> NodeType | None:
+    kind = given.get("type")
+    types = {node_type.value: node_type for node_type in NodeType}
+    if isinstance(kind, str) and kind in types:
+        return types[kind]
+    said = (
+        "type is missing"
+        if kind is None
+        else f"type {_shown(str(kind))} is unknown{nearest(str(kind), types)}"
+    )
+    problems.append(f"{where}: {said}; write one of {', '.join(types)}")
+    return None
+
+
+def _field(where: str, kind: NodeType, key: str, rule: _Key, value: Any, problems: Problems) -> Any:
+    if kind not in rule.types:
+        of = " and ".join(rule.types)
+        problems.append(
+            f"{where}: {key} belongs to {of} nodes; this is a {kind}: remove it or change the type"
+        )
+        return _GIVEN_UP
+    return converted(f"{where}: {key}", value, rule.of, problems)
+
+
+def _retry(where: str, given: dict[str, Any], problems: Problems) -> Retry:
+    check_keys(f"{where}: retry", given, Retry.__struct_fields__, problems)
+    known = {
+        key: value for key, value in given.items() if key in Retry.__struct_fields__ and value is not None
+    }
+    retry = converted(f"{where}: retry", known, Retry, problems)
+    return retry if isinstance(retry, Retry) else Retry()
+
+
+def _check_task(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
+    if node.flow and node.external:
+        problems.append(f"{where} has both flow and external: true; keep one")
+    if node.external and node.tag is not None:
+        problems.append(f"{where}: tag belongs to tasks with a flow; an external task has no worker of ours")
+    if not node.external and given.get("flow") is None:
+        problems.append(f"{where} has neither flow nor external: true; say who carries it out")
+    if node.tag is not None and not is_tag(node.tag):
+        problems.append(f"{where}: tag {_shown(node.tag)} must match {NAME_RULE}")
+
+
+def _check_join(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
+    if given.get("policy") == JoinPolicy.CUSTOM and given.get("min_success") is None:
+        problems.append(f"{where}: policy CUSTOM needs min_success, the number of branches that must succeed")
+    if node.min_success is not None and node.policy is not JoinPolicy.CUSTOM:
+        problems.append(f"{where}: min_success belongs to policy CUSTOM; this is {node.policy}")
+
+
+def _check_nothing(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
+    """A wait or a fork that has only keys of its own is right."""
+
+
+_CHECKS = {
+    NodeType.TASK: _check_task,
+    NodeType.JOIN: _check_join,
+    NodeType.WAIT: _check_nothing,
+    NodeType.FORK: _check_nothing,
+}
+
+
+def templates_of(node: GraphNode) -> dict[str, Any]:
+    """What of a node is rendered before use."""
+    return {"params": node.params, "prompt": node.prompt, "wait_key": node.wait_key}
+
+
+def nodes_read_by(node: GraphNode, problems: Problems) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for key, value in templates_of(node).items():
+        try:
+            found |= interpolation.check(value)
+        except interpolation.TemplateError as error:
+            problems.append(f"node {node.id}: {key}: {error}")
+    return found
+
+
+def _edge_name(place: str, given: Mapping[str, Any]) -> str:
+    source, target = given.get("from"), given.get("to")
+    if isinstance(source, str) and isinstance(target, str):
+        return f"edge {source[:64]} → {target[:64]}"
+    return place
+
+
+def _check_ends(where: str, fields: dict[str, Any], nodes: Iterable[str], problems: Problems) -> bool:
+    right = True
+    for key in ("from", "to"):
+        name = fields.get(key)
+        if name is None:
+            problems.append(f"{where}: {key} is missing; write {{from: a, to: b}}")
+        elif isinstance(name, str) and name not in nodes:
+            problems.append(f"{where}: {key}: there is no node {_shown(name)}{nearest(name, nodes)}")
+        elif isinstance(name, str):
+            continue
+        right = False
+    if right and fields["from"] == fields["to"]:
+        problems.append(f"{where} leads from a node to itself; use retry to repeat a task")
+        return False
+    return right
+
+
+def _when(where: str, expr: Any, nodes: Iterable[str], problems: Problems) -> str | None:
+    if not isinstance(expr, str):
+        return None
+    try:
+        conditions.check(expr)
+    except conditions.ConditionError as error:
+        problems.append(f"{where}: when: {error}{_quoting_hint(expr, nodes)}")
+        return None
+    return expr
+
+
+def _quoting_hint(expr: str, nodes: Iterable[str]) -> str:
+    """`nodes.a-b` is a subtraction in CEL."""
+    named = next((name for name in nodes if not name.isidentifier() and f"nodes.{name}" in expr), None)
+    return f" (write nodes['{named}'])" if named else ""
+
+
+def _plain(message: str) -> str:
+    return message.replace("`", "").replace(" - at $.", ", at ").replace("Expected", "expected", 1)
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "nothing"}
+    return kinds.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 64 else text[:64] + "…")  # noqa: PLR2004 - the longest name that is right

@@ -1,0 +1,125 @@
+"""What is stored of graphs, and under which keys.
+
+The newest version has a key of its own, which is only ever moved on by compare-and-set. The version before it
+is copied to a key with its number first, so every version can be read at every moment.
+"""
+
+import hashlib
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from pyoco_server.domain.codec import decoding
+from pyoco_server.domain.executions.graphs import Graph, definition_of
+from pyoco_server.errors import RequestTooLarge
+
+NO_TENANT = "="
+"""Where graphs are kept while auth is off. No tenant has this name."""
+
+
+class GraphRecord(Struct, frozen=True, kw_only=True):
+    graph_id: str
+    version: int
+    sha256: str
+    """Of the definition, however it was written."""
+    registered_at: float
+    registered_by: str
+    tenant_id: str | None = None
+    definition: dict[str, Any]
+
+
+class GraphSummary(Struct, frozen=True, kw_only=True):
+    """What a list shows of a graph's newest version."""
+
+    graph_id: str
+    version: int
+    sha256: str
+    registered_at: float
+    registered_by: str
+    tenant_id: str | None
+    nodes: int
+
+
+decode_graph_record = decoding(GraphRecord, "graph")
+
+
+class _Listed(Struct, frozen=True):
+    nodes: dict[str, Raw]
+
+
+class _ListedRecord(Struct, frozen=True, kw_only=True):
+    """A record of which a list needs the number of its nodes alone."""
+
+    graph_id: str
+    version: int
+    sha256: str
+    registered_at: float
+    registered_by: str
+    tenant_id: str | None = None
+    definition: _Listed
+
+
+_decode_listed = decoding(_ListedRecord, "graph")
+
+
+def decode_graph_summary(data: bytes) -> GraphSummary:
+    """Without its definition, which may be large. Raises Unreadable."""
+    return summary(_decode_listed(data))
+
+
+def summary(record: GraphRecord | _ListedRecord) -> GraphSummary:
+    same = {name: getattr(record, name) for name in GraphSummary.__struct_fields__ if name != "nodes"}
+    definition = record.definition
+    nodes = definition.nodes if isinstance(definition, _Listed) else definition["nodes"]
+    return GraphSummary(**same, nodes=len(nodes))
+
+
+def tenant_token(tenant_id: str | None) -> str:
+    return NO_TENANT if tenant_id is None else tenant_id
+
+
+def newest_key(tenant_id: str | None, graph_id: str) -> str:
+    return f"{tenant_token(tenant_id)}.{graph_id}"
+
+
+def version_key(tenant_id: str | None, graph_id: str, version: int) -> str:
+    return f"{newest_key(tenant_id, graph_id)}.{version}"
+
+
+# Which version a graph is. One is never changed: other content under the same id is the next version.
+
+MAX_DEFINITION_BYTES = 512 * 1024
+"""A version is one message of NATS, which carries 1 MiB unless its operator says otherwise."""
+
+
+class Registration(Struct, frozen=True, kw_only=True):
+    """A graph that somebody wants to be the newest version."""
+
+    graph: Graph
+    tenant_id: str | None
+    by: str
+    at: float
+
+
+def next_version(newest: GraphRecord | None, wanted: Registration) -> GraphRecord:
+    """The version that `wanted` is: `newest` itself if it says the same. Raises RequestTooLarge."""
+    definition = definition_of(wanted.graph)
+    content = msgspec.json.encode(definition, order="deterministic")
+    sha256 = hashlib.sha256(content).hexdigest()
+    if newest is not None and newest.sha256 == sha256:
+        return newest
+    if len(content) > MAX_DEFINITION_BYTES:
+        raise RequestTooLarge(
+            f"graph {wanted.graph.id}: its definition has {len(content):,} bytes as JSON; "
+            f"{MAX_DEFINITION_BYTES:,} are allowed"
+        )
+    return GraphRecord(
+        graph_id=wanted.graph.id,
+        version=1 if newest is None else newest.version + 1,
+        sha256=sha256,
+        registered_at=wanted.at,
+        registered_by=wanted.by,
+        tenant_id=wanted.tenant_id,
+        definition=definition,
+    )

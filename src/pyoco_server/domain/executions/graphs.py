@@ -1,0 +1,381 @@
+"""Graphs: what an execution carries out. Read from YAML or JSON, checked as a whole, never changed after.
+
+Everything that is wrong with a definition is said at once, each problem with the name of its node or edge.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from heapq import heapify, heappop, heappush
+from typing import Any, Never
+
+from msgspec import Struct
+
+from pyoco_server.domain.executions import conditions
+from pyoco_server.domain.executions.graph_model import (
+    Edge,
+    EdgeOn,
+    Graph,
+    GraphNode,
+    JoinPolicy,
+    NodeType,
+    OnTimeout,
+    Retry,
+    Then,
+)
+from pyoco_server.domain.executions.graph_parts import (
+    ENOUGH_PROBLEMS,
+    NAME_RULE,
+    Problems,
+    check_keys,
+    edge_name,
+    nodes_read_by,
+    read_edge,
+    read_node,
+)
+from pyoco_server.domain.names import is_tag, nearest
+from pyoco_server.domain.strict_json import read_json
+from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
+from pyoco_server.errors import InvalidRequest
+
+# The shape of a graph: its entry, its order, and which fork belongs to which join.
+#
+# Sets of nodes are bits of an integer here, one per node in topological order: a thousand nodes are sixteen
+# machine words, so all ancestors and dominators of the largest graph take a few milliseconds.
+
+Edges = Mapping[str, tuple[Edge, ...]]
+
+
+def by_end(nodes: Iterable[str], edges: Sequence[Edge]) -> tuple[Edges, Edges]:
+    """Incoming and outgoing edges of each node, in the order in which they were declared."""
+    incoming: dict[str, list[Edge]] = {node: [] for node in nodes}
+    outgoing: dict[str, list[Edge]] = {node: [] for node in incoming}
+    for edge in edges:
+        incoming[edge.target].append(edge)
+        outgoing[edge.source].append(edge)
+    return _frozen(incoming), _frozen(outgoing)
+
+
+def _frozen(edges: Mapping[str, list[Edge]]) -> Edges:
+    return {node: tuple(found) for node, found in edges.items()}
+
+
+def entries(incoming: Edges) -> list[str]:
+    """Nodes that nothing leads to.
+
+    In a graph without cycles every way back from a node ends in one of them; so if there is exactly one,
+    it leads to every node, and no node is out of reach.
+    """
+    return [node for node, edges in incoming.items() if not edges]
+
+
+def topological_order(incoming: Edges, outgoing: Edges) -> tuple[str, ...]:
+    """Of nodes that could come next, the one declared first. Nodes on or behind a cycle are left out."""
+    names = list(incoming)
+    place = {name: index for index, name in enumerate(names)}
+    missing = {node: len(edges) for node, edges in incoming.items()}
+    free = [place[node] for node in entries(incoming)]
+    heapify(free)
+    order = []
+    while free:
+        node = names[heappop(free)]
+        order.append(node)
+        for edge in outgoing[node]:
+            missing[edge.target] -= 1
+            if not missing[edge.target]:
+                heappush(free, place[edge.target])
+    return tuple(order)
+
+
+def find_cycle(incoming: Edges, order: Sequence[str]) -> list[str]:
+    """A cycle among the nodes that have no place in the order, its first node at both ends."""
+    left = incoming.keys() - set(order)
+    node = next(name for name in incoming if name in left)
+    seen: dict[str, None] = {}
+    while node not in seen:
+        seen[node] = None
+        node = next(edge.source for edge in incoming[node] if edge.source in left)
+    backwards = list(seen)[list(seen).index(node) :]
+    return [node, *reversed(backwards)]
+
+
+class Above(Struct, frozen=True):
+    """For each node, the nodes above it: all of them, and those that no way from the entry goes round."""
+
+    order: tuple[str, ...]
+    ancestors: dict[str, int]
+    dominators: dict[str, int]
+
+    def is_above(self, upper: str, lower: str) -> bool:
+        """Whether `lower` comes after `upper` on some way; a node is not above itself."""
+        return upper != lower and bool(self.ancestors[lower] >> self._bit(upper) & 1)
+
+    def nearest_fork(self, sources: Iterable[str], forks: Sequence[str]) -> str | None:
+        """The last fork that is above, or is, each of the nodes from which a join's edges come.
+
+        One that cannot be gone round comes first: it opens every branch of the join.
+        """
+        common = dominating = -1
+        for source in sources:
+            common &= self.ancestors[source]
+            dominating &= self.dominators[source]
+        above = [fork for fork in forks if common >> self._bit(fork) & 1]
+        certain = [fork for fork in above if dominating >> self._bit(fork) & 1]
+        return max(certain or above, key=self._bit, default=None)
+
+    def _bit(self, node: str) -> int:
+        return self.ancestors[node].bit_length() - 1
+
+
+def above(order: tuple[str, ...], incoming: Edges) -> Above:
+    """Sets include the node itself, which is their highest bit."""
+    ancestors: dict[str, int] = {}
+    dominators: dict[str, int] = {}
+    for index, node in enumerate(order):
+        reached, certain = 0, -1 if incoming[node] else 0
+        for edge in incoming[node]:
+            reached |= ancestors[edge.source]
+            certain &= dominators[edge.source]
+        ancestors[node] = reached | 1 << index
+        dominators[node] = certain | 1 << index
+    return Above(order, ancestors, dominators)
+
+
+# From the text of a graph to its definition: values of JSON, not yet looked at.
+
+GRAPH_YAML = YamlKind(name="graph", max_nodes=100_000, text_keys=frozenset({"on"}))
+
+
+def graph_definition(text: str | bytes, content_type: str | None) -> dict[str, Any]:
+    """The definition in a text: JSON if the content type says so, else YAML. Raises InvalidRequest."""
+    if isinstance(text, bytes):
+        text = decode(text, GRAPH_YAML)
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    is_json = kind == "application/json" or kind.endswith("+json")
+    definition = read_json(text, GRAPH_YAML.name) if is_json else read_yaml(text, GRAPH_YAML).value
+    if not isinstance(definition, dict):
+        raise InvalidRequest("graph: must be an object with id, nodes and edges")
+    return definition
+
+
+__all__ = [
+    "Edge",
+    "EdgeOn",
+    "Graph",
+    "GraphNode",
+    "JoinPolicy",
+    "NodeType",
+    "OnTimeout",
+    "Retry",
+    "Then",
+    "definition_of",
+    "graph_definition",
+    "parse_graph",
+]
+
+MAX_NODES = 1_000
+MAX_PROBLEMS = 20
+_TOP_KEYS = ("id", "nodes", "edges")
+
+
+def parse_graph(definition: object, *, is_stored: bool = False) -> Graph:
+    """Raises InvalidRequest, whose text names every node and edge that is wrong and what to do about it.
+
+    A stored definition was checked by the version that registered it. A condition that is refused today does
+    not make it unreadable: that edge fails when it is reached.
+    """
+    problems: Problems = []
+    if not isinstance(definition, Mapping):
+        _refuse("graph", ["must be an object with id, nodes and edges"])
+    where = _graph_name(definition, problems)
+    check_keys("top level", definition, _TOP_KEYS, problems)
+    nodes = _nodes(definition.get("nodes"), problems)
+    edges = _edges(definition.get("edges"), nodes, problems, is_stored=is_stored)
+    if problems:
+        _refuse(where, problems)
+    graph = _assembled(str(definition["id"]), nodes, edges, problems)
+    if graph is not None and not is_stored:
+        _check_reads(graph, problems)
+    if graph is None or problems:
+        _refuse(where, problems)
+    return graph
+
+
+def definition_of(graph: Graph) -> dict[str, Any]:
+    """The definition that reads as this graph, with nothing in it that is a default."""
+    return {
+        "id": graph.id,
+        "nodes": {node.id: _node_definition(node) for node in graph.nodes.values()},
+        "edges": [_edge_definition(edge) for edge in graph.edges],
+    }
+
+
+def _node_definition(node: GraphNode) -> dict[str, Any]:
+    given = _without_defaults(node, GraphNode(id=node.id, type=node.type))
+    if "retry" in given:
+        given["retry"] = _without_defaults(node.retry, Retry())
+    return {"type": node.type.value, **given}
+
+
+def _edge_definition(edge: Edge) -> dict[str, Any]:
+    given = _without_defaults(edge, Edge(source=edge.source, target=edge.target))
+    return {"from": edge.source, "to": edge.target, **given}
+
+
+def _without_defaults(given: Struct, plain: Struct) -> dict[str, Any]:
+    values = {name: getattr(given, name) for name in given.__struct_fields__}
+    changed = {name: value for name, value in values.items() if value != getattr(plain, name)}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in changed.items()}
+
+
+def _graph_name(definition: Mapping[Any, Any], problems: Problems) -> str:
+    graph_id = definition.get("id")
+    if not isinstance(graph_id, str) or not is_tag(graph_id):
+        said = "is missing" if graph_id is None else f"{str(graph_id)[:64]!r} is not allowed"
+        problems.append(f"id {said}; it must match {NAME_RULE}")
+        return "graph"
+    return f"graph {graph_id}"
+
+
+def _nodes(given: Any, problems: Problems) -> dict[str, GraphNode]:
+    if not isinstance(given, Mapping) or not given:
+        problems.append("nodes must be an object with at least one node: {first: {type: task, flow: x}}")
+        return {}
+    if len(given) > MAX_NODES:
+        after = list(given)[MAX_NODES]
+        problems.append(
+            f"there are {len(given):,} nodes, {MAX_NODES:,} are allowed; the first too many is {after}"
+        )
+        return {}
+    nodes = {
+        name: read_node(str(name), value, problems) if len(problems) < ENOUGH_PROBLEMS else None
+        for name, value in given.items()
+    }
+    return {str(name): node or GraphNode(id=str(name), type=NodeType.TASK) for name, node in nodes.items()}
+
+
+def _edges(
+    given: Any, nodes: Mapping[str, GraphNode], problems: Problems, *, is_stored: bool
+) -> tuple[Edge, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple):
+        problems.append("edges must be a list of {from: a, to: b}")
+        return ()
+    if not nodes:
+        return ()
+    read = [
+        read_edge(f"edges[{place}]", edge, nodes, problems, is_stored=is_stored)
+        for place, edge in enumerate(given)
+        if len(problems) < ENOUGH_PROBLEMS
+    ]
+    edges = tuple(edge for edge in read if edge is not None)
+    _check_edges(edges, nodes, problems)
+    return edges
+
+
+def _check_edges(edges: tuple[Edge, ...], nodes: Mapping[str, GraphNode], problems: Problems) -> None:
+    seen = set()
+    for edge in edges:
+        if (key := (edge.source, edge.target, edge.on)) in seen:
+            problems.append(f"{edge_name(edge)} (on: {edge.on}) is there twice; join the conditions with ||")
+        seen.add(key)
+        kind = nodes[edge.source].type
+        if edge.on is EdgeOn.FAILURE and kind in (NodeType.FORK, NodeType.JOIN):
+            problems.append(
+                f"{edge_name(edge)}: a {kind} never fails, so on: failure is never taken; "
+                "let the edge begin at the task or wait that can fail"
+            )
+
+
+def _assembled(
+    graph_id: str, nodes: dict[str, GraphNode], edges: tuple[Edge, ...], problems: Problems
+) -> Graph | None:
+    incoming, outgoing = by_end(nodes, edges)
+    order = topological_order(incoming, outgoing)
+    found = entries(incoming)
+    if len(found) > 1:
+        problems.append(
+            f"nodes {', '.join(found[:MAX_PROBLEMS])} have no incoming edge; one node is the entry: "
+            "lead an edge to all but one"
+        )
+    if len(order) < len(nodes):
+        cycle = " → ".join(find_cycle(incoming, order))
+        problems.append(f"there is a cycle: {cycle}; remove one of its edges (a task repeats by retry)")
+        return None
+    ranks = above(order, incoming)
+    forks = _forks(nodes, incoming, ranks, problems)
+    _check_branches(nodes, incoming, problems)
+    return Graph(
+        id=graph_id,
+        nodes=nodes,
+        edges=edges,
+        entry=found[0],
+        incoming=incoming,
+        outgoing=outgoing,
+        order=order,
+        forks=forks,
+    )
+
+
+def _forks(
+    nodes: Mapping[str, GraphNode], incoming: Edges, ranks: Above, problems: Problems
+) -> dict[str, str]:
+    forks = [node.id for node in nodes.values() if node.type is NodeType.FORK]
+    found = {}
+    for node in nodes.values():
+        if node.type is not NodeType.JOIN:
+            continue
+        sources = [edge.source for edge in incoming[node.id]]
+        fork = ranks.nearest_fork(sources, forks) if sources else None
+        if fork is None:
+            branches = f"all of its branches ({', '.join(sources)})" if sources else "it"
+            problems.append(f"node {node.id}: a join needs a fork above {branches}; add one where they part")
+        else:
+            found[node.id] = fork
+    return found
+
+
+def _check_branches(nodes: Mapping[str, GraphNode], incoming: Edges, problems: Problems) -> None:
+    for node in nodes.values():
+        branches = len(incoming[node.id])
+        if node.min_success is not None and node.min_success > branches:
+            problems.append(
+                f"node {node.id}: min_success is {node.min_success}, but {branches} branches lead here"
+            )
+
+
+def _check_reads(graph: Graph, problems: Problems) -> None:
+    """What a node or an edge reads of other nodes must be there by then."""
+    nodes, ranks = graph.nodes, above(graph.order, graph.incoming)
+    for node in nodes.values():
+        if len(problems) >= ENOUGH_PROBLEMS:
+            return
+        for read in sorted(nodes_read_by(node, problems)):
+            if problem := _not_readable(
+                read, nodes, is_there=read in nodes and ranks.is_above(read, node.id)
+            ):
+                problems.append(f"node {node.id}: ${{nodes.{read}…}}: {problem}")
+    for edge in graph.edges:
+        if len(problems) >= ENOUGH_PROBLEMS:
+            return
+        for read in sorted(conditions.nodes_in(edge.when) if edge.when else ()):
+            is_there = read == edge.source or (read in nodes and ranks.is_above(read, edge.source))
+            if problem := _not_readable(read, nodes, is_there=is_there):
+                problems.append(f"{edge_name(edge)}: when: nodes.{read}: {problem}")
+
+
+def _not_readable(read: str, nodes: Mapping[str, GraphNode], *, is_there: bool) -> str | None:
+    if read not in nodes:
+        return f"there is no node {read[:64]!r}{nearest(read, nodes)}"
+    return (
+        None
+        if is_there
+        else f"{read} is not upstream, so it has no output by then; add edges that lead from it"
+    )
+
+
+def _refuse(where: str, problems: Problems) -> Never:
+    shown = "; ".join(problems[:MAX_PROBLEMS])
+    left = len(problems) - MAX_PROBLEMS
+    more = "" if left <= 0 else f"; and {left if len(problems) < ENOUGH_PROBLEMS else 'many'} more"
+    raise InvalidRequest(f"{where}: {shown}{more}")

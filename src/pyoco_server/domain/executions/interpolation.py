@@ -1,0 +1,278 @@
+"""`${…}` in the params of a node: values of the execution, put where they are needed.
+
+A path is `input` or `nodes.<id>.output` (or `.status`, `.error`), and on from there `.key`, `['any key']`
+and `[0]`. A text that is one `${…}` and nothing else becomes the value itself; inside other text, texts
+stand as they are and everything else as JSON. `$${` is a literal `${`. Nothing is computed here: that is
+what conditions and tasks are for.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Never
+
+import msgspec
+from msgspec import Struct
+
+from pyoco_server.domain.names import nearest
+
+NODE_FIELDS = ("output", "status", "error")
+"""What can be read of a node."""
+MAX_DEPTH = 100
+"""Of what is rendered: deeper values would not fit Python's stack."""
+MAX_PATH = 500
+MAX_RENDERED = 1024 * 1024
+"""Bytes of one rendered value, about: as much as NATS takes in one message."""
+BYTES_PER_STEP = 100
+MAX_KEPT = 1_000
+"""Characters of a text whose parts are remembered."""
+
+_PART = re.compile(r"""\$\$\{|\$\{((?:[^}'"]|'[^']*'|"[^"]*")*)(\}?)""")
+_STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
+_ROOT = re.compile(r"[A-Za-z0-9_-]+")
+_SHOWN_KEYS = 10
+
+
+class TemplateError(Exception):
+    """A template that can never be rendered; the text says which, and what to write instead."""
+
+
+class TemplateFailed(Exception):
+    """A value that a template names is not there; the text says up to where the path leads."""
+
+
+Step = str | int
+
+
+class _Reference(Struct, frozen=True):
+    """The path of one `${…}`."""
+
+    text: str
+    root: str
+    steps: tuple[Step, ...]
+
+
+def check(value: object) -> frozenset[str]:
+    """The ids of the nodes that `value` reads. Raises TemplateError."""
+    return frozenset(
+        str(reference.steps[0]) for reference in _references(value, 0) if reference.root == "nodes"
+    )
+
+
+def render(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: A002 - the word of graphs
+    """`value` with every `${…}` replaced. Raises TemplateFailed, or TemplateError as `check` does."""
+    return rendered(value, input=input, nodes=nodes)[0]
+
+
+def rendered(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> tuple[Any, int]:  # noqa: A002 - the word of graphs
+    """The same, and about how many bytes it has."""
+    rendering = _Rendering({"input": input, "nodes": nodes})
+    return rendering.of(value, 0), rendering.size
+
+
+def _references(value: object, depth: int) -> Iterator[_Reference]:
+    _check_depth(depth)
+    if isinstance(value, str):
+        yield from (part for part in _parts(value) if isinstance(part, _Reference))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_key(key)
+            yield from _references(item, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _references(item, depth + 1)
+
+
+class _Rendering:
+    """Counts before it builds: references may repeat a large value any number of times."""
+
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self._roots = roots
+        self.size = 0
+
+    def of(self, value: Any, depth: int) -> Any:
+        _check_depth(depth)
+        if isinstance(value, str):
+            return self._text(_parts(value))
+        if isinstance(value, Mapping):
+            return {key: self.of(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.of(item, depth + 1) for item in value]
+        return value
+
+    def _text(self, parts: tuple[str | _Reference, ...]) -> Any:
+        if len(parts) == 1 and isinstance(parts[0], _Reference):
+            value = _found(parts[0], self._roots)
+            self._add(parts[0].text, _size(value))
+            return value
+        return "".join([self._part(part) for part in parts])
+
+    def _part(self, part: str | _Reference) -> str:
+        if isinstance(part, str):
+            self._add(part, len(part))
+            return part
+        text = _as_text(_found(part, self._roots))
+        self._add(part.text, len(text))
+        return text
+
+    def _add(self, where: str, size: int) -> None:
+        self.size += size
+        if self.size > MAX_RENDERED:
+            raise TemplateFailed(
+                f"at '{_short(where)}': more than {MAX_RENDERED:,} bytes; "
+                "let tasks pass on where large values are instead of the values"
+            )
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    return len(msgspec.json.encode(value)) if isinstance(value, (Mapping, list, tuple)) else 1
+
+
+def _found(reference: _Reference, roots: Mapping[str, Any]) -> Any:
+    value, path = roots[reference.root], reference.root
+    for step in reference.steps:
+        value = _below(value, step, path, reference)
+        path += _written(step)
+    return value
+
+
+def _below(value: Any, step: Step, path: str, reference: _Reference) -> Any:
+    if isinstance(step, str) and isinstance(value, Mapping):
+        if step in value:
+            return value[step]
+        _missing(reference, f"{path} has no {step!r}{nearest(step, map(str, value))}; {_keys_of(value)}")
+    if isinstance(step, int) and isinstance(value, (list, tuple)):
+        if step < len(value):
+            return value[step]
+        _missing(reference, f"{path} has {len(value)} items, so there is no [{step}]")
+    wanted = "a list" if isinstance(step, int) else "an object"
+    return _missing(reference, f"{path} is {_kind(value)}, not {wanted}, so there is no {_written(step)}")
+
+
+def _missing(reference: _Reference, problem: str) -> Never:
+    raise TemplateFailed(f"${{{reference.text}}}: {problem}")
+
+
+def _keys_of(value: Mapping[Any, Any]) -> str:
+    if not value:
+        return "it is empty"
+    shown = ", ".join(str(key) for key in list(value)[:_SHOWN_KEYS])
+    return f"it has {shown}{', …' if len(value) > _SHOWN_KEYS else ''}"
+
+
+def _kind(value: Any) -> str:
+    """Of a value that is not there as wanted; the value itself may be nobody's business."""
+    if value is None:
+        return "null"
+    kinds = {bool: "a boolean", str: "a text", int: "a number", float: "a number"}
+    if isinstance(value, Mapping):
+        return "an object"
+    return kinds.get(type(value), "a list" if isinstance(value, (list, tuple)) else type(value).__name__)
+
+
+def _written(step: Step) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _ROOT.fullmatch(step) else f"[{step!r}]"
+
+
+def _parts(text: str) -> tuple[str | _Reference, ...]:
+    return _kept_parts(text) if len(text) <= MAX_KEPT else _cut(text)
+
+
+@lru_cache(maxsize=4_096)
+def _kept_parts(text: str) -> tuple[str | _Reference, ...]:
+    return _cut(text)
+
+
+def _cut(text: str) -> tuple[str | _Reference, ...]:
+    """The text cut into what stands as it is and what is read; texts next to each other are one."""
+    parts: list[str | _Reference] = []
+    literal: list[str] = []
+    end = 0
+    for found in _PART.finditer(text):
+        literal.append(text[end : found.start()])
+        if found.group() == "$${":
+            literal.append("${")
+        else:
+            _add_text(parts, literal)
+            parts.append(_reference(found))
+        end = found.end()
+    literal.append(text[end:])
+    _add_text(parts, literal)
+    return tuple(parts) or ("",)
+
+
+def _add_text(parts: list[str | _Reference], literal: list[str]) -> None:
+    if text := "".join(literal):
+        parts.append(text)
+    literal.clear()
+
+
+def _reference(found: re.Match[str]) -> _Reference:
+    text = found[1].strip()
+    if not found[2]:
+        raise TemplateError(f"'${{{_short(text)}' has no closing }}; write $${{ for a literal ${{")
+    if len(text) > MAX_PATH:
+        raise TemplateError(f"'${{{_short(text)}}}' has more than {MAX_PATH} characters")
+    root, steps = _path(text)
+    if root not in ("input", "nodes"):
+        raise TemplateError(
+            f"'${{{_short(text)}}}' must begin with input or nodes{nearest(root, ('input', 'nodes'))}; "
+            "write $${ for a literal ${"
+        )
+    if root == "nodes":
+        _check_node_path(text, steps)
+    return _Reference(text, root, steps)
+
+
+def _path(text: str) -> tuple[str, tuple[Step, ...]]:
+    root = _ROOT.match(text)
+    if root is None:
+        raise TemplateError(f"'${{{_short(text)}}}' is not a path like input.a.b[0] or nodes.x.output.y")
+    steps: list[Step] = []
+    end = root.end()
+    while end < len(text):
+        step = _STEP.match(text, end)
+        if step is None:
+            raise TemplateError(
+                f"'${{{_short(text)}}}' cannot be read from {_short(text[end:])!r} on: "
+                "a path goes on with .key, ['any key'] or [0]"
+            )
+        steps.append(int(step[2]) if step[2] else step[step.lastindex or 0])
+        end = step.end()
+    return root.group(), tuple(steps)
+
+
+def _check_node_path(text: str, steps: tuple[Step, ...]) -> None:
+    if not steps or not isinstance(steps[0], str):
+        raise TemplateError(f"'${{{_short(text)}}}' names no node; write nodes.<id>.output")
+    if len(steps) == 1 or steps[1] not in NODE_FIELDS:
+        field = (
+            f"{steps[1]!r}{nearest(str(steps[1]), NODE_FIELDS)} is no field"
+            if steps[1:]
+            else "names no field"
+        )
+        raise TemplateError(
+            f"'${{{_short(text)}}}': {field} of a node; write nodes.{steps[0]}.output, .status or .error"
+        )
+
+
+def _check_key(key: object) -> None:
+    if "${" in str(key):
+        raise TemplateError(f"the key {_short(str(key))!r} has a ${{: only values are rendered, keys are not")
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise TemplateError(f"lists and objects are nested more than {MAX_DEPTH} deep")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:80] + "…"  # noqa: PLR2004 - as long as fits a line

@@ -1,0 +1,234 @@
+"""The state of an execution: what the fold of its events gives."""
+
+from enum import StrEnum
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.events import Failure
+from pyoco_server.domain.executions.graphs import Graph, NodeType
+
+__all__ = [
+    "Execution",
+    "ExecutionStatus",
+    "Gate",
+    "NodeState",
+    "NodeStatus",
+    "Phase",
+    "ResumeRequest",
+    "replace",
+]
+
+
+class ExecutionStatus(StrEnum):
+    ACTIVE = "ACTIVE"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+
+class NodeStatus(StrEnum):
+    IDLE = "IDLE"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL
+
+    @property
+    def is_live(self) -> bool:
+        """Something is still to come from this node itself."""
+        return self in _LIVE
+
+
+_TERMINAL = frozenset({NodeStatus.SUCCEEDED, NodeStatus.FAILED, NodeStatus.CANCELED})
+_LIVE = frozenset({NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING})
+
+
+class Phase(StrEnum):
+    """Where an execution is in its life: what the guards ask."""
+
+    CREATED = "CREATED"
+    STARTED = "STARTED"
+    FAILING = "FAILING"
+    """A node failed for good and its siblings are being stopped."""
+    CANCELLING = "CANCELLING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    """What a join knows of its branches, by the node each of them ends with."""
+
+    policy: str
+    expected_branches: tuple[str, ...] = ()
+    completed_branches: tuple[str, ...] = ()
+    failed_branches: tuple[str, ...] = ()
+    canceled_branches: tuple[str, ...] = ()
+    is_passable: bool = False
+
+
+class ResumeRequest(Struct, frozen=True, kw_only=True):
+    requested_at: float
+    requested_by: str
+    data: Any = None
+
+
+class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    node_type: str
+    status: NodeStatus = NodeStatus.IDLE
+    attempt: int = 0
+    worker_id: str | None = None
+    run_id: str | None = None
+    wait_key: str | None = None
+    prompt: str | None = None
+    deadline: float | None = None
+    progress: float | None = None
+    progress_message: str | None = None
+    metrics: dict[str, Any] | None = None
+    resume_request: ResumeRequest | None = None
+    resume_data: Any = None
+    output: Any = None
+    error: Failure | None = None
+    retry_at: float | None = None
+    gate: Gate | None = None
+    branch_ids: tuple[str, ...] | None = None
+    ready_at: float | None = None
+    started_at: float | None = None
+    waiting_at: float | None = None
+    resumed_at: float | None = None
+    ended_at: float | None = None
+    updated_at: float | None = None
+    stop_requested_at: float | None = None
+    """Since when it is to stop: an interrupt or a cancel of this node was asked for."""
+    stop_reason: str | None = None
+    canceled_by_execution: bool = False
+
+
+class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    execution_id: str
+    graph_id: str
+    graph_version: int
+    created_at: float
+    updated_at: float
+    version: int
+    """The sequence of the last event that is in this state."""
+    status: ExecutionStatus = ExecutionStatus.ACTIVE
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+    input: Any = None
+    rerun_of: str | None = None
+    given_id: str | None = None
+    started_at: float | None = None
+    cancel_requested_at: float | None = None
+    cancel_requested_by: str | None = None
+    cancel_reason: str | None = None
+    fail_requested_at: float | None = None
+    failed_node_id: str | None = None
+    completed_at: float | None = None
+    failed_at: float | None = None
+    canceled_at: float | None = None
+    archived_at: float | None = None
+    result: Any = None
+    error: Failure | None = None
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status is not ExecutionStatus.ACTIVE
+
+    @property
+    def shown_id(self) -> str:
+        """What its tenant calls it."""
+        return self.given_id or self.execution_id
+
+    @property
+    def handled_failures(self) -> tuple[str, ...]:
+        """The nodes that failed in an execution that completed all the same."""
+        if self.status is not ExecutionStatus.COMPLETED:
+            return ()
+        return tuple(name for name, node in self.nodes.items() if node.status is NodeStatus.FAILED)
+
+    @property
+    def phase(self) -> Phase:
+        if self.is_terminal:
+            return Phase(self.status.value)
+        if self.cancel_requested_at is not None:
+            return Phase.CANCELLING
+        if self.fail_requested_at is not None:
+            return Phase.FAILING
+        return Phase.CREATED if self.started_at is None else Phase.STARTED
+
+
+# Ids of executions: a tenant's own ids are its own.
+#
+# An execution is stored under an id that is a part of its subject, in one stream for all tenants. An id
+# that a
+# tenant chose is stored as one derived from tenant and id, so that no tenant can take, or learn of, the ids
+# of
+# another. Without tenants, and for ids that the server chose, both are the same.
+
+
+def stored_id(tenant_id: str | None, given_id: str) -> str:
+    if tenant_id is None:
+        return given_id
+    return str(uuid5(NAMESPACE_URL, f"pyoco:tenant:{tenant_id}:execution:{given_id}"))
+
+
+def possible_ids(tenant_id: str | None, shown_id: str) -> tuple[str, ...]:
+    """Under which an execution that a tenant calls so may be stored, the likelier one first.
+
+    Older versions stored all of them under the id that was given.
+    """
+    if tenant_id is None:
+        return (shown_id,)
+    derived = stored_id(tenant_id, shown_id)
+    return (shown_id, derived) if _is_of_server(shown_id) else (derived, shown_id)
+
+
+def _is_of_server(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+# What a re-run takes over from an execution that has ended: the outputs of what was done for good.
+
+_NOT_IN_THE_WAY = frozenset({NodeStatus.SUCCEEDED, NodeStatus.IDLE, NodeStatus.CANCELED})
+"""What succeeded below a node that was cancelled did not need it: its join had passed by other branches."""
+
+
+def outputs_for_rerun(old: Execution, graph: Graph) -> dict[str, Any]:
+    """Of each node that succeeded, and above which nothing failed. The rest is done again."""
+    return {
+        node_id: old.nodes[node_id].output
+        for node_id in graph.order
+        if old.nodes[node_id].status is NodeStatus.SUCCEEDED
+        and all(old.nodes[above].status in _NOT_IN_THE_WAY for above in graph.ancestors(node_id))
+    }
+
+
+def carry_over(graph: Graph, outputs: dict[str, Any]) -> list[e.Payload]:
+    """The events that make it so, in the order in which they can have happened."""
+    events: list[e.Payload] = []
+    for node_id in graph.order:
+        if node_id not in outputs:
+            continue
+        events += [e.NodeReady(node_id=node_id), e.NodeStarted(node_id=node_id, attempt=1)]
+        if graph.nodes[node_id].type is NodeType.FORK:
+            branches = dict.fromkeys(edge.target for edge in graph.outgoing[node_id])
+            events.append(e.ForkOpened(node_id=node_id, branch_ids=tuple(branches)))
+        elif graph.nodes[node_id].type is NodeType.JOIN:
+            events.append(e.JoinPassed(node_id=node_id))
+        events.append(e.NodeSucceeded(node_id=node_id, output=outputs[node_id]))
+    return events

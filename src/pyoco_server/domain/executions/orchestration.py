@@ -1,0 +1,226 @@
+"""The orchestrator's mind: what is missing now. Level-triggered and pure.
+
+`react` looks at the state, the graph and what is known of the runs, and says what has to be appended and what
+has to be done in the world. Asking twice, late, or on two machines at once changes nothing: the events of the
+loser are refused by the log, the runs' ids follow from (execution, node, attempt).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import orchestration_nodes
+from pyoco_server.domain.executions.branches import Branches
+from pyoco_server.domain.executions.conditions import Allowance, TooHeavy
+from pyoco_server.domain.executions.decide import CANCELED, interrupt
+from pyoco_server.domain.executions.graphs import EdgeOn, Graph
+from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus, Phase
+from pyoco_server.domain.executions.orchestration_nodes import Draft, end_stopped, stop
+from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact
+
+# The end of a whole execution: completed, failed, cancelled.
+
+SIBLING_FAILED: Final = "another node failed"
+
+
+def fail_if_lost(draft: Draft, branches: Branches) -> bool:
+    lost = [
+        (node_id, node)
+        for node_id, node in draft.nodes(NodeStatus.FAILED)
+        if not branches.is_handled(node_id) and not branches.is_saved(node_id)
+    ]
+    if not lost:
+        return False
+    _request_failure(draft, lost)
+    _stop_all(draft)
+    return True
+
+
+def _request_failure(draft: Draft, failed: list[tuple[str, NodeState]]) -> None:
+    """The first one that failed names the reason."""
+    node_id, node = min(failed, key=lambda found: found[1].ended_at or 0.0)
+    error = node.error or e.Failure("the node failed")
+    draft.emit(e.ExecutionFailRequested(failed_node_id=node_id, error=error))
+
+
+def finish_failing(draft: Draft) -> None:
+    _stop_all(draft)
+    end_stopped(draft)
+    if not draft.has_live_nodes:
+        state = draft.state
+        assert state.failed_node_id is not None and state.error is not None  # noqa: S101, PT018
+        draft.emit(e.ExecutionFailed(failed_node_id=state.failed_node_id, error=state.error))
+
+
+def _stop_all(draft: Draft) -> None:
+    for node_id, _ in draft.nodes(NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING):
+        stop(draft, node_id, SIBLING_FAILED)
+
+
+def complete_if_over(draft: Draft) -> None:
+    branches = draft.branches()
+    if draft.has_live_nodes or branches.arrivals:
+        return
+    failed = draft.nodes(NodeStatus.FAILED)
+    fatal = [found for found in failed if branches.is_fatal(found[0])]
+    if fatal:
+        _request_failure(draft, fatal)
+        return
+    draft.emit(e.ExecutionCompleted(result=_results(draft, is_handled=bool(failed))))
+
+
+def _results(draft: Draft, *, is_handled: bool) -> dict[str, Any]:
+    """Outputs of the nodes without outgoing edges; where failures are handled, of the last nodes that ran."""
+    return {
+        node_id: node.output
+        for node_id, node in draft.nodes(NodeStatus.SUCCEEDED)
+        if _is_last(draft, node_id, is_handled=is_handled)
+    }
+
+
+def _is_last(draft: Draft, node_id: str, *, is_handled: bool) -> bool:
+    edges, nodes = draft.graph.outgoing[node_id], draft.state.nodes
+    handles = is_handled or any(edge.on is EdgeOn.FAILURE for edge in edges)
+    return not edges or (handles and all(nodes[edge.target].status is NodeStatus.IDLE for edge in edges))
+
+
+def finish_cancel(draft: Draft) -> None:
+    reason = draft.state.cancel_reason
+    of_nodes = e.shortened(reason or CANCELED, e.MAX_REASON)
+    for node_id, node in draft.nodes(NodeStatus.IDLE, NodeStatus.READY, NodeStatus.WAITING):
+        draft.emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or of_nodes))
+    for node_id, node in draft.nodes(NodeStatus.RUNNING):
+        if node.stop_requested_at is None:
+            draft.emit(interrupt(node_id, node, of_nodes))
+    end_stopped(draft)
+    if not draft.nodes(NodeStatus.RUNNING):
+        draft.emit(e.ExecutionCanceled(reason=reason))
+
+
+# What the world has to do: runs to dispatch and to cancel.
+
+
+def dispatches(draft: Draft) -> list[DispatchRun]:
+    """Runs of nodes that have begun and do not exist yet."""
+    found = []
+    for node_id, node in draft.nodes(NodeStatus.RUNNING):
+        if node.stop_requested_at is not None or not draft.is_run(node_id, node):
+            continue
+        is_known, fact = draft.fact(node_id, node)
+        is_missing = node.run_id in draft.started or (is_known and fact is None)
+        if is_missing and node.run_id in draft.rendered:
+            found.append(_dispatch(draft, node_id, node))
+    return found
+
+
+def _dispatch(draft: Draft, node_id: str, node: NodeState) -> DispatchRun:
+    spec = draft.graph.nodes[node_id]
+    assert node.run_id is not None and spec.flow is not None  # noqa: S101, PT018
+    return DispatchRun(
+        run_id=node.run_id,
+        node_id=node_id,
+        flow=spec.flow,
+        tag=spec.tag,
+        params=draft.render(spec.params),
+    )
+
+
+def cancels(draft: Draft) -> list[CancelRun]:
+    """Runs that nobody waits for any more: their node is to stop, has ended, or is in another attempt."""
+    reasons = dict(draft.abandoned)
+    needed = set()
+    for node_id, node in draft.nodes(NodeStatus.RUNNING, NodeStatus.WAITING):
+        if node.run_id is not None and draft.is_run(node_id, node):
+            if node.stop_requested_at is None and not draft.state.is_terminal:
+                needed.add(node.run_id)
+            else:
+                reasons[node.run_id] = node.stop_reason or CANCELED
+    for run_id in draft.runs:
+        if run_id not in needed:
+            reasons.setdefault(run_id, "nothing waits for it any more")
+    return [
+        CancelRun(run_id=run_id, reason=reason)
+        for run_id, reason in reasons.items()
+        if _may_go_on(draft, run_id)
+    ]
+
+
+def _may_go_on(draft: Draft, run_id: str) -> bool:
+    """Whether a run is worth a cancel: one of which nothing is known is.
+
+    So is one that is CANCELLING: who asked for it may have died before it ended a run without a worker.
+    """
+    if run_id not in draft.runs:
+        return True
+    fact = draft.runs[run_id]
+    return fact is not None and not fact.status.is_terminal
+
+
+__all__ = ["Allowance", "CancelRun", "DispatchRun", "Reaction", "RunFact", "TooHeavy", "react"]
+
+
+class Reaction(Struct, frozen=True, kw_only=True):
+    events: tuple[e.Payload, ...] = ()
+    """One commit; empty when nothing is to be said."""
+    state: Execution
+    """As it is with these events."""
+    dispatches: tuple[DispatchRun, ...] = ()
+    cancels: tuple[CancelRun, ...] = ()
+    wake_at: float | None = None
+    """When time alone would change the answer."""
+    has_more: bool = False
+    """Not everything is in it; react again."""
+
+
+def react(
+    state: Execution,
+    graph: Graph,
+    runs: Mapping[str, RunFact | None],
+    now: float,
+    grace_sec: float,
+    allowance: Allowance | None = None,
+) -> Reaction:
+    """`runs`: what was read of the runs by id, None for one that does not exist. Others are left alone.
+
+    With an `allowance`, TooHeavy is raised once the work exceeds it. The answer never depends on it.
+    """
+    draft = Draft(state, graph, runs, now, grace_sec, allowance)
+    while (step := _STEPS.get(draft.state.phase)) is not None:
+        known = len(draft.events)
+        draft.timers.clear()
+        step(draft)
+        if len(draft.events) == known:
+            break
+    return Reaction(
+        events=tuple(draft.events),
+        state=draft.state,
+        dispatches=tuple(dispatches(draft)),
+        cancels=tuple(cancels(draft)),
+        wake_at=min(draft.timers, default=None) if not draft.state.is_terminal else None,
+        has_more=draft.has_more,
+    )
+
+
+def _go_on(draft: Draft) -> None:
+    known = len(draft.events)
+    orchestration_nodes.end_nodes(draft)
+    orchestration_nodes.stop_unneeded(draft)
+    orchestration_nodes.end_stopped(draft)
+    branches = draft.branches()
+    orchestration_nodes.update_gates(draft, branches)
+    if fail_if_lost(draft, branches):
+        return
+    orchestration_nodes.make_ready(draft, branches)
+    orchestration_nodes.carry_on(draft)
+    if len(draft.events) == known:
+        complete_if_over(draft)
+
+
+_STEPS: Final[Mapping[Phase, Callable[[Draft], None]]] = {
+    Phase.STARTED: _go_on,
+    Phase.FAILING: finish_failing,
+    Phase.CANCELLING: finish_cancel,
+}
+"""What is done again and again, until nothing more is to be said."""

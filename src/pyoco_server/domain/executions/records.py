@@ -1,0 +1,232 @@
+"""What is kept of an execution beside its log: the folded state, and what lists show of it."""
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import replace
+
+from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.events import Commit, Payload, shortened
+from pyoco_server.domain.executions.evolve import evolve
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus
+from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.value_previews import memory_of
+
+MAX_SUMMARY_ERROR = 500
+MAX_SUMMARY_DATA = 1_000
+MAX_SUMMARY_FAILURES = 20
+MAX_PROMPTS = 100_000
+"""Characters of all prompts together: a summary travels with every commit, a cancel included."""
+MAX_KEYS = 1_000
+"""Idempotency keys remembered per execution; the oldest is forgotten first."""
+
+
+class KeyedCommand(Struct, frozen=True):
+    """What an `Idempotency-Key` of this execution was used for, and the version it led to."""
+
+    request_digest: str
+    version: int
+
+
+class ExecutionRecord(Struct, frozen=True, kw_only=True):
+    """The fold of a log up to one of its messages. It can be dropped and made again."""
+
+    state: Execution
+    log_revision: int
+    keys: dict[str, KeyedCommand] = field(default_factory=dict)
+
+
+def advance(record: ExecutionRecord | None, commit: Commit, log_revision: int) -> ExecutionRecord | None:
+    """The record with one more commit. None while there is no execution in it."""
+    state = None if record is None else record.state
+    for event in commit.events():
+        state = evolve(state, event)
+    if state is None:
+        return None
+    keys = {} if record is None else record.keys
+    if commit.request_digest is not None:
+        kept = list(keys.items())[-(MAX_KEYS - 1) :]
+        keys = {**dict(kept), commit.command_id: KeyedCommand(commit.request_digest, commit.last_sequence)}
+    return ExecutionRecord(state=state, log_revision=log_revision, keys=keys)
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """A node that waits for somebody: a line of the inbox."""
+
+    execution_id: str
+    graph_id: str
+    node_id: str
+    waiting_at: float
+    wait_key: str | None = None
+    prompt: str | None = None
+    deadline: float | None = None
+    resume_requested_by: str | None = None
+    resume_data: Any = None
+    tenant_id: str | None = None
+
+
+class ExecutionSummary(Struct, frozen=True, kw_only=True):
+    """Where an execution stands after a commit. It travels with the commit, so that lists need no fold."""
+
+    execution_id: str
+    graph_id: str
+    graph_version: int
+    status: ExecutionStatus
+    version: int
+    created_at: float
+    updated_at: float
+    tenant_id: str | None = None
+    rerun_of: str | None = None
+    started_at: float | None = None
+    cancel_requested_at: float | None = None
+    fail_requested_at: float | None = None
+    ended_at: float | None = None
+    archived_at: float | None = None
+    failed_node_id: str | None = None
+    handled_failures: tuple[str, ...] = ()
+    """Nodes that failed in an execution that completed all the same: the first ones, if there are many."""
+    error: str | None = None
+    node_counts: dict[NodeStatus, int] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+    given_id: str | UnsetType = UNSET
+    """What its tenant calls it, where that is another id. Lists show it instead of `execution_id`."""
+
+    def shown(self) -> "ExecutionSummary":
+        given = self.given_id
+        return self if given is UNSET else replace(self, execution_id=given, given_id=UNSET)
+
+
+class LoggedCommit(Struct, frozen=True):
+    commit: Commit
+    summary: ExecutionSummary
+
+
+def summarise(state: Execution) -> ExecutionSummary:
+    return ExecutionSummary(
+        execution_id=state.execution_id,
+        graph_id=state.graph_id,
+        graph_version=state.graph_version,
+        status=state.status,
+        version=state.version,
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        tenant_id=state.tenant_id,
+        rerun_of=state.rerun_of,
+        started_at=state.started_at,
+        cancel_requested_at=state.cancel_requested_at,
+        fail_requested_at=state.fail_requested_at,
+        ended_at=state.completed_at or state.failed_at or state.canceled_at,
+        archived_at=state.archived_at,
+        failed_node_id=state.failed_node_id,
+        handled_failures=state.handled_failures[:MAX_SUMMARY_FAILURES],
+        error=None if state.error is None else shortened(state.error.message, MAX_SUMMARY_ERROR),
+        node_counts=dict(Counter(node.status for node in state.nodes.values())),
+        waits=tuple(_waits(state)),
+        given_id=state.given_id or UNSET,
+    )
+
+
+def _waits(state: Execution) -> Iterable[Wait]:
+    waiting = {node_id: node for node_id, node in state.nodes.items() if node.status is NodeStatus.WAITING}
+    limit = max(1, MAX_PROMPTS // max(1, len(waiting)))
+    for node_id, node in waiting.items():
+        asked = node.resume_request
+        yield Wait(
+            execution_id=state.shown_id,
+            graph_id=state.graph_id,
+            node_id=node_id,
+            waiting_at=node.waiting_at or state.updated_at,
+            wait_key=node.wait_key,
+            prompt=None if node.prompt is None else shortened(node.prompt, limit),
+            deadline=node.deadline,
+            resume_requested_by=None if asked is None else asked.requested_by,
+            resume_data=None
+            if asked is None or _size(asked.data) > min(MAX_SUMMARY_DATA, limit)
+            else asked.data,
+            tenant_id=state.tenant_id,
+        )
+
+
+def _size(data: Any) -> int:
+    return len(msgspec.json.encode(data))
+
+
+__all__ = [
+    "ExecutionRecord",
+    "ExecutionSummary",
+    "KeyedCommand",
+    "LoggedCommit",
+    "Wait",
+    "advance",
+    "replace",
+    "summarise",
+]
+
+
+# The runs that carry out nodes: their ids, what is known of them, what is wanted of them.
+
+
+class RunFact(Struct, frozen=True):
+    """What is known of a node's run."""
+
+    status: RunStatus
+    result: Any = None
+    error: str | None = None
+    code: str = "RUN_FAILED"
+    """Of the failure, if it is one."""
+
+
+class DispatchRun(Struct, frozen=True, kw_only=True):
+    run_id: str
+    node_id: str
+    flow: str
+    tag: str | None
+    params: dict[str, Any]
+
+
+class CancelRun(Struct, frozen=True, kw_only=True):
+    run_id: str
+    reason: str
+
+
+@lru_cache(maxsize=4_096)
+def run_id_of(execution_id: str, node_id: str, attempt: int) -> str:
+    return str(uuid5(NAMESPACE_URL, f"pyoco:run:{execution_id}:{node_id}:{attempt}"))
+
+
+# What executions take in memory: mostly what others put into them. Pure.
+
+_NODE = 1_000
+_EVENT = 200
+
+
+def memory_of_state(state: Execution) -> int:
+    """In bytes, about."""
+    values: list[Any] = [state.input, state.result]
+    for node in state.nodes.values():
+        asked = node.resume_request
+        values += (node.output, node.resume_data, None if asked is None else asked.data)
+    return _NODE * (1 + len(state.nodes)) + memory_of(values)
+
+
+def memory_of_commit(commit: Commit) -> int:
+    """What a state grows by, at most about."""
+    return sum(_EVENT + memory_of(_value_in(payload)) for payload in commit.payloads)
+
+
+def _value_in(payload: Payload) -> Any:
+    match payload:
+        case e.ExecutionCreated():
+            return payload.input
+        case e.NodeSucceeded():
+            return payload.output
+        case e.NodeResumed() | e.NodeResumeRequested():
+            return payload.data
+        case e.ExecutionCompleted():
+            return payload.result
+    return None

@@ -1,0 +1,128 @@
+"""A worker, as the registry shows it."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.wheels import WheelSync
+
+
+class WorkerState(StrEnum):
+    RUNNING = "RUNNING"
+    IDLE = "IDLE"
+    STOPPED_GRACEFUL = "STOPPED_GRACEFUL"
+    DISCONNECTED = "DISCONNECTED"
+
+
+ALIVE = frozenset({WorkerState.RUNNING, WorkerState.IDLE})
+
+
+class WorkerRecord(Struct, frozen=True, kw_only=True):
+    worker_id: str
+    instance_id: str
+    state: WorkerState
+    tags: tuple[str, ...]
+    last_seen_at: float
+    last_heartbeat_at: float
+    heartbeat_at: float = 0.0
+    """The same as last_heartbeat_at, for older readers; not every worker of another make writes it."""
+    updated_at: float = 0.0
+    hidden: bool = False
+    """For everybody: by somebody without a key."""
+    hidden_for: tuple[str, ...] = ()
+    """For these tenants."""
+    current_run_id: str | None = None
+    last_run_id: str | None = None
+    last_run_status: RunStatus | None = None
+    last_run_started_at: float | None = None
+    last_run_finished_at: float | None = None
+    stopped_at: float | None = None
+    stop_reason: str | None = None
+    wheel_sync: WheelSync | None = None
+
+
+class WorkerActivity(Struct, frozen=True, kw_only=True):
+    """What a worker knows of itself. The rest of its record (`hidden`) belongs to others."""
+
+    worker_id: str
+    instance_id: str
+    tags: tuple[str, ...]
+    state: WorkerState
+    current_run_id: str | None = None
+    last_run_id: str | None = None
+    last_run_status: RunStatus | None = None
+    last_run_started_at: float | None = None
+    last_run_finished_at: float | None = None
+    stopped_at: float | None = None
+    stop_reason: str | None = None
+    wheel_sync: WheelSync | None = None
+
+
+def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
+    """The record after a sign of life: what others decided about the worker is kept."""
+    return WorkerRecord(
+        worker_id=activity.worker_id,
+        instance_id=activity.instance_id,
+        state=activity.state,
+        tags=activity.tags,
+        hidden=known.hidden if known else False,
+        hidden_for=known.hidden_for if known else (),
+        last_seen_at=now,
+        last_heartbeat_at=now,
+        heartbeat_at=now,
+        updated_at=now,
+        current_run_id=activity.current_run_id,
+        last_run_id=activity.last_run_id or (known.last_run_id if known else None),
+        last_run_status=activity.last_run_status or (known.last_run_status if known else None),
+        last_run_started_at=activity.last_run_started_at or (known.last_run_started_at if known else None),
+        last_run_finished_at=activity.last_run_finished_at or (known.last_run_finished_at if known else None),
+        stopped_at=activity.stopped_at,
+        stop_reason=activity.stop_reason,
+        wheel_sync=activity.wheel_sync,
+    )
+
+
+def hide(known: WorkerRecord, tenant_id: str | None, *, hidden: bool) -> WorkerRecord:
+    """For one tenant, or for everybody. Showing it again undoes both: that takes nothing from anybody."""
+    others = tuple(tenant for tenant in known.hidden_for if tenant != tenant_id)
+    if tenant_id is None:
+        return replace(known, hidden=hidden)
+    if hidden:
+        return replace(known, hidden_for=(*others, tenant_id))
+    return replace(known, hidden=False, hidden_for=others)
+
+
+def seen_by(known: WorkerRecord, tenant_id: str | None) -> WorkerRecord:
+    """The record with `hidden` as it is for one tenant."""
+    return replace(known, hidden=known.hidden or tenant_id in known.hidden_for, hidden_for=())
+
+
+def is_held_by_another(known: WorkerRecord | None, activity: WorkerActivity) -> bool:
+    """Whether the record says that another instance of this worker is running. It may have died."""
+    return known is not None and known.instance_id != activity.instance_id and known.state in ALIVE
+
+
+def observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: float) -> WorkerState:
+    """A worker that has been silent for too long is disconnected; a stopped one stays stopped."""
+    if record.state in ALIVE and silent_for > disconnect_timeout:
+        return WorkerState.DISCONNECTED
+    return record.state
+
+
+def with_observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: float) -> WorkerRecord:
+    return replace(record, state=observed_state(record, silent_for, disconnect_timeout))
+
+
+# Who does what one of several gateways does at a time.
+
+
+class LeaseRecord(Struct, frozen=True):
+    holder: str
+    until: float = 0.0
+    """By the clock that all share: whoever has not renewed it by then has died."""
+
+
+def is_free(lease: LeaseRecord | None, holder: str, now: float) -> bool:
+    return lease is None or lease.holder == holder or lease.until <= now

@@ -1,0 +1,286 @@
+"""What may happen to a run: `decide(snapshot, change, now)` is the only place that says so.
+
+A change is a wish. The decision is the next snapshot, or a refusal that says why; the caller writes it with
+the revision it was decided on and decides again when somebody else was faster.
+
+Two laws hold here and nowhere else:
+
+* Cancel wins. From CANCELLING the only way out is CANCELLED, whatever the flow returned meanwhile.
+* Fencing. A running snapshot belongs to its owner; a later delivery of the same job may take it over, never
+  give it back. A second job of the run never does.
+"""
+
+from enum import StrEnum
+from typing import Any, Literal, assert_never
+
+from msgspec import Struct
+
+from pyoco_server.domain.runs.model import (
+    CodeWheel,
+    Owner,
+    RunSnapshot,
+    RunStatus,
+    TaskRecord,
+    TaskState,
+    replace,
+)
+
+
+class Claim(Struct, frozen=True):
+    """A worker received the job and wants to run it."""
+
+    owner: Owner
+    job_seq: int | None = None
+    """The queue's number of the job."""
+
+
+class Report(Struct, frozen=True):
+    """The owner tells how far the flow is."""
+
+    owner: Owner
+    tasks: dict[str, TaskState]
+    task_records: dict[str, TaskRecord]
+    task_dependencies: dict[str, tuple[str, ...]] | None = None
+    task_records_truncated: bool = False
+
+
+class Beat(Struct, frozen=True):
+    """The owner is alive."""
+
+    owner: Owner
+
+
+class Conclude(Struct, frozen=True, kw_only=True):
+    """The owner's flow has ended."""
+
+    owner: Owner
+    status: Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
+    tasks: dict[str, TaskState] | None = None
+    task_records: dict[str, TaskRecord] | None = None
+    task_dependencies: dict[str, tuple[str, ...]] | None = None
+    task_records_truncated: bool = False
+    result: Any = None
+    result_truncated: bool = False
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    wheels: tuple[CodeWheel, ...] | None = None
+
+
+class RequestCancel(Struct, frozen=True, kw_only=True):
+    """Somebody wants the run to end."""
+
+    requested_by: str
+    reason: str | None = None
+
+
+class ConvergeCancel(Struct, frozen=True):
+    """No worker holds the cancelled run, or its worker had the time to end it."""
+
+    is_overdue: bool = False
+    """The grace period is over: whoever holds the run, it ends now."""
+
+
+class GiveUp(Struct, frozen=True, kw_only=True):
+    """Nobody will carry the run on: it has no job, or its deliveries up to `last_attempt` are used up."""
+
+    error: str
+    last_attempt: int
+    job_seq: int | None = None
+    """The job that this is about; None: whichever it is."""
+
+
+RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp
+
+
+class Refusal(StrEnum):
+    TERMINAL = "terminal"
+    """The run has ended; nothing changes it any more."""
+    FENCED = "fenced"
+    """Another delivery of the job owns the run."""
+    OTHER_JOB = "other_job"
+    """The run is carried out under another job; this one is superfluous."""
+
+
+def decide(  # noqa: PLR0911 - one return per kind of change
+    snapshot: RunSnapshot, change: RunChange, now: float
+) -> RunSnapshot | Refusal:
+    """The snapshot after `change`, or why not. It is `snapshot` itself when there is nothing to write."""
+    if isinstance(change, RequestCancel):  # repeating it is fine, also when the run has ended
+        return _request_cancel(snapshot, change, now)
+    if snapshot.status.is_terminal:
+        return Refusal.TERMINAL
+    match change:
+        case Claim():
+            return _claim(snapshot, change, now)
+        case Report():
+            return _report(snapshot, change, now)
+        case Beat():
+            return _beat(snapshot, change, now)
+        case Conclude():
+            return _conclude(snapshot, change, now)
+        case ConvergeCancel():
+            return _converge_cancel(snapshot, change, now)
+        case GiveUp():
+            return _give_up(snapshot, change, now)
+        case _:
+            assert_never(change)
+
+
+def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Refusal:
+    held = snapshot.owner
+    if _is_of_another_job(snapshot, change.job_seq):
+        return Refusal.OTHER_JOB
+    if held == change.owner:  # an earlier claim of ours was written after all
+        return snapshot
+    if held is not None and held.attempt >= change.owner.attempt:
+        return Refusal.FENCED
+    if snapshot.status is RunStatus.CANCELLING:
+        return _ended(snapshot, RunStatus.CANCELLED, now)
+    return replace(
+        snapshot,
+        status=RunStatus.RUNNING,
+        worker_id=change.owner.worker_id,
+        instance_id=change.owner.instance_id,
+        attempt=change.owner.attempt,
+        job_seq=change.job_seq,
+        tasks={},
+        task_records={},
+        task_records_truncated=False,
+        task_dependencies=None,
+        start_time=now,
+        heartbeat_at=now,
+        updated_at=_later(snapshot, now),
+    )
+
+
+def _is_of_another_job(snapshot: RunSnapshot, job_seq: int | None) -> bool:
+    """Whether the run is held, for sure under another job than this."""
+    if snapshot.owner is None or snapshot.job_seq is None or job_seq is None:
+        return False
+    return snapshot.job_seq != job_seq
+
+
+def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | Refusal:
+    if snapshot.owner != change.owner:
+        return Refusal.FENCED
+    return replace(
+        snapshot,
+        tasks=change.tasks,
+        task_records=change.task_records,
+        task_records_truncated=change.task_records_truncated,
+        task_dependencies=change.task_dependencies or snapshot.task_dependencies,
+        heartbeat_at=now,
+        updated_at=_later(snapshot, now),
+    )
+
+
+def _beat(snapshot: RunSnapshot, change: Beat, now: float) -> RunSnapshot | Refusal:
+    """A sign of life is no news: `updated_at` stays, so that lists do not reorder every second."""
+    if snapshot.owner != change.owner:
+        return Refusal.FENCED
+    return replace(snapshot, heartbeat_at=now)
+
+
+def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapshot | Refusal:
+    if snapshot.owner != change.owner:
+        return Refusal.FENCED
+    known = replace(
+        snapshot,
+        tasks=snapshot.tasks if change.tasks is None else change.tasks,
+        task_records=snapshot.task_records if change.task_records is None else change.task_records,
+        task_records_truncated=snapshot.task_records_truncated
+        if change.task_records is None
+        else change.task_records_truncated,
+        task_dependencies=change.task_dependencies or snapshot.task_dependencies,
+        wheels=change.wheels,
+    )
+    if snapshot.status is RunStatus.CANCELLING:
+        return _ended(known, RunStatus.CANCELLED, now)
+    known = replace(known, result_truncated=change.result_truncated, warnings=change.warnings)
+    return _ended(known, change.status, now, error=change.error, result=change.result)
+
+
+def _request_cancel(snapshot: RunSnapshot, change: RequestCancel, now: float) -> RunSnapshot:
+    if snapshot.status.is_terminal or snapshot.status is RunStatus.CANCELLING:
+        return snapshot
+    return replace(
+        snapshot,
+        status=RunStatus.CANCELLING,
+        cancel_requested_at=now,
+        cancel_requested_by=change.requested_by,
+        cancel_reason=change.reason,
+        updated_at=_later(snapshot, now),
+    )
+
+
+def _converge_cancel(snapshot: RunSnapshot, change: ConvergeCancel, now: float) -> RunSnapshot:
+    if snapshot.status is RunStatus.CANCELLING and (snapshot.owner is None or change.is_overdue):
+        return _ended(snapshot, RunStatus.CANCELLED, now)
+    return snapshot
+
+
+def _give_up(snapshot: RunSnapshot, change: GiveUp, now: float) -> RunSnapshot | Refusal:
+    if snapshot.owner is not None and snapshot.owner.attempt > change.last_attempt:
+        return Refusal.FENCED
+    if _is_of_another_job(snapshot, change.job_seq):
+        return Refusal.OTHER_JOB
+    if snapshot.status is RunStatus.CANCELLING:
+        return _ended(snapshot, RunStatus.CANCELLED, now)
+    return _ended(snapshot, RunStatus.FAILED, now, error=change.error)
+
+
+def _ended(
+    snapshot: RunSnapshot, status: RunStatus, now: float, *, error: str | None = None, result: Any = None
+) -> RunSnapshot:
+    return replace(
+        snapshot,
+        status=status,
+        tasks=_settled(snapshot.tasks, status),
+        task_records=_settled_records(snapshot.task_records, status),
+        error=error,
+        result=result,
+        end_time=now,
+        heartbeat_at=now,
+        updated_at=_later(snapshot, now),
+    )
+
+
+def _settled(tasks: dict[str, TaskState], status: RunStatus) -> dict[str, TaskState]:
+    """No task is left running in a run that has ended.
+
+    One that was never reached stays PENDING, unless the run was cancelled, which cancels it too.
+    """
+    turned = _TURNED.get(status)
+    return {name: turned.get(state, state) for name, state in tasks.items()} if turned else tasks
+
+
+def _settled_records(
+    records: dict[str, TaskRecord] | None, status: RunStatus
+) -> dict[str, TaskRecord] | None:
+    turned = _TURNED.get(status, {})
+    if records is None or not any(record.state in turned for record in records.values()):
+        return records
+    return {
+        name: replace(record, state=turned.get(record.state, record.state))
+        for name, record in records.items()
+    }
+
+
+_TURNED = {
+    RunStatus.CANCELLED: {
+        TaskState.PENDING: TaskState.CANCELLED,
+        TaskState.RUNNING: TaskState.CANCELLED,
+    },
+    RunStatus.FAILED: {TaskState.RUNNING: TaskState.FAILED},
+}
+
+
+TICK_SEC = 1e-6
+
+
+def _later(snapshot: RunSnapshot, now: float) -> float:
+    """`updated_at` grows with every change, even when the clocks of two hosts differ.
+
+    Never before the last heartbeat: a write that leaves it behind is a heartbeat alone (`listing.is_beat`).
+    """
+    return max(now, snapshot.updated_at + TICK_SEC, snapshot.heartbeat_at)

@@ -1,0 +1,300 @@
+"""A job: the message on the work queue that asks for one run."""
+
+import hashlib
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pyoco_server.domain.names import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
+from pyoco_server.domain.runs.changes import Conclude
+from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.domain.runs.model import CodeWheel, Owner, RunSnapshot, RunStatus, TaskRecord, TaskState
+from pyoco_server.errors import InvalidJob, InvalidRequest
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """What somebody wants to be run."""
+
+    flow_name: str
+    params: dict[str, Any] = field(default_factory=dict)
+    tag: str
+    tags: tuple[str, ...] | None = None
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+    workflow_yaml: str | None = None
+    workflow_yaml_sha256: str | None = None
+    workflow_yaml_bytes: int | None = None
+    execution_id: str | None = None
+    node_id: str | None = None
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    run_id: str
+    flow_name: str
+    tag: str
+    submitted_at: float
+    tags: tuple[str, ...] | None = None
+    params: dict[str, Any] | None = None
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+    workflow_yaml: str | None = None
+    workflow_yaml_sha256: str | None = None
+    workflow_yaml_bytes: int | None = None
+    execution_id: str | None = None
+    node_id: str | None = None
+
+
+def accept(submission: Submission, run_id: str, now: float) -> Job:
+    """The job of a submission that follows the rules for names."""
+    check_names(submission)
+    return Job(
+        run_id=run_id,
+        flow_name=submission.flow_name,
+        tag=submission.tag,
+        tags=submission.tags if submission.tags is not None else (submission.tag,),
+        params=submission.params,
+        submitted_at=now,
+        tenant_id=submission.tenant_id,
+        api_key_id=submission.api_key_id,
+        workflow_yaml=submission.workflow_yaml,
+        workflow_yaml_sha256=submission.workflow_yaml_sha256,
+        workflow_yaml_bytes=submission.workflow_yaml_bytes,
+        execution_id=submission.execution_id,
+        node_id=submission.node_id,
+    )
+
+
+def check_names(submission: Submission) -> None:
+    """Raises InvalidRequest."""
+    if not 1 <= len(submission.flow_name) <= MAX_FLOW_NAME:
+        raise InvalidRequest(f"flow_name must have 1 to {MAX_FLOW_NAME} characters")
+    require_tag(submission.tag)
+    tags = submission.tags or ()
+    if len(tags) > MAX_TAGS:
+        raise InvalidRequest(f"tags: at most {MAX_TAGS} tags are allowed, got {len(tags)}")
+    for tag in tags:
+        if not is_label(tag):
+            raise InvalidRequest(f"tags: {tag!r} must have {LABEL_RULE}")
+
+
+def check(job: Job) -> Job:
+    """A job that was read from the queue: whoever put it there, its names must be usable as keys."""
+    if not is_run_id(job.run_id):
+        raise InvalidJob(f"run_id {job.run_id!r} is not a UUID")
+    if not job.flow_name:
+        raise InvalidJob("flow_name is empty")
+    return job
+
+
+def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
+    """The first snapshot of a job's run.
+
+    Gateway and worker both get it from the job alone, so that a worker that knows its revision can claim
+    the run with one write and no read. `retention_sec` comes beside the job.
+    """
+    return RunSnapshot(
+        run_id=job.run_id,
+        flow_name=job.flow_name,
+        status=RunStatus.PENDING,
+        params=job.params or {},
+        tasks={},
+        tag=job.tag,
+        tags=job.tags,
+        submitted_at=job.submitted_at,
+        heartbeat_at=job.submitted_at,
+        updated_at=job.submitted_at,
+        tenant_id=job.tenant_id,
+        api_key_id=job.api_key_id,
+        workflow_yaml_sha256=job.workflow_yaml_sha256,
+        workflow_yaml_bytes=job.workflow_yaml_bytes,
+        execution_id=job.execution_id,
+        node_id=job.node_id,
+        retention_sec=retention_sec,
+    )
+
+
+# One key, one run: what is remembered of an `Idempotency-Key`.
+
+MAX_KEY = 255
+
+
+class IdempotencyClaim(Struct, frozen=True, kw_only=True):
+    """Written before the run is started, so that a repeat after any crash starts the same run."""
+
+    run_id: str
+    request: str
+    claimed_at: float
+    is_accepted: bool = False
+    """The run was placed: it is never placed again, not even when its snapshot has expired."""
+
+
+def claim_key(tenant_id: str | None, key: str, scope: str | None = None) -> str:
+    """Keys are anybody's text, so the bucket sees a hash; it is of the tenant's key, not of the key alone.
+
+    `scope`: what the key is of, where that is not a run. Keys of different scopes never meet.
+    """
+    if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
+        raise InvalidRequest(f"Idempotency-Key must have 1 to {MAX_KEY} printable characters")
+    of = [tenant_id, key] if scope is None else [tenant_id, key, scope]
+    return hashlib.sha256(msgspec.json.encode(of)).hexdigest()
+
+
+def request_digest(submission: Submission) -> str:
+    """Equal for equal requests, however their JSON was written and with whichever key of the tenant."""
+    wanted = replace(submission, api_key_id=None)
+    return hashlib.sha256(msgspec.json.encode(wanted, order="deterministic")).hexdigest()
+
+
+# What becomes of a job when its handling has ended: the table of the contract, as values.
+
+NAK_DELAY_SEC = 2.0
+"""How long a job waits after a passing fault before it is delivered again."""
+
+
+class QueueAction(StrEnum):
+    ACK = "ack"
+    """Done: remove it from the queue."""
+    NAK = "nak"
+    """A passing fault: deliver it again after a delay."""
+    TERM = "term"
+    """It can never succeed: do not deliver it again."""
+    LEAVE = "leave"
+    """Another delivery owns the run; if that owner dies, AckWait brings the job back."""
+
+
+class DlqReason(StrEnum):
+    INVALID_JOB = "invalid_job"
+    FLOW_NOT_FOUND = "flow_not_found"
+    EXECUTION_ERROR = "execution_error"
+    MAX_DELIVER = "max_deliver"
+
+
+class Ending(StrEnum):
+    """How the handling of one delivery can end."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    EXECUTION_ERROR = "execution_error"
+    FLOW_NOT_FOUND = "flow_not_found"
+    INVALID_JOB = "invalid_job"
+    NATS_UNAVAILABLE = "nats_unavailable"
+    NOT_STARTED = "not_started"
+    """No executor became free soon enough: another worker may have one."""
+    GIVEN_BACK = "given_back"
+    """The worker stops and could not wait for the run's end: another one begins it anew."""
+    ALREADY_TERMINAL = "already_terminal"
+    WITHDRAWN = "withdrawn"
+    """Its sender took the snapshot back, because it could not be sure that the job had arrived."""
+    FENCED = "fenced"
+    DUPLICATE_JOB = "duplicate_job"
+    """The run is carried out under another job."""
+
+
+class Disposition(Struct, frozen=True):
+    action: QueueAction
+    dlq: DlqReason | None = None
+    delay: float = 0.0
+    """Of a NAK: how many seconds until the next delivery."""
+
+
+_TABLE = {
+    Ending.COMPLETED: Disposition(QueueAction.ACK),
+    Ending.CANCELLED: Disposition(QueueAction.ACK),
+    Ending.EXECUTION_ERROR: Disposition(QueueAction.ACK, DlqReason.EXECUTION_ERROR),
+    Ending.FLOW_NOT_FOUND: Disposition(QueueAction.ACK, DlqReason.FLOW_NOT_FOUND),
+    Ending.INVALID_JOB: Disposition(QueueAction.TERM, DlqReason.INVALID_JOB),
+    Ending.NATS_UNAVAILABLE: Disposition(QueueAction.NAK, delay=NAK_DELAY_SEC),
+    Ending.NOT_STARTED: Disposition(QueueAction.NAK),
+    Ending.GIVEN_BACK: Disposition(QueueAction.NAK),
+    Ending.ALREADY_TERMINAL: Disposition(QueueAction.ACK),
+    Ending.WITHDRAWN: Disposition(QueueAction.ACK),
+    Ending.FENCED: Disposition(QueueAction.LEAVE),
+    Ending.DUPLICATE_JOB: Disposition(QueueAction.ACK),
+}
+
+
+def disposition(ending: Ending, *, publish_execution_error: bool = True) -> Disposition:
+    found = _TABLE[ending]
+    if found.dlq is DlqReason.EXECUTION_ERROR and not publish_execution_error:
+        return Disposition(found.action)
+    return found
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One record of the dead letter stream. Params never go there: they may be secret."""
+
+    timestamp: float
+    reason: DlqReason
+    error: str | None
+    run_id: str | None = None
+    flow_name: str | None = None
+    tag: str | None = None
+    tags: tuple[str, ...] | None = None
+    worker_id: str | None = None
+    num_delivered: int | None = None
+    subject: str | None = None
+    payload: str | None = None
+
+
+# How far a flow is, and how it ended: what whoever runs flows tells the worker.
+
+
+class FlowProgress(Struct, frozen=True):
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    task_records: dict[str, TaskRecord] = field(default_factory=dict)
+    task_dependencies: dict[str, tuple[str, ...]] | None = None
+    task_records_truncated: bool = False
+    """Some value of a record is only marked, because it is too large."""
+
+
+class Raised(Struct, frozen=True):
+    """An exception of another process, as log lines have it."""
+
+    exc_type: str
+    exc_message: str
+    exc_origin: str | None = None
+    exc_traceback: str | None = None
+
+
+class FlowListener(Protocol):
+    """Who is told how far a flow is."""
+
+    def progressed(self, progress: FlowProgress) -> None: ...
+    def printed(self, entries: Sequence[LogEntry]) -> None: ...
+
+
+class FlowOutcome(Struct, frozen=True, kw_only=True):
+    ending: Ending
+    progress: FlowProgress = field(default_factory=FlowProgress)
+    result: Any = None
+    result_truncated: bool = False
+    """It is not there because it is too large."""
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    raised: Raised | None = None
+    """The exception behind `error`; for the log, not for the snapshot."""
+
+
+def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...] | None = None) -> Conclude:
+    """What an outcome means for the run's snapshot."""
+    status: Any = {Ending.COMPLETED: RunStatus.COMPLETED, Ending.CANCELLED: RunStatus.CANCELLED}.get(
+        outcome.ending, RunStatus.FAILED
+    )
+    return Conclude(
+        owner=owner,
+        status=status,
+        # Whoever died in the middle told nothing of its tasks: what was reported before stays.
+        tasks=outcome.progress.tasks or None,
+        task_records=outcome.progress.task_records or None,
+        task_dependencies=outcome.progress.task_dependencies,
+        task_records_truncated=outcome.progress.task_records_truncated,
+        result=outcome.result,
+        result_truncated=outcome.result_truncated,
+        warnings=outcome.warnings,
+        error=outcome.error,
+        wheels=wheels,
+    )

@@ -1,0 +1,373 @@
+"""Messages between a worker and its executor processes, and their framing on a socket."""
+
+import os
+import socket
+import struct
+import threading
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress, Job
+from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.domain.runs.model import CodeWheel, TaskRecord
+from pyoco_server.engine.results import MAX_VALUE_BYTES
+
+
+class ExecutorSpec(Struct, frozen=True, kw_only=True):
+    """What a new executor has to load before it is ready: the first message on its work channel."""
+
+    flow_resolver: str
+    version: str = ""
+    """Changes with the code that is to be loaded: an executor of another version is not used any more."""
+    allowed_modules: tuple[str, ...] = ()
+    """Which modules a flow.yaml may name; empty: any."""
+    allowed_env: tuple[str, ...] = ()
+    """Which environment variables a flow.yaml may read; empty: none."""
+    max_value_bytes: int = MAX_VALUE_BYTES
+    """How much of a run's values an executor hands over; a snapshot holds no more."""
+    path: tuple[str, ...] = ()
+    """Directories in front of the import path: where synced code lies."""
+    wheels: tuple[CodeWheel, ...] = ()
+    """What lies there."""
+    tells_memory: bool = False
+    """Whether it measures its memory after every run; only needed where there is a limit."""
+
+
+class Ready(Struct, tag="ready"):
+    """The flows are loaded."""
+
+
+class Unusable(Struct, tag="unusable"):
+    """The flows could not be loaded; the executor ends."""
+
+    error: str
+
+
+class RunFlow(Struct, tag="run"):
+    """To be run by whoever has its ticket."""
+
+    nth: int
+    job: msgspec.Raw
+    """Encoded before an executor is chosen: a job that cannot be encoded fails alone."""
+    is_live: bool = False
+    is_cancelled: bool = False
+    after: int = 0
+    """The job that was sent before this one."""
+
+
+class Ping(Struct, tag="ping"):
+    """Sent behind the jobs, in case that the last ones never arrived."""
+
+    after: int
+    """As in RunFlow."""
+
+
+class Lost(Struct, tag="lost"):
+    """Jobs are missing: a task has read them from the channel. The executor ends."""
+
+    after: int
+    """It has begun none after this one."""
+
+
+class Skipped(Struct, tag="skipped"):
+    """The executor found no ticket for this job and did not run it."""
+
+    nth: int
+
+
+class Progressed(Struct, tag="progressed"):
+    nth: int
+    progress: FlowProgress
+
+
+class Printed(Struct, tag="printed"):
+    nth: int
+    entries: list[LogEntry]
+
+
+class TaskStarted(Struct, tag="task_started"):
+    """A task with a timeout has started. The worker keeps the deadline: no thread here may get to run."""
+
+    nth: int
+    task: str
+    timeout_sec: float
+    is_isolated: bool = False
+    """The rest of the flow goes on without it."""
+
+
+class TaskEnded(Struct, tag="task_ended"):
+    nth: int
+    task: str
+    took_sec: float
+
+
+class Ended(Struct, tag="ended"):
+    nth: int
+    outcome: FlowOutcome
+    entries: list[LogEntry] = field(default_factory=list)
+    rss_bytes: int = 0
+    busy_sec: float = 0.0
+    """How long the executor could do nothing else."""
+    leftovers: tuple[str, ...] = ()
+    """What the run has left in the process and cannot be undone. The executor runs nothing after it."""
+
+
+class CancelFlow(Struct, tag="cancel"):
+    """Stop at the next task."""
+
+    nth: int
+    """Which job of the executor is meant: the two channels may overtake each other."""
+
+
+class GoLive(Struct, tag="live"):
+    """Report every step from now on."""
+
+    nth: int
+
+
+class Written(Struct, tag="written"):
+    """The last reported step has been written: the next may come."""
+
+    nth: int
+
+
+FromExecutor = Ready | Unusable | Skipped | Lost | Progressed | Printed | TaskStarted | TaskEnded | Ended
+Control = CancelFlow | GoLive | Written
+
+_encoder = msgspec.msgpack.Encoder()
+_from_executor = msgspec.msgpack.Decoder(FromExecutor)
+_control = msgspec.msgpack.Decoder(Control)
+_work = msgspec.msgpack.Decoder(RunFlow | Ping)
+_spec = msgspec.msgpack.Decoder(ExecutorSpec)
+_job = msgspec.msgpack.Decoder(Job)
+
+HEADER = struct.Struct("!II")
+"""A mark, and the size of what follows. Bytes that a task wrote into the channel have no mark."""
+MARK = 0x70796F63
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+
+
+class BrokenFrame(Exception):
+    """The bytes of a channel are not the messages of its other side."""
+
+
+class JobsLost(Exception):
+    """A task has read from the work channel."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__(f"no job follows job {after}")
+        self.after = after
+
+
+class Unframable(Exception):
+    """A message that cannot be sent: it has a value that msgpack cannot hold, or it is too large."""
+
+
+def frame(message: Struct) -> bytes:
+    """Raises Unframable."""
+    payload = _encoded(message)
+    return HEADER.pack(MARK, len(payload)) + payload
+
+
+def encode_job(job: Job) -> msgspec.Raw:
+    """Raises Unframable."""
+    return msgspec.Raw(_encoded(job))
+
+
+def _encoded(message: Struct) -> bytes:
+    try:
+        payload = _encoder.encode(message)
+    except Exception as error:
+        raise Unframable(f"{type(error).__name__}: {error}") from error
+    if len(payload) > MAX_FRAME_BYTES:
+        raise Unframable(f"{len(payload)} bytes encoded, at most {MAX_FRAME_BYTES} are allowed")
+    return payload
+
+
+def job_of(message: RunFlow) -> Job:
+    job: Job = _job.decode(message.job)
+    return job
+
+
+def decode_from_executor(payload: bytes) -> FromExecutor:
+    """Raises BrokenFrame."""
+    try:
+        message: FromExecutor = _from_executor.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BrokenFrame(f"unreadable message: {error}") from error
+    return message
+
+
+def end_of_frame(buffer: bytearray, start: int = 0) -> int:
+    """Where the frame at `start` ends, whose header has arrived. Raises BrokenFrame."""
+    mark, size = HEADER.unpack_from(buffer, start)
+    if mark != MARK:
+        raise BrokenFrame("foreign bytes in the channel")
+    if size > MAX_FRAME_BYTES:
+        raise BrokenFrame(f"a message of {size} bytes")
+    return start + HEADER.size + int(size)
+
+
+class Incoming:
+    """The messages of one channel. What arrived with one is kept for the next."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._recv = channel.recv  # bound now: a task may replace what the class has
+        self._arrived = bytearray()
+        self._last_job = 0
+
+    def spec(self) -> ExecutorSpec | None:
+        payload = self._next()
+        return None if payload is None else _spec.decode(payload)
+
+    def job(self) -> RunFlow | None:
+        """Raises JobsLost."""
+        while (message := self._next_work()) is not None:
+            if message.after != self._last_job:
+                raise JobsLost(self._last_job)
+            if isinstance(message, RunFlow):
+                self._last_job = message.nth
+                return message
+        return None
+
+    def _next_work(self) -> RunFlow | Ping | None:
+        try:
+            payload = self._next()
+            return None if payload is None else _work.decode(payload)
+        except (BrokenFrame, msgspec.DecodeError) as error:
+            raise JobsLost(self._last_job) from error
+
+    def control(self) -> Control | None:
+        payload = self._next()
+        return None if payload is None else _control.decode(payload)
+
+    def _next(self) -> bytes | None:
+        """One message; None when the other side has gone."""
+        if not self._have(HEADER.size):
+            return None
+        end = end_of_frame(self._arrived)
+        if not self._have(end):
+            return None
+        payload = bytes(self._arrived[HEADER.size : end])
+        del self._arrived[:end]
+        return payload
+
+    def _have(self, size: int) -> bool:
+        while len(self._arrived) < size:
+            part = self._recv(1 << 16)
+            if not part:
+                return False
+            self._arrived += part
+        return True
+
+
+# Task records cross from an executor to its worker when they change, not with every step of their run.
+#
+# The end of a run carries them all again: a step may still be on its way to the socket then.
+
+
+class SentRecords:
+    """The executor's side: which records of a run it has sent as they are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent: dict[str, TaskRecord] = {}
+
+    def new_in(self, progress: FlowProgress) -> FlowProgress:
+        with self._lock:
+            new = {
+                name: record
+                for name, record in progress.task_records.items()
+                if self._sent.get(name) is not record
+            }
+            self._sent.update(new)
+        return replace(progress, task_records=new)
+
+
+class KnownRecords:
+    """The worker's side: all records of a run that have arrived."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, TaskRecord] = {}
+
+    def completed(self, progress: FlowProgress) -> FlowProgress:
+        self._known.update(progress.task_records)
+        in_order = {name: self._known[name] for name in progress.tasks if name in self._known}
+        return replace(progress, task_records={**in_order, **self._known})
+
+
+# Who begins a flow: whoever takes its ticket, the executor whose line it stands in or its worker.
+#
+# A worker writes a few jobs ahead into an executor's channel, and may want those back that stand behind one
+# that takes long, or whose executor has died. An executor that is busy cannot be asked, and perhaps never
+# answers again. So every job has a ticket, a number in a pipe that both can read: the kernel gives each
+# number
+# to one of the two.
+
+_NUMBER = struct.Struct("=Q")
+_ALL = 1 << 16
+_os_read = os.read  # bound now: a task may replace what the module has
+
+
+class Tickets:
+    """The worker's end."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        # Both flags belong to the pipe itself, so they hold for the executor's descriptor, too.
+        os.set_blocking(self._reading, False)
+        os.set_blocking(self._writing, False)
+        self._is_closed = False
+
+    def for_executor(self) -> int:
+        """A descriptor to send to it."""
+        return os.dup(self._reading)
+
+    def give(self, *numbers: int) -> None:
+        """Before the jobs are sent. Numbers only ever grow."""
+        os.write(self._writing, b"".join(map(_NUMBER.pack, numbers)))
+
+    def take_back(self) -> set[int]:
+        """All that the executor has not taken, and now never will."""
+        if self._is_closed:
+            return set()
+        return {number for (number,) in _NUMBER.iter_unpack(_read(self._reading, _ALL))}
+
+    def close(self) -> None:
+        if not self._is_closed:  # else the numbers may be others' by now
+            self._is_closed = True
+            os.close(self._reading)
+            os.close(self._writing)
+
+
+class ExecutorTickets:
+    """The executor's end."""
+
+    def __init__(self, reading: int) -> None:
+        self._reading = reading
+        self._last = 0
+
+    def close(self) -> None:
+        """In a process that a task has forked."""
+        if self._reading >= 0:
+            os.close(self._reading)
+            self._reading = -1
+
+    def take(self, number: int) -> bool:
+        """Whether the job with this number is to be done here. Jobs come in the order of their numbers."""
+        while self._last < number:
+            data = _read(self._reading, _NUMBER.size)
+            if not data:
+                return False
+            (self._last,) = _NUMBER.unpack(data)
+        return self._last == number
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    """Whole numbers: a pipe gives away what it has under one lock."""
+    try:
+        return _os_read(descriptor, size)
+    except BlockingIOError:
+        return b""

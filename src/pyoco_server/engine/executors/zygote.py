@@ -1,0 +1,199 @@
+"""The parent of a worker's executors: it has everything imported, and forks one whenever it is asked.
+
+A fresh Python takes a third of a second to import what a fork shares at once. This process has one thread and
+runs no flows, so forking it is safe; users' code is imported after the fork, in the executor.
+
+Each executor leads a session and a process group of its own, and ends as a group: whatever a run has started
+ends with its executor. On Linux that includes processes that have left the group: they become children of
+this process when their parent ends.
+"""
+
+import errno
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from typing import NoReturn
+
+from pyoco_server.engine.executors.executor import Executor
+from pyoco_server.engine.executors.protocol import ExecutorTickets
+from pyoco_server.engine.output import Ends, OutputPipes
+from pyoco_server.processes import adopt_orphans, child_processes, end_group, end_with_parent
+
+FORK = b"f"
+"""A request, with the descriptors of the new executor."""
+DESCRIPTORS = 7
+"""Work, control, tickets, and the ends of the pipes of its output."""
+STARTED, ENDED, FAILED = 0, 1, 2
+REPORT = struct.Struct("!Bii")
+"""(STARTED, pid, 0) or (FAILED, errno, 0) in answer to a request; (ENDED, pid, exit code or negative signal)
+whenever an executor has ended, after all that it had started."""
+END_PATIENCE_SEC = 5.0
+
+
+class ForkServer:
+    def __init__(self, worker: socket.socket) -> None:
+        self._worker = worker
+        self._executors: set[int] = set()
+        self._is_stopping = False
+
+    def serve(self) -> None:
+        """Until the worker is gone, or wants us to end."""
+        wake = self._wake_on_signals()
+        with suppress(BrokenPipeError, ConnectionResetError):  # the worker went away while we wrote to it
+            while not self._is_stopping:
+                ready, _, _ = select.select([self._worker.fileno(), wake], [], [])
+                if wake in ready:
+                    os.read(wake, 512)
+                self._report_ended()
+                if self._worker.fileno() in ready and not self._serve_request():
+                    break
+        self._end_all()
+
+    def _wake_on_signals(self) -> int:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        return reading
+
+    def _stop(self, *_: object) -> None:
+        self._is_stopping = True
+
+    # Executors that start
+
+    def _serve_request(self) -> bool:
+        """One executor, with the channels and tickets that came along. False: the worker is gone."""
+        asked, fds, _, _ = socket.recv_fds(self._worker, len(FORK), DESCRIPTORS)
+        if not asked:
+            return False
+        try:
+            report = (STARTED, self._fork(fds), 0)
+        except OSError as error:  # no processes or descriptors left: perhaps later
+            report = (FAILED, error.errno or errno.EAGAIN, 0)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._worker.sendall(REPORT.pack(*report))
+        return True
+
+    def _fork(self, fds: list[int]) -> int:
+        if len(fds) != DESCRIPTORS:  # there was no room for them here
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        waiting, leading = os.pipe()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                os.close(waiting)
+                self._become_executor(fds, leading)
+        except OSError:
+            os.close(waiting)
+            raise
+        finally:
+            os.close(leading)
+        self._executors.add(pid)
+        os.read(waiting, 1)  # its end: the executor leads its group, and can be ended with it
+        os.close(waiting)
+        return pid
+
+    def _become_executor(self, fds: list[int], leading: int) -> NoReturn:
+        code = 1
+        try:
+            self._be_on_its_own(leading)
+            for fd in fds:
+                os.set_inheritable(fd, False)
+            work, control, tickets, *ends = fds
+            pipes = OutputPipes(Ends((ends[0], ends[1]), (ends[2], ends[3])))
+            pipes.start()
+            executor = Executor(
+                socket.socket(fileno=work), socket.socket(fileno=control), ExecutorTickets(tickets), pipes
+            )
+            executor.keep_channels_from_forks()
+            executor.serve()
+            code = 0
+        except (BrokenPipeError, ConnectionResetError):  # as above
+            code = 0
+        finally:
+            with suppress(Exception):  # whatever a task has put there
+                sys.stdout.flush()
+                sys.stderr.flush()
+            _exit(code)
+
+    def _be_on_its_own(self, leading: int) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setsid()
+        adopt_orphans()
+        end_with_parent(signal.SIGKILL)  # a task that never lets go of the interpreter notices nothing else
+        os.close(leading)
+        self._worker.close()
+
+    # Executors that end
+
+    def _report_ended(self) -> None:
+        while (ended := _next_ended()) is not None:
+            pid, code = ended
+            self._end_orphans()
+            if pid in self._executors:
+                self._executors.discard(pid)
+                self._worker.sendall(REPORT.pack(ENDED, pid, code))
+
+    def _end_orphans(self) -> None:
+        """Processes whose executor has ended, and that are not of its group."""
+        for pid in child_processes() - self._executors:
+            end_group(pid)
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _end_all(self) -> None:
+        for pid in self._executors:
+            end_group(pid)
+        deadline = time.monotonic() + END_PATIENCE_SEC
+        with suppress(ChildProcessError):
+            while time.monotonic() < deadline:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+                self._executors.discard(pid)
+                self._end_orphans()
+                if pid == 0:
+                    time.sleep(0.005)
+
+
+_exit = os._exit  # bound now: a task may replace what the module has
+
+
+def _next_ended() -> tuple[int, int] | None:
+    """A child that has ended, and its exit code. What is left of its group is ended, too."""
+    try:
+        if hasattr(os, "waitid"):  # not on every macOS
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                return None
+            end_group(found.si_pid)  # now: its number is its own until it is waited for
+            pid, status = os.waitpid(found.si_pid, 0)
+        else:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return None
+            end_group(pid)
+    except ChildProcessError:
+        return None
+    return pid, os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    worker = socket.socket(fileno=int(sys.argv[1]))
+    gc.freeze()  # what is imported stays: children need not look through it, nor copy its pages to do so
+    adopt_orphans()
+    ForkServer(worker).serve()
+
+
+if __name__ == "__main__":
+    main()

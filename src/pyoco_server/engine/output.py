@@ -1,0 +1,420 @@
+"""`sys.stdout`, `sys.stderr` and `logging` of a process that runs flows: the same from one run to the next.
+
+Who keeps one of them (a logging handler, a thread) keeps something that goes on working; only what becomes of
+the output changes with the run.
+"""
+
+import codecs
+import ctypes
+import faulthandler
+import io
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Protocol, TextIO
+
+ESCAPED = "backslashreplace"
+"""What is not text is shown as the bytes that it is."""
+STDOUT, STDERR, LOGGING = "stdout", "stderr", "logging"
+
+
+class Catcher(Protocol):
+    @property
+    def is_strange(self) -> bool: ...
+    def printed(self, stream: str, text: str) -> None: ...
+
+
+class OutputStreams:
+    """Both streams, and the handler of log records."""
+
+    def __init__(self, originals: Mapping[str, TextIO], *, passes_through: bool) -> None:
+        """`originals`: where output goes that belongs to no run; with `passes_through`, all of it."""
+        self.catcher: Catcher | None = None
+        self.stdout = _Stream(self, STDOUT, originals[STDOUT], passes_through=passes_through)
+        self.stderr = _Stream(self, STDERR, originals[STDERR], passes_through=passes_through)
+        self.handler = _LogHandler(self)
+        self._is_installed = False
+
+    def install(self) -> None:
+        """For the life of the process."""
+        sys.stdout, sys.stderr = self.stdout, self.stderr
+        _make_room_in_basic_config(self.handler)
+        root = logging.getLogger()
+        root.addHandler(self.handler)
+        root.setLevel(logging.INFO)
+        self._is_installed = True
+        os.register_at_fork(after_in_child=self._write_through)
+
+    @contextmanager
+    def catching(self, catcher: Catcher) -> Iterator[None]:
+        """While a run goes on, for good or for this once."""
+        before = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = self.stdout, self.stderr
+        root = logging.getLogger()
+        if self.handler not in root.handlers:  # else since the process began, if no flow has removed it
+            root.addHandler(self.handler)
+        self.catcher = catcher
+        try:
+            yield
+        finally:
+            self.catcher = None
+            sys.stdout, sys.stderr = before
+            if not self._is_installed:
+                root.removeHandler(self.handler)
+
+    def _write_through(self) -> None:
+        """In a forked child: what it would catch reaches nobody, but its parent reads the pipes."""
+        self.catcher = None
+        for stream in (self.stdout, self.stderr):
+            stream.write_through()
+
+    def are_written_by(self, handler: logging.Handler) -> bool:
+        stream = getattr(handler, "stream", None)
+        return getattr(stream, "original", stream) in (self.stdout, self.stderr)
+
+
+def text_file(descriptor: int) -> TextIO:
+    """Written line by line; the descriptor stays open behind it."""
+    return open(descriptor, "w", buffering=1, encoding="utf-8", errors=ESCAPED, closefd=False)
+
+
+class _Stream(io.TextIOBase):
+    """As a program expects its stdout to be: text, with bytes underneath."""
+
+    encoding = "utf-8"
+    errors = ESCAPED
+    line_buffering = True
+    mode = "w"
+
+    def __init__(self, streams: OutputStreams, name: str, original: TextIO, *, passes_through: bool) -> None:
+        self._streams = streams
+        self._name = name
+        self._original = original
+        self._passes_through = passes_through
+        self._descriptor = 1 if name == STDOUT else 2
+        self.buffer = _Bytes(self)
+
+    @property
+    def name(self) -> str:
+        return f"<{self._name}>"
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def reconfigure(self, **_options: Any) -> None:
+        """What is caught is text, and stays text."""
+
+    def close(self) -> None:
+        """It outlives whoever would close it."""
+
+    def detach(self) -> Any:
+        raise io.UnsupportedOperation("detach")
+
+    def flush(self) -> None:
+        self._original.flush()
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        catcher = self._streams.catcher
+        if catcher is None or catcher.is_strange:
+            self._write_original(text)
+            return len(text)
+        catcher.printed(self._name, text)
+        if self._passes_through:
+            self._write_original(text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]
+        for line in lines:
+            self.write(line)
+
+    def write_through(self) -> None:
+        self._original = text_file(self._descriptor)
+        self.buffer = _Bytes(self)  # the lock of the one before may be held by a thread that is not here
+
+    def _write_original(self, text: str) -> None:
+        try:
+            self._original.write(text)
+        except UnicodeEncodeError:
+            encoding = self._original.encoding or "utf-8"
+            self._original.write(text.encode(encoding, ESCAPED).decode(encoding))
+
+
+class _Bytes(io.BufferedIOBase):
+    """`sys.stdout.buffer`: bytes that become text as they come."""
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")(ESCAPED)
+        self._lock = threading.Lock()
+
+    @property
+    def raw(self) -> "_Bytes":
+        return self
+
+    @property
+    def name(self) -> int:
+        return self._stream.fileno()
+
+    @property
+    def mode(self) -> str:
+        return "wb"
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        with self._lock:
+            text = self._decoder.decode(bytes(view))
+        if text:
+            self._stream.write(text)
+        return view.nbytes
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        """As the stream above it."""
+
+    def detach(self) -> Any:
+        raise io.UnsupportedOperation("detach")
+
+
+class _LogHandler(logging.Handler):
+    """Log records from INFO up, unless the flow's own logging prints them anyway."""
+
+    def __init__(self, streams: OutputStreams) -> None:
+        super().__init__(logging.INFO)
+        self._streams = streams
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        catcher = self._streams.catcher
+        if catcher is None or catcher.is_strange or self._is_printed(record):
+            return
+        try:
+            catcher.printed(LOGGING, self.format(record) + "\n")
+        except Exception:  # noqa: BLE001 - as any handler does: a bad record costs itself, not the task
+            self.handleError(record)
+
+    def _is_printed(self, record: logging.LogRecord) -> bool:
+        """Another handler writes it to stdout or stderr, from where it is caught."""
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            for handler in logger.handlers:
+                if record.levelno >= handler.level and self._streams.are_written_by(handler):
+                    return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
+
+def _make_room_in_basic_config(ours: logging.Handler) -> None:
+    """`logging.basicConfig` does nothing where the root logger has a handler: ours must not be the reason."""
+    configure: Callable[..., None] = logging.basicConfig
+
+    def basic_config(**options: Any) -> None:
+        root = logging.getLogger()
+        was_there = ours in root.handlers
+        root.removeHandler(ours)
+        try:
+            configure(**options)
+        finally:
+            if was_there:
+                root.addHandler(ours)
+
+    logging.basicConfig = basic_config
+
+
+# Output of an executor that does not come from Python: its child processes, C code, its last words.
+#
+# Descriptors 1 and 2 are the ends of two pipes. The executor reads them, and knows which task runs; its
+# worker
+# reads what is left in them when the executor has died.
+
+_AT_ONCE = 1 << 16
+"""What a pipe holds: one read has all that was there when it began."""
+_NAMES = (STDOUT, STDERR)
+
+
+class ProcessCatcher(Catcher, Protocol):
+    def child_printed(self, stream: str, text: str) -> None: ...
+
+
+class Ends(NamedTuple):
+    """The ends of the two pipes, in the order of `_NAMES`."""
+
+    read: tuple[int, int]
+    write: tuple[int, int]
+
+    @classmethod
+    def new(cls) -> "Ends":
+        (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
+        for descriptor in (out_read, err_read):
+            os.set_blocking(descriptor, False)
+        return cls((out_read, err_read), (out_write, err_write))
+
+    def close(self) -> None:
+        close_all((*self.read, *self.write))
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def what_is_left(read: Sequence[int]) -> list[tuple[str, str]]:
+    """The last output of an executor that has died: stream and text."""
+    found = ((name, _read(descriptor)) for name, descriptor in zip(_NAMES, read, strict=False))
+    return [(name, data.decode("utf-8", ESCAPED)) for name, data in found if data]
+
+
+class OutputPipes:
+    """The executor's side: descriptors 1 and 2 are replaced for the life of the process."""
+
+    def __init__(self, ends: Ends) -> None:
+        originals = [os.dup(descriptor) for descriptor in (1, 2)]
+        for descriptor, write in zip((1, 2), ends.write, strict=True):
+            os.dup2(write, descriptor)  # `write` stays open: a task may close 1 or 2, and a pipe must not end
+        for descriptor in (*ends.read, *ends.write):
+            os.set_inheritable(descriptor, False)
+        self.streams = OutputStreams(
+            dict(zip(_NAMES, map(text_file, originals), strict=True)), passes_through=False
+        )
+        self._catcher: ProcessCatcher | None = None
+        self._originals = originals
+        self._read = ends.read
+        self._decoders = [codecs.getincrementaldecoder("utf-8")(ESCAPED) for _ in _NAMES]
+        self._lock = threading.RLock()
+        self._was_used = False
+        self._stdout_of_c = _line_buffered_stdout()
+        self._alarm = _Alarm()
+        self.thread = threading.Thread(target=self._serve, daemon=True, name="pyoco-output")
+
+    def start(self) -> None:
+        self.streams.install()
+        faulthandler.enable(file=2)
+        self.thread.start()
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """In the thread that reads. One call at a time."""
+        self._alarm.set(seconds, call)
+
+    def look(self) -> None:
+        """Take what has been written up to now. What another thread has read by then, it has handed on."""
+        with self._lock:
+            ready, _, _ = select.select(self._read, (), (), 0)
+            for descriptor in ready:
+                self._take(self._read.index(descriptor))
+
+    def _end_run(self) -> None:
+        if self._stdout_of_c is not None:
+            _libc.fflush(self._stdout_of_c)
+        self.look()
+        if self._was_used:
+            self._was_used = False
+            for index, decoder in enumerate(self._decoders):
+                self._hand_on(index, decoder.decode(b"", final=True))
+
+    @contextmanager
+    def given_to(self, catcher: "ProcessCatcher") -> Iterator[None]:
+        """While a run goes on."""
+        self._catcher = catcher
+        try:
+            with self.streams.catching(catcher):
+                yield
+        finally:
+            self._end_run()
+            self._catcher = None
+
+    def _serve(self) -> None:
+        poll = select.poll()
+        for descriptor in (*self._read, self._alarm.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = poll.poll(self._alarm.timeout_ms())
+            self._alarm.ring_if_due()
+            if any(descriptor in self._read for descriptor, _ in ready):
+                self.look()
+
+    def _take(self, index: int) -> None:
+        self._was_used = True
+        self._hand_on(index, self._decoders[index].decode(_read(self._read[index])))
+
+    def _hand_on(self, index: int, text: str) -> None:
+        if not text:
+            return
+        if self._catcher is not None:
+            self._catcher.child_printed(_NAMES[index], text)
+        else:  # between two runs: by a child that was left over
+            with suppress(OSError):
+                os.write(self._originals[index], text.encode("utf-8", ESCAPED))
+
+
+class _Alarm:
+    """Wakes a thread that polls, at once or later."""
+
+    def __init__(self) -> None:
+        self._wake_read, self._wake_write = os.pipe()
+        for descriptor in (self._wake_read, self._wake_write):
+            os.set_blocking(descriptor, False)
+        self._due: tuple[float, Callable[[], None]] | None = None
+
+    def fileno(self) -> int:
+        return self._wake_read
+
+    def set(self, seconds: float, call: Callable[[], None]) -> None:
+        self._due = time.monotonic() + seconds, call
+        with suppress(BlockingIOError):  # it is awake
+            os.write(self._wake_write, b"!")
+
+    def timeout_ms(self) -> int | None:
+        due = self._due
+        return None if due is None else max(0, int((due[0] - time.monotonic()) * 1000) + 1)
+
+    def ring_if_due(self) -> None:
+        _read(self._wake_read)
+        due = self._due
+        if due is not None and due[0] <= time.monotonic():
+            self._due = None
+            due[1]()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, _AT_ONCE)
+    except BlockingIOError:
+        return b""
+
+
+_libc = ctypes.CDLL(None)
+_LINE_BUFFERED = 1
+
+
+def _line_buffered_stdout() -> ctypes.c_void_p | None:
+    """C's own stdout: into a pipe it would wait for 4 KiB, and tell a later run."""
+    name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+    try:
+        stdout = ctypes.c_void_p.in_dll(_libc, name)
+    except ValueError:
+        return None
+    _libc.setvbuf(stdout, None, _LINE_BUFFERED, ctypes.c_size_t(0))
+    return stdout

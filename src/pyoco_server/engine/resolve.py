@@ -1,0 +1,191 @@
+"""From the name of a flow to the flow: what `--flow-resolver` and `--flows` may name."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from msgspec import Struct
+from pyoco.core.models import Flow
+
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job
+from pyoco_server.engine.flow_run import raised
+from pyoco_server.engine.flow_yaml import load_flow_and_defaults
+from pyoco_server.engine.results import described
+from pyoco_server.engine.tasks import check_tasks
+from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
+
+FlowResolver = Callable[[str], Any]
+"""Answers with a pyoco Flow, or raises KeyError for a name it does not know."""
+
+MAX_NAMES = 3
+_EXAMPLES = "examples: my_package.flows:resolve   flows/main.py:resolve   my_package.flows   flows/main.py"
+
+
+class UnknownFlow(KeyError):
+    """No flow has this name; `advice` names those that there are."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(name)
+        self.advice = _advice(name, sorted(known))
+
+
+def _advice(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=MAX_NAMES)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    more = f", … ({len(known)} in all)" if len(known) > MAX_NAMES else ""
+    return f"this worker has {', '.join(known[:MAX_NAMES])}{more}"
+
+
+def _finder(flows: dict[str, Flow]) -> FlowResolver:
+    def find(name: str) -> Flow:
+        try:
+            return flows[name]
+        except KeyError:
+            raise UnknownFlow(name, flows) from None
+
+    return find
+
+
+def load_resolver(spec: str) -> FlowResolver:
+    """What `module:function`, `path/file.py:function`, a module, a file or a directory of flows names."""
+    if Path(spec).is_dir():
+        return load_directory(Path(spec))
+    place, separator, attribute = spec.rpartition(":")
+    if not separator:
+        return _finder(_flows_in([_module(spec)], spec))
+    if not place or not attribute:
+        raise InvalidCliInput(f"--flow-resolver {spec!r} is not module:function ({_EXAMPLES})")
+    resolver = getattr(_module(place), attribute, None)
+    if not callable(resolver):
+        raise InvalidCliInput(
+            f"--flow-resolver {spec!r}: {place} has no function {attribute!r} ({_EXAMPLES})"
+        )
+    found: FlowResolver = resolver
+    return found
+
+
+def load_directory(directory: Path) -> FlowResolver:
+    """The flows of all files of a directory. A file whose name begins with `_` only helps the others."""
+    # Files are read again whenever they change: byte code of a moment ago must not stand in for them.
+    sys.dont_write_bytecode = True
+    sys.path.append(str(directory.resolve()))  # last: a file named like a library must not stand in for it
+    files = sorted(path for path in directory.glob("*.py") if not path.name.startswith("_"))
+    return _finder(
+        _flows_in([_from_file(path, f"pyoco_flow_files.{path.stem}") for path in files], directory)
+    )
+
+
+def _flows_in(modules: Iterable[ModuleType], place: object) -> dict[str, Flow]:
+    """Every flow, by its name and by the name of its variable."""
+    found: dict[str, Flow] = {}
+    for module in modules:
+        for variable, flow in vars(module).items():
+            if isinstance(flow, Flow):
+                _check(flow, place)
+                for name in {variable, flow.name}:
+                    if found.setdefault(name, flow) is not flow:
+                        raise InvalidCliInput(f"{place}: two flows have the name {name!r}")
+    if not found:
+        raise InvalidCliInput(f"there is no pyoco Flow in {place} ({_EXAMPLES})")
+    return found
+
+
+def _check(flow: Flow, place: object) -> None:
+    try:
+        check_tasks(flow)
+    except ExecutionFailed as error:
+        raise InvalidCliInput(f"{place}: flow {flow.name!r}: {error.detail}") from error
+
+
+def _module(place: str) -> ModuleType:
+    if place.endswith(".py"):
+        return _from_file(Path(place), Path(place).stem)
+    return _from_module(place)
+
+
+def _from_module(name: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InvalidCliInput(f"--flow-resolver: {error} ({_EXAMPLES})") from error
+
+
+class _FreshFile(SourceFileLoader):
+    """Reads the file itself, never byte code that was made of it earlier."""
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
+def _from_file(path: Path, name: str) -> ModuleType:
+    if not path.is_file():
+        raise InvalidCliInput(f"--flow-resolver: there is no file {path} ({_EXAMPLES})")
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FreshFile(name, str(path)))
+    if spec is None or spec.loader is None:
+        raise InvalidCliInput(f"--flow-resolver: {path} is not a Python file ({_EXAMPLES})")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# The flow that a job asks for: of its own flow.yaml, or the one its name stands for.
+
+
+class FlowOfJob(Struct, frozen=True):
+    flow: Any
+    params: dict[str, Any]
+
+
+def flow_of(
+    job: Job,
+    resolver: FlowResolver,
+    allowed_modules: tuple[str, ...] = (),
+    allowed_env: tuple[str, ...] = (),
+) -> FlowOfJob | FlowOutcome:
+    """The flow and its params, or how the run ends because there is none."""
+    if job.workflow_yaml is not None:
+        return _from_yaml(job, job.workflow_yaml, allowed_modules, allowed_env)
+    return _from_resolver(job, resolver)
+
+
+def _from_yaml(
+    job: Job, text: str, allowed_modules: tuple[str, ...], allowed_env: tuple[str, ...]
+) -> FlowOfJob | FlowOutcome:
+    try:
+        loaded = load_flow_and_defaults(text, job.flow_name, allowed_modules, allowed_env)
+    except PyocoServerError as error:
+        return FlowOutcome(ending=Ending.EXECUTION_ERROR, error=error.detail, raised=raised(error))
+    # The file is the truth for its params; a gateway may have put them into the job as well, or not.
+    return FlowOfJob(loaded.flow, loaded.defaults)
+
+
+def _from_resolver(job: Job, resolver: FlowResolver) -> FlowOfJob | FlowOutcome:
+    try:
+        return FlowOfJob(resolver(job.flow_name), job.params or {})
+    except KeyError as error:
+        return FlowOutcome(
+            ending=Ending.FLOW_NOT_FOUND,
+            error=f"flow not found: {job.flow_name}{_suggestion(error)}",
+            raised=raised(error),
+        )
+    except BaseException as error:  # noqa: BLE001 - a resolver is user code
+        return FlowOutcome(
+            ending=Ending.EXECUTION_ERROR,
+            error=f"the flow resolver raised {described(error)}",
+            raised=raised(error),
+        )
+
+
+def _suggestion(error: KeyError) -> str:
+    return f"; {error.advice}" if isinstance(error, UnknownFlow) else ""

@@ -1,0 +1,231 @@
+"""Tasks that are `async def`: awaited in their run's own event loop."""
+
+import asyncio
+import inspect
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from functools import wraps
+from types import BuiltinFunctionType, CoroutineType, FunctionType
+from typing import Any, NoReturn, Self
+
+from pyoco.core.models import Flow, Task
+
+from pyoco_server.engine.print_capture import speaks_for
+from pyoco_server.errors import ExecutionFailed
+
+_here = threading.local()
+"""`loop`: that of the run which the thread is in."""
+
+
+class RunLoop:
+    """One event loop per run, made for its first async task and closed at its end.
+
+    A chain runs in the run's own thread, which then also runs the loop. pyoco's pool runs tasks in several
+    threads at once: these share a loop in a thread of its own, so that what one task opens another can use.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runner: asyncio.Runner | None = None
+        self._thread: threading.Thread | None = None
+        self._home = 0
+
+    def __enter__(self) -> Self:
+        self._home = threading.get_ident()
+        entered_loop(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        entered_loop(None)
+        if self._runner is None:
+            return
+        if self._thread is not None:
+            loop = self._runner.get_loop()
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+        self._runner.close()
+
+    def complete(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if threading.get_ident() == self._home:
+            return self._opened().run(work)
+        with self._lock:
+            loop = self._opened().get_loop()
+            if self._thread is None:
+                self._thread = threading.Thread(target=_run_forever, args=[loop], name="pyoco-async")
+                self._thread.start()
+        speaks_for.set(threading.get_ident())
+        return asyncio.run_coroutine_threadsafe(_contained(work), loop).result()()
+
+    def _opened(self) -> asyncio.Runner:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner
+
+
+def entered_loop(loop: RunLoop | None) -> None:
+    """The calling thread is in a task of that loop's run from now on."""
+    _here.loop = loop
+
+
+def is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - of a callable object
+    )
+
+
+def awaited(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    """`function` as one that returns what it returns once it is awaited."""
+
+    def call(**inputs: Any) -> Any:
+        loop: RunLoop = _here.loop
+        return loop.complete(function(**inputs))
+
+    call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    call.__name__ = getattr(function, "__name__", "call")
+    return call
+
+
+def is_never_awaited(value: Any) -> bool:
+    """A coroutine that a task returned and nobody has begun."""
+    return type(value) is CoroutineType and inspect.getcoroutinestate(value) == inspect.CORO_CREATED
+
+
+def close_never_awaited(values: Iterable[Any]) -> None:
+    """Its run has failed for it: Python need not complain as well."""
+    for value in values:
+        if is_never_awaited(value):
+            value.close()
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+
+
+async def _contained(work: Coroutine[Any, Any, Any]) -> Callable[[], Any]:
+    """What it returned or raised. A SystemExit would end the loop, and with it the other tasks."""
+    try:
+        result = await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raised = error
+    else:
+        return lambda: result
+
+    def fail() -> Any:
+        raise raised
+
+    return fail
+
+
+# Tasks that fork: the child ends where the task's function ends, and never runs on inside the engine.
+#
+# A child of `os.fork()` is a copy of the whole executor. If it returned from its task it would go on with
+# the
+# next task, report a second end of the run and wait for the next job. So every task's function is wrapped:
+# in
+# another process than the one that called it, the wrapper ends that process as Python ends a program.
+
+_getpid = os.getpid
+_exit = os._exit
+_MARK = "__pyoco_server_ends_forks__"
+
+
+def end_forks_with_their_task(flow: Flow) -> None:
+    """Once per function: a task object is used again by the next run."""
+    for task in flow.tasks:
+        if not hasattr(task.func, _MARK) and not _only_makes_an_object(task.func):
+            task.func = _ending_forks(task.func)
+
+
+def _only_makes_an_object(function: Callable[..., Any]) -> bool:
+    """A coroutine or a generator, which others have to recognise; builtins have no signature to keep."""
+    return isinstance(function, BuiltinFunctionType) or bool(
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
+
+
+def _ending_forks(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        pid = _getpid()
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            if _getpid() != pid:
+                end_fork(error)
+            raise
+        if _getpid() != pid:
+            end_fork()
+        return result
+
+    setattr(call, _MARK, True)
+    return call
+
+
+def end_fork(error: BaseException | None = None) -> NoReturn:
+    """End this process, with the exit code that a Python program would have."""
+    code = 1
+    try:
+        code = _exit_code(error)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+    finally:
+        _exit(code)
+
+
+def _exit_code(error: BaseException | None) -> int:
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        return (error.code or 0) & 0xFF
+    text = (
+        str(error.code) + "\n"
+        if isinstance(error, SystemExit)
+        else "".join(traceback.format_exception(error))
+    )
+    os.write(2, text.encode("utf-8", "backslashreplace"))
+    return 1
+
+
+# What pyoco asks of every task on every run, answered once: which parameters its function has.
+
+
+def prepare_tasks(flow: Flow) -> None:
+    """Before a flow runs. Raises ExecutionFailed for a task whose function cannot be one."""
+    for task in flow.tasks:
+        function = task.func
+        if type(function) is not FunctionType or "__signature__" not in function.__dict__:
+            _prepare(task)
+
+
+def check_tasks(flow: Flow) -> None:
+    """When a flow is loaded. Raises ExecutionFailed."""
+    for task in flow.tasks:
+        if problem := _problem_with(task):
+            raise ExecutionFailed(problem)
+
+
+def _prepare(task: Task) -> None:
+    """`inspect.signature` takes longer than a tiny task; of a function that carries one it answers that."""
+    if problem := _problem_with(task):
+        raise ExecutionFailed(problem)
+    if is_async(task.func):
+        task.func = awaited(task.func)
+    elif type(task.func) is FunctionType:
+        task.func.__signature__ = inspect.signature(task.func)  # type: ignore[attr-defined]
+
+
+def _problem_with(task: Task) -> str | None:
+    """A function that yields does nothing when it is called."""
+    for function in (task.func, getattr(task.func, "__call__", None)):  # noqa: B004 - of a callable object
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            kind = "an async generator" if inspect.isasyncgenfunction(function) else "a generator"
+            return f"task {task.name!r} is {kind} function (it has a yield): return a list instead"
+    return None

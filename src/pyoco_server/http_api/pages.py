@@ -1,0 +1,190 @@
+"""`/docs`: every call of the API on one page, made here and of nothing but text.
+
+FastAPI's own pages load scripts from other hosts, and would run them on the origin of the dashboard.
+"""
+
+import base64
+import hashlib
+import html
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.http_api.gateway import gateway_of
+
+# The dashboard as it was built from `web/`: its page with the settings of this server, and its files.
+
+BUILT = Path(__file__).parent / "static"
+"""Where `make web` puts it. It is part of the wheel and of no source checkout."""
+
+Language = Literal["ja", "en"]
+
+PAGE_HEADERS = {
+    # Nothing but our own files, nothing inline, no text made HTML: what flows print cannot become a script.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+NOT_BUILT = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>pyoco-server</title>
+<h1>The dashboard has not been built</h1>
+<p>This server runs from a source checkout, where the dashboard is built by:</p>
+<pre>make web</pre>
+<p>Reload this page afterwards. The API works without it: <a href="/docs">/docs</a></p>
+"""
+
+_SETTINGS_MARK = 'content="{}"'
+_LANG_MARK = '<html lang="en"'
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+"""Said here, because what a machine's own table says of them differs."""
+
+
+class DashboardSettings(Struct, frozen=True):
+    """What the page has to know before it may ask anything."""
+
+    lang: Language
+    auth: Literal["none", "api_key"]
+    api_key_header: str
+    version: str
+
+
+def settings_of(config: NatsBackendConfig, environ: Mapping[str, str]) -> DashboardSettings:
+    return DashboardSettings(
+        lang=language(config.dashboard_lang, environ),
+        auth=config.http_auth_mode,
+        api_key_header=config.http_api_key_header,
+        version=version("pyoco-server"),
+    )
+
+
+def language(setting: Literal["auto", "ja", "en"], environ: Mapping[str, str]) -> Language:
+    """`auto` is the server's locale, read as POSIX reads it: the first of the three that says anything."""
+    if setting != "auto":
+        return setting
+    locale = next((environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environ.get(name)), "")
+    return "ja" if locale.lower().startswith("ja") else "en"
+
+
+def dashboard_page(built: Path, settings: DashboardSettings) -> str | None:
+    """The page, or None where the dashboard has not been built."""
+    try:
+        text = (built / "index.html").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    told = html.escape(msgspec.json.encode(settings).decode(), quote=True)
+    return text.replace(_LANG_MARK, f'<html lang="{settings.lang}"', 1).replace(
+        _SETTINGS_MARK, f'content="{told}"', 1
+    )
+
+
+class DashboardFiles(StaticFiles):
+    """Names in `assets/` carry a hash of their content and never change; the rest is asked for anew."""
+
+    def __init__(self, built: Path) -> None:
+        super().__init__(directory=built, check_dir=False)
+
+    async def check_config(self) -> None:
+        """A missing directory is no mistake here: its files are 404."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        kind = _TYPES.get(Path(path).suffix)
+        if kind is not None and "content-type" in Headers(raw=response.raw_headers):
+            response.headers["Content-Type"] = f"{kind}; charset=utf-8"
+        is_hashed = Path(path).parts[:1] == ("assets",)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if is_hashed else "no-cache"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+
+PATH = "/docs"
+_METHODS = ("get", "post", "put", "patch", "delete")
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
+td { padding: .15rem 1.5rem .15rem 0; vertical-align: top; }
+"""
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_HEADERS = {
+    **PAGE_HEADERS,
+    "Content-Security-Policy": (
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'none'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+}
+
+
+def api_docs_route(document: Callable[[], dict[str, Any]]) -> Route:
+    async def show(_: Request) -> HTMLResponse:
+        return HTMLResponse(api_docs_page(document()), headers=_HEADERS)
+
+    return Route(PATH, show)
+
+
+def api_docs_page(document: dict[str, Any]) -> str:
+    groups = defaultdict(list)
+    for path, methods in document["paths"].items():
+        for method in _METHODS:
+            if method in methods:
+                call = methods[method]
+                groups[call.get("tags", ["other"])[0]].append(
+                    _row(method.upper(), path, call.get("summary", ""))
+                )
+    tables = "".join(
+        f"<h2>{html.escape(name)}</h2>\n<table>\n{''.join(rows)}</table>\n" for name, rows in groups.items()
+    )
+    title = html.escape(document["info"]["title"])
+    return f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}: the API</title>
+<style>{_STYLE}</style>
+<h1>{title}: the API</h1>
+<p>All parameters, bodies and answers: <a href="/openapi.json">/openapi.json</a> (OpenAPI, for any tool
+that reads it). The dashboard: <a href="/">/</a></p>
+{tables}</html>
+"""
+
+
+def _row(method: str, path: str, summary: str) -> str:
+    return (
+        f"<tr><td><code>{method}</code></td><td><code>{html.escape(path)}</code></td>"
+        f"<td>{html.escape(summary)}</td></tr>\n"
+    )
+
+
+# The dashboard at `/`, and what it is made of.
+
+
+def dashboard_routes(built: Path = BUILT) -> list[BaseRoute]:
+    async def index(request: Request) -> HTMLResponse:
+        found = dashboard_page(built, settings_of(gateway_of(request).config, os.environ))
+        if found is None:
+            return HTMLResponse(NOT_BUILT, HTTPStatus.NOT_FOUND, PAGE_HEADERS)
+        return HTMLResponse(found, headers=PAGE_HEADERS)
+
+    return [Route("/", index), Mount("/static", DashboardFiles(built), name="static")]

@@ -1,0 +1,285 @@
+"""Templates, actions and sources: what events may start, and who may send them."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Header, Request, Response
+from pydantic import Field
+
+from pyoco_server.domain.events.requests import EventRequest, from_fields
+from pyoco_server.domain.events.sources import Source
+from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
+from pyoco_server.errors import (
+    EventFailed,
+    InvalidYearMonth,
+    RequestTooLarge,
+    WorkflowConflict,
+    WorkflowNotFound,
+)
+from pyoco_server.http_api import schemas
+from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
+from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.middleware import caller_of
+from pyoco_server.http_api.routes.events import EVENT_BODY_BYTES, answered, whence
+from pyoco_server.http_api.views import json_response, source_view
+
+MAX_BODY_BYTES = 300 * 1024
+
+router = APIRouter(tags=["workflow templates"], route_class=StrictRoute, responses=EVERYWHERE)
+
+IfMatch = Annotated[str | None, Header(description="updated_at of the template that was read")]
+
+
+class StepRequest(Body):
+    id: str
+    action: str
+    trigger_kind: TriggerKind
+    title: str | None = None
+
+
+class TemplateRequest(Body):
+    name: str
+    steps: list[StepRequest] = Field(min_length=1, max_length=30)
+    year: int = 0
+    month: int = 0
+    mfcloud_url: str | None = None
+    notes: str | None = None
+    needs_month: bool | None = Field(
+        None,
+        description="false: events need no year and month; by default true if the template has them",
+    )
+
+
+class ActionRequest(Body):
+    """A flow, or a registered graph."""
+
+    flow_name: str | None = None
+    tag: str | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
+    graph_id: str | None = None
+    concurrency: Literal["allow", "one"] = "allow"
+
+
+class SourceRequest(Body):
+    kind: Literal["standard", "github", "stripe", "hmac"]
+    secrets: list[str] = Field(min_length=1, max_length=2)
+    template_id: str | None = None
+    signature_header: str = Field("x-signature", pattern=r"^[A-Za-z0-9-]{1,64}$")
+    timestamp_header: str | None = Field(None, pattern=r"^[A-Za-z0-9-]{1,64}$")
+    key_of: Literal["body", "delivery"] = Field(
+        "body",
+        description="of kind github: equal bodies are one event; or by the id of the delivery, not signed",
+    )
+
+
+class StartRequest(Body):
+    idempotency_key: str | None = None
+    year: int | None = None
+    month: int | None = None
+    mfcloud_url: str | None = None
+    notes: str | None = None
+    data: dict[str, Any] | None = None
+
+
+# Templates
+
+
+@router.get(
+    "/api/workflow-templates",
+    summary="All templates",
+    responses=answers_like(schemas.of(schemas.WorkflowTemplates)),
+)
+async def list_templates(request: Request) -> Response:
+    templates = gateway_of(request).event_level.templates
+    return _items(await templates.list_templates(caller_of(request).tenant_id))
+
+
+@router.get(
+    "/api/workflow-templates/{template_id}",
+    summary="A template",
+    responses={**answers_like(schemas.of(schemas.WorkflowTemplate)), **answers_with(WorkflowNotFound)},
+)
+async def get_template(request: Request, template_id: str) -> Response:
+    templates = gateway_of(request).event_level.templates
+    return _one(await templates.find(caller_of(request).tenant_id, template_id))
+
+
+@router.put(
+    "/api/workflow-templates/{template_id}",
+    summary="Make or change a template",
+    responses={
+        **answers_like(schemas.of(schemas.WorkflowTemplate)),
+        **answers_with(WorkflowConflict, RequestTooLarge),
+    },
+    openapi_extra=json_body_docs(TemplateRequest),
+)
+async def put_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), TemplateRequest)
+    template = Template(
+        id=template_id,
+        updated_at="",
+        tenant_id=caller_of(request).tenant_id,
+        steps=tuple(Step(**step.model_dump()) for step in wanted.steps),
+        **wanted.model_dump(exclude={"steps"}),
+    )
+    return _one(await gateway_of(request).event_level.templates.put(template, _etag(if_match)))
+
+
+@router.delete(
+    "/api/workflow-templates/{template_id}",
+    summary="Remove a template",
+    responses={
+        **answers_like(schemas.of(schemas.DeletedId)),
+        **answers_with(WorkflowNotFound, WorkflowConflict),
+    },
+)
+async def delete_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
+    templates = gateway_of(request).event_level.templates
+    await templates.delete(caller_of(request).tenant_id, template_id, _etag(if_match))
+    return json_response({"id": template_id, "deleted": True})
+
+
+@router.post(
+    "/api/workflow-templates/{template_id}/start",
+    summary="Start a template by hand",
+    responses={
+        **answers_like(schemas.of(schemas.EventStarted)),
+        **answers_with(InvalidYearMonth, WorkflowNotFound, WorkflowConflict, RequestTooLarge, EventFailed),
+    },
+    openapi_extra=json_body_docs(StartRequest, required=False),
+)
+async def start_template(request: Request, template_id: str) -> Response:
+    """Whatever starts it otherwise."""
+    body = await read_body(request, EVENT_BODY_BYTES)
+    wanted = await parse_json(body, StartRequest) if body.strip() else StartRequest()
+    gateway = gateway_of(request)
+    answer = await gateway.events.receive_event.start_by_hand(
+        template_id, _by_hand(request, wanted), caller_of(request), *whence(request)
+    )
+    return answered(gateway, request, answer)
+
+
+def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:
+    return from_fields({**wanted.model_dump(), "source": "manual"}, request.headers)
+
+
+# Actions
+
+
+@router.get(
+    "/api/workflow-actions",
+    summary="All actions",
+    responses=answers_like(schemas.of(schemas.WorkflowActions)),
+)
+async def list_actions(request: Request) -> Response:
+    actions = gateway_of(request).event_level.actions
+    return _items(await actions.list_actions(caller_of(request).tenant_id))
+
+
+@router.get(
+    "/api/workflow-actions/{key}",
+    summary="An action",
+    responses={**answers_like(schemas.of(schemas.WorkflowAction)), **answers_with(WorkflowNotFound)},
+)
+async def get_action(request: Request, key: str) -> Response:
+    actions = gateway_of(request).event_level.actions
+    return _one(await actions.find(caller_of(request).tenant_id, key))
+
+
+@router.put(
+    "/api/workflow-actions/{key}",
+    summary="Allow an action",
+    responses={**answers_like(schemas.of(schemas.WorkflowAction)), **answers_with(RequestTooLarge)},
+    openapi_extra=json_body_docs(ActionRequest),
+)
+async def put_action(request: Request, key: str) -> Response:
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
+    action = Action(key=key, updated_at="", tenant_id=caller_of(request).tenant_id, **wanted.model_dump())
+    return _one(await gateway_of(request).event_level.actions.put(action))
+
+
+@router.delete(
+    "/api/workflow-actions/{key}",
+    summary="Forbid an action",
+    responses={**answers_like(schemas.of(schemas.DeletedKey)), **answers_with(WorkflowNotFound)},
+)
+async def delete_action(request: Request, key: str) -> Response:
+    await gateway_of(request).event_level.actions.delete(caller_of(request).tenant_id, key)
+    return json_response({"key": key, "deleted": True})
+
+
+# Sources
+
+
+@router.get(
+    "/api/workflow-sources",
+    summary="Who may send signed events",
+    responses=answers_like(schemas.of(schemas.WorkflowSources)),
+)
+async def list_sources(request: Request) -> Response:
+    sources = gateway_of(request).event_level.sources
+    found = await sources.list_sources(caller_of(request).tenant_id)
+    return json_response({"status": "ok", "items": [source_view(source) for source in found]})
+
+
+@router.get(
+    "/api/workflow-sources/{source_id}",
+    summary="A source",
+    responses={**answers_like(schemas.of(schemas.WorkflowSource)), **answers_with(WorkflowNotFound)},
+)
+async def get_source(request: Request, source_id: str) -> Response:
+    sources = gateway_of(request).event_level.sources
+    return json_response(source_view(await sources.find(caller_of(request).tenant_id, source_id)))
+
+
+@router.put(
+    "/api/workflow-sources/{source_id}",
+    summary="Accept signed events of a source",
+    responses={
+        **answers_like(schemas.of(schemas.WorkflowSource)),
+        **answers_with(WorkflowConflict, RequestTooLarge),
+    },
+    openapi_extra=json_body_docs(SourceRequest),
+)
+async def put_source(request: Request, source_id: str) -> Response:
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), SourceRequest)
+    source = Source(
+        id=source_id,
+        updated_at="",
+        tenant_id=caller_of(request).tenant_id,
+        secrets=tuple(wanted.secrets),
+        **wanted.model_dump(exclude={"secrets"}),
+    )
+    return json_response(source_view(await gateway_of(request).event_level.sources.put(source)))
+
+
+@router.delete(
+    "/api/workflow-sources/{source_id}",
+    summary="Forget a source",
+    responses={**answers_like(schemas.of(schemas.DeletedId)), **answers_with(WorkflowNotFound)},
+)
+async def delete_source(request: Request, source_id: str) -> Response:
+    await gateway_of(request).event_level.sources.delete(caller_of(request).tenant_id, source_id)
+    return json_response({"id": source_id, "deleted": True})
+
+
+def _one(value: Template | Action) -> Response:
+    return json_response(_shown(value))
+
+
+def _items(values: list[Template] | list[Action]) -> Response:
+    return json_response({"status": "ok", "items": [_shown(value) for value in values]})
+
+
+def _shown(value: Template | Action) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(value)
+    del fields["tenant_id"]
+    if isinstance(value, Template):
+        fields["needs_month"] = value.is_month_needed
+    return fields
+
+
+def _etag(if_match: str | None) -> str | None:
+    """With the quotes of an entity tag or without."""
+    return if_match and if_match.strip().strip('"')

@@ -1,0 +1,313 @@
+"""What workflow events need of JetStream: listed buckets, receipts that make room, and the audit stream."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from pyoco_server.domain import codec
+from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.receipts import Receipt
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.feed import StreamFeed
+from pyoco_server.jetstream.kv import KvStore, is_removal, scan, sequence_of
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.events.definitions import of_tenant
+from pyoco_server.usecases.ports.stores import Revision, WrongRevision
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+CACHE_SEC = 3600.0
+"""Much less than the mark of a removed value is kept: without the mark a removal leaves no trace."""
+_GONE = frozenset({10037, 10057})
+MAX_READS = 20
+BEHIND_SEC = 0.1
+"""A replica that is behind catches up within milliseconds, unless it is cut off; then others answer soon."""
+LATE_SEC = 300.0
+"""A record is written so long after its id was made, at the latest, unless NATS was away."""
+
+
+class _Listed(Struct, frozen=True):
+    newest: int
+    values: list[Any]
+    at: float
+
+
+class ListedKvStore(KvStore[T]):
+    """A part of a bucket, whose values can be listed.
+
+    With `is_cached`, a list is read again only when something under its prefix has changed: finding that out
+    is one request, whatever the length of the list.
+    """
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        bucket: str,
+        stream_config: dict[str, Any],
+        decode: Callable[[bytes], T],
+        *,
+        part: str = "",
+        ttl_of: Callable[[T], float | None] = lambda _: None,
+        is_cached: bool = False,
+    ) -> None:
+        super().__init__(connection, bucket, stream_config, codec.encode, decode, ttl_of)  # type: ignore[arg-type]
+        self._prefix += part
+        self._is_cached = is_cached
+        self._lists: dict[str, _Listed] = {}
+        self._reading = asyncio.Lock()
+
+    async def list_values(self, prefix: str = "") -> list[T]:
+        newest = await self._last(self._keys_under(prefix)) if self._is_cached or not self._direct else None
+        revision = 0 if newest is None else newest.revision
+        if not self._is_cached:
+            return await self._read(prefix, revision)
+        async with self._reading:  # a burst of events reads the list once
+            known = self._lists.get(prefix)
+            if known is None or known.newest != revision or time.monotonic() - known.at > CACHE_SEC:
+                known = _Listed(revision, await self._read(prefix, revision), time.monotonic())
+                self._lists[prefix] = known
+            return known.values
+
+    def _keys_under(self, prefix: str) -> str:
+        return f"{prefix}>"
+
+    async def _read(self, prefix: str, newest: int) -> list[T]:
+        """A replica that is behind may answer: what it lists without `newest` is not the list."""
+        for _ in range(MAX_READS):
+            messages = scan(self._connection, self._stream, self._prefix + self._keys_under(prefix))
+            listed = [(sequence_of(message), self._value(message)) async for message in messages]
+            if max((sequence for sequence, _ in listed), default=0) >= newest:
+                return [value for _, value in listed if value is not None]
+            if await self._is_gone(prefix, newest):
+                return await self._read(prefix, 0)
+            await asyncio.sleep(BEHIND_SEC)
+        raise NatsUnavailable(f"nats unavailable: the replicas of {self._stream} are behind")
+
+    async def _is_gone(self, prefix: str, newest: int) -> bool:
+        """What was the newest has been removed meanwhile, without a mark."""
+        last = await self._last(self._keys_under(prefix))
+        return last is None or last.revision < newest
+
+    def _value(self, message: Msg) -> T | None:
+        if is_removal(message.headers or {}):
+            return None
+        try:
+            return self._decode(message.data)
+        except codec.Unreadable as error:
+            log.warning(
+                "unreadable data in a bucket is left out",
+                action="events.unreadable",
+                subject=message.subject,
+                exc_info=error,
+            )
+            return None
+
+
+class MarklessKvStore(ListedKvStore[T]):
+    """What is removed leaves no mark: its stream has as many messages as there are values."""
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        revision = expected
+        if revision is None:
+            entry = await self._last(key)
+            if entry is None:
+                return
+            revision = entry.revision
+        try:
+            await self._connection.api(
+                f"STREAM.MSG.DELETE.{self._stream}", {"seq": revision, "no_erase": True}
+            )
+        except ApiError as error:
+            if error.err_code not in _GONE:
+                raise
+            raise WrongRevision(key) from error
+
+
+class CountedBucket(MarklessKvStore[T]):
+    async def count(self, prefix: str = "") -> int:
+        first = scan(self._connection, self._stream, f"{self._prefix}{prefix}>", batch=1)
+        async with aclosing(first):
+            async for message in first:
+                return _left_with(message)
+        return 0
+
+
+class ReceiptBucket(MarklessKvStore[Receipt]):
+    """At most `max_receipts` of each tenant; the oldest go first.
+
+    A receipt's key is a hash and names no tenant. So each receipt has an empty mark beside it,
+    `tenant.<tenant>.<key>`: the marks of a tenant are counted, and are in the order of their receipts. A
+    receipt whose mark was lost is kept for its TTL.
+    """
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        bucket: str,
+        stream_config: dict[str, Any],
+        *,
+        max_receipts: int,
+        keep_sec: float,
+    ) -> None:
+        super().__init__(connection, bucket, stream_config, codec.decode_receipt, ttl_of=lambda _: keep_sec)
+        self._max_receipts = max_receipts
+        self._keep_sec = keep_sec
+        self._count_every = max(1, max_receipts // 100)
+        self._uncounted: dict[str | None, int] = {}
+        """Receipts created since the last count, by tenant."""
+        self._reported: set[str | None] = set()
+
+    async def create(self, key: str, value: Receipt) -> Revision:
+        tenant_id = value.tenant_id
+        if tenant_id not in self._uncounted:  # the limit may have been lowered since the last start
+            await self._make_room(tenant_id)
+        revision = await super().create(key, value)
+        with best_effort(log, "receipts.make_room", NatsUnavailable):
+            await self._mark(key, tenant_id)
+            self._uncounted[tenant_id] = self._uncounted.get(tenant_id, 0) + 1
+            if self._uncounted[tenant_id] >= self._count_every:
+                await self._make_room(tenant_id)
+        return revision
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        stored = await self.get(key)
+        await super().remove(key, expected)
+        if stored is not None:
+            await super().remove(_mark_of(stored.value.tenant_id, key), None)
+
+    def _keys_under(self, prefix: str) -> str:
+        """Without the marks, whose keys have dots."""
+        return f"{prefix}*"
+
+    async def _mark(self, key: str, tenant_id: str | None) -> None:
+        headers = {"Nats-TTL": str(max(1, int(self._keep_sec)))} if self._message_ttl else {}
+        await self._connection.publish_acked(self._prefix + _mark_of(tenant_id, key), b"", headers)
+
+    async def _make_room(self, tenant_id: str | None) -> None:
+        self._uncounted[tenant_id] = 0
+        oldest = await self._surplus(tenant_id)
+        if oldest and tenant_id not in self._reported:
+            self._reported.add(tenant_id)
+            log.warning(
+                "more receipts than AX_WORKFLOW_EVENT_MAX_RECEIPTS; the tenant's oldest keys are forgotten",
+                action="receipts.full",
+                tenant_id=tenant_id,
+                max_receipts=self._max_receipts,
+            )
+        await asyncio.gather(*(self._forget(subject) for subject in oldest))
+
+    async def _surplus(self, tenant_id: str | None) -> list[str]:
+        """The subjects of the marks that are too many."""
+        found: list[str] = []
+        marks = scan(
+            self._connection,
+            self._stream,
+            f"{self._prefix}{_mark_of(tenant_id, '*')}",
+            batch=2 * self._count_every,
+        )
+        async with aclosing(marks):
+            async for message in marks:
+                if _left_with(message) <= self._max_receipts:
+                    break
+                found.append(_subject_of(message))
+        return found
+
+    async def _forget(self, mark: str) -> None:
+        key = mark.rpartition(".")[2]
+        with suppress(WrongRevision):  # another gateway makes room, too
+            await super().remove(key, None)
+        with suppress(WrongRevision):
+            await super().remove(mark.removeprefix(self._prefix), None)
+
+
+def _mark_of(tenant_id: str | None, key: str) -> str:
+    return f"tenant.{of_tenant(tenant_id)}{key}"
+
+
+def _left_with(message: Msg) -> int:
+    """How many messages of a scan there are from this one on."""
+    return 1 + int((message.headers or {})["Nats-Num-Pending"])
+
+
+def _subject_of(message: Msg) -> str:
+    return (message.headers or {})["Nats-Subject"]
+
+
+class AuditRecords:
+    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._prefix = subject_prefix
+
+    async def append(self, event: StoredEvent) -> Revision:
+        try:
+            return await self._publish(event)
+        except PayloadTooLarge:
+            return await self._publish(StoredEvent(record=event.record))
+
+    async def _publish(self, event: StoredEvent) -> Revision:
+        record = event.record
+        subject = f"{self._prefix}.{of_tenant(record.actor.tenant_id)}{record.ym}"
+        ack = await self._connection.publish_acked(
+            subject, codec.encode(event), {"Nats-Msg-Id": record.event_id}
+        )
+        return Revision(ack.seq)
+
+    async def find(self, event_id: str) -> StoredEvent | None:
+        """Ids have their time in them: only what was written around it is looked at."""
+        made_at = _time_of(event_id)
+        if made_at is None:
+            return None
+        wanted = msgspec.json.encode(event_id)
+        messages = scan(self._connection, self._stream, f"{self._prefix}.>", since=_rfc3339(made_at))
+        async for message in messages:
+            if wanted in message.data:
+                found = codec.decode_stored_event(message.data)
+                if found.record.event_id == event_id:
+                    return found
+            if _written_at(message) > made_at + LATE_SEC:
+                return None
+        return None
+
+
+class AuditFeed(StreamFeed[StoredEvent]):
+    """Every record, from the first on."""
+
+    deliver_policy = "all"
+
+    def __init__(
+        self, connection: NatsConnection, stream: str, subject_prefix: str, restore: Callable[[], Any]
+    ) -> None:
+        super().__init__(connection, stream, subject_prefix, codec.decode_stored_event, restore)
+
+
+def _time_of(event_id: str) -> float | None:
+    """Of a UUIDv7, in unix seconds."""
+    try:
+        parsed = UUID(event_id)
+    except ValueError:
+        return None
+    return (parsed.int >> 80) / 1000 if parsed.version == 7 else None  # noqa: PLR2004
+
+
+def _rfc3339(unix_seconds: float) -> str:
+    # A second earlier: the clocks of a gateway and of NATS differ.
+    return datetime.fromtimestamp(unix_seconds - 1, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _written_at(message: Msg) -> float:
+    text = (message.headers or {}).get("Nats-Time-Stamp", "")
+    try:
+        return datetime.fromisoformat(text[:19] + "+00:00").timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,148 @@
+"""The logs of executions in one stream: a subject per execution, a message per commit."""
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from pyoco_server.domain import codec
+from pyoco_server.domain.codec import Unreadable
+from pyoco_server.domain.executions.codec import decode_commit, encode_commit
+from pyoco_server.domain.executions.events import Commit
+from pyoco_server.domain.executions.graph_registry import (
+    GraphRecord,
+    GraphSummary,
+    decode_graph_record,
+    decode_graph_summary,
+)
+from pyoco_server.domain.executions.records import LoggedCommit
+from pyoco_server.errors import NatsUnavailable, RequestTooLarge
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.kv import NO_MESSAGE, KvStore, is_removal, scan
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.ports.executions import BEGINNING
+from pyoco_server.usecases.ports.stores import Revision, Versioned, WrongRevision
+
+log = get_logger(__name__)
+
+
+class JetStreamExecutionLog:
+    def __init__(
+        self, connection: NatsConnection, stream: str, subject_prefix: str, *, is_replicated: bool
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._prefix = subject_prefix
+        self._is_replicated = is_replicated
+
+    async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
+        data = encode_commit(logged)
+        commit = logged.commit
+        headers = {
+            "Nats-Msg-Id": commit.command_id,
+            "Nats-Expected-Last-Subject-Sequence": str(expected),
+        }
+        subject = f"{self._prefix}.{commit.execution_id}"
+        try:
+            return await self._publish(subject, data, headers)
+        except PayloadTooLarge as error:
+            raise RequestTooLarge(f"the events of this command have {len(data)} bytes: {error}") from error
+        except ApiError:
+            raise
+        except NatsUnavailable:
+            return await self._again(subject, data, headers, expected, commit)
+
+    async def _again(
+        self, subject: str, data: bytes, headers: dict[str, str], expected: Revision, commit: Commit
+    ) -> Revision:
+        """Unanswered is unknown, not failed. If the log has gone on since, it may be by this very commit."""
+        try:
+            return await self._publish(subject, data, headers)
+        except WrongRevision:
+            async for logged, revision in self.read(commit.execution_id, expected):
+                if logged is not None and logged.commit == commit:
+                    return revision
+            raise
+
+    async def _publish(self, subject: str, data: bytes, headers: dict[str, str]) -> Revision:
+        """A command that is repeated may be decided again, and otherwise than what is in the log by then.
+
+        The server tells its message id apart and not what is in it, so that has to be looked at.
+        """
+        ack = await self._connection.publish_acked(subject, data, headers)
+        if ack.duplicate and await self._message(ack.seq) != data:
+            raise WrongRevision("the log has another commit of this command")
+        return Revision(ack.seq)
+
+    async def _message(self, sequence: int) -> bytes:
+        answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"seq": sequence})
+        return base64.b64decode(answer["message"].get("data", ""))
+
+    async def read(
+        self, execution_id: str, after: Revision = BEGINNING
+    ) -> AsyncIterator[tuple[LoggedCommit | None, Revision]]:
+        subject = f"{self._prefix}.{execution_id}"
+        async for message in scan(self._connection, self._stream, subject, start=after + 1):
+            after = Revision(int((message.headers or {})["Nats-Sequence"]))
+            yield commit_in(message.data, message.subject), after
+        # Any replica answers a scan, also one that is behind: what it lacks is asked of the leader.
+        while self._is_replicated and (found := await self._next_of_leader(subject, after)) is not None:
+            after = Revision(found["seq"])
+            yield commit_in(base64.b64decode(found.get("data", "")), subject), after
+
+    async def _next_of_leader(self, subject: str, after: Revision) -> dict[str, Any] | None:
+        try:
+            answer = await self._connection.api(
+                f"STREAM.MSG.GET.{self._stream}", {"seq": after + 1, "next_by_subj": subject}
+            )
+        except ApiError as error:
+            if error.err_code == NO_MESSAGE:
+                return None
+            raise
+        message: dict[str, Any] = answer["message"]
+        return message
+
+
+def commit_in(data: bytes, place: str) -> LoggedCommit | None:
+    """What somebody else wrote into the log is left out; an execution does not end for it."""
+    try:
+        return decode_commit(data)
+    except Unreadable as error:
+        log.warning(
+            "unreadable data in the log of an execution is left out",
+            action="execution.unreadable",
+            key=place,
+            exc_info=error,
+        )
+        return None
+
+
+# Versions of graphs in their bucket.
+
+AT_ONCE = 16
+"""Graphs that are read together: each may have 512 KiB."""
+
+
+class JetStreamGraphs(KvStore[GraphRecord]):
+    def __init__(self, connection: NatsConnection, bucket: str, stream_config: dict[str, Any]) -> None:
+        super().__init__(connection, bucket, stream_config, codec.encode, decode_graph_record)
+
+    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphSummary]]:
+        """Reads the page, not the bucket: only the keys of newest versions have two parts."""
+        found: list[Versioned[GraphSummary]] = []
+        subjects = f"{self._prefix}{tenant}.*"
+        messages = scan(self._connection, self._stream, subjects, batch=min(limit, AT_ONCE), start=after + 1)
+        async with aclosing(messages):
+            async for message in messages:
+                headers = message.headers or {}
+                if not is_removal(headers):
+                    self._add(found, message.data, Revision(int(headers["Nats-Sequence"])))
+                if len(found) == limit:
+                    break
+        return found
+
+    def _add(self, found: list[Versioned[GraphSummary]], data: bytes, revision: Revision) -> None:
+        try:
+            found.append(Versioned(decode_graph_summary(data), revision))
+        except codec.Unreadable as error:
+            log.warning("an unreadable graph is passed over", action="graph.unreadable", exc_info=error)

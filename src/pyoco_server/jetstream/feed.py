@@ -1,0 +1,397 @@
+"""Consumers that read along: nothing is acknowledged, and a gateway that is killed leaves none behind."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from nats.aio.msg import Msg
+
+from pyoco_server.domain.codec import Unreadable
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.connection import ApiError, NatsConnection
+from pyoco_server.jetstream.kv import is_removal
+from pyoco_server.jetstream.pull_consumer import DeliveryFacts, PullConsumer, delivery_facts
+from pyoco_server.jetstream.streams import CONSUMER_NOT_FOUND, NANOSECONDS, NOT_FOUND
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
+
+INACTIVE_SEC = 60.0
+"""The server removes a consumer that nobody asked for so long."""
+
+
+async def create_ephemeral_consumer(
+    connection: NatsConnection,
+    stream: str,
+    subject: str,
+    *,
+    name: str | None = None,
+    deliver_policy: str = "last_per_subject",
+    after: Revision | None = None,
+) -> dict[str, Any]:
+    """Its name (the server's choice if none is given) and `num_pending`: how much there is to read.
+
+    `after`: of all that was stored, only what is behind this.
+    """
+    config: dict[str, Any] = {
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": int(INACTIVE_SEC * NANOSECONDS),
+        "deliver_policy": deliver_policy,
+        "filter_subject": subject,
+    }
+    if after is not None:
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
+    if name is None:
+        return await connection.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+    return await connection.api(
+        f"CONSUMER.CREATE.{stream}.{name}.{subject}",
+        {"stream_name": stream, "config": {**config, "name": name}, "action": "create"},
+    )
+
+
+async def delete_ephemeral_consumer(connection: NatsConnection, stream: str, name: str) -> None:
+    """Fine if it is gone."""
+    try:
+        await connection.api(f"CONSUMER.DELETE.{stream}.{name}")
+    except ApiError as error:
+        if error.err_code != CONSUMER_NOT_FOUND:
+            raise
+
+
+# Whether a feed is up to date: what was read last is worth less with every second without contact.
+
+HEARTBEAT_SEC = 2.0
+CONTACT_SEC = 2 * HEARTBEAT_SEC + 1.0
+"""Without a sign for this long, the feed is out of date although its connection looks healthy."""
+
+
+class FeedContact:
+    def __init__(self, is_connected: Callable[[], bool], now: Callable[[], float] = time.monotonic) -> None:
+        self._is_connected = is_connected
+        self._now = now
+        self._confirmed_at: float | None = None
+        self._was_interrupted = False
+        self.missed_sec = 0.0
+        """How long the feed was out of date, in all."""
+
+    def confirm(self) -> None:
+        """The server has sent everything that it has, or nearly."""
+        now = self._now()
+        if self._confirmed_at is not None and (self._was_interrupted or self._is_over(now)):
+            self.missed_sec += now - self._confirmed_at
+        self._confirmed_at = now
+        self._was_interrupted = False
+
+    def interrupt(self) -> None:
+        """The connection was lost: nothing is known until the next confirmation."""
+        self._was_interrupted = True
+
+    @property
+    def stale_sec(self) -> float:
+        """Seconds since the feed was up to date; 0: it is, or it was not read to its end yet."""
+        if self._confirmed_at is None:
+            return 0.0
+        now = self._now()
+        if self._is_connected() and not self._was_interrupted and not self._is_over(now):
+            return 0.0
+        return max(now - self._confirmed_at, 0.001)
+
+    def _is_over(self, now: float) -> bool:
+        return self._confirmed_at is not None and now - self._confirmed_at > CONTACT_SEC
+
+
+# Every change of a bucket, in order, from one pull consumer: what read models are built from.
+#
+# Never `kv.watch` or `kv.keys`: they take one consumer per caller, do not scale with the number of keys,
+# and
+# fall silent after some reconnects. This feed notices when it is not fed and starts its consumer anew,
+# where it
+# had stopped.
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+BATCH = 500
+PORTION_BYTES = 256 * 1024
+RETRY_SEC = 0.5
+NEARLY_ALL = 1000
+"""Messages that a feed may be behind and still be up to date: it reads them within a tenth of a second."""
+
+
+class StreamFeed(Generic[T]):
+    """The messages of a stream whose subjects are a prefix and a key: to begin with, the last of each key."""
+
+    deliver_policy = "last_per_subject"
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        prefix: str,
+        decode: Callable[[bytes], T],
+        restore: Callable[[], Awaitable[object]],
+    ) -> None:
+        """`restore` makes the stream again, for when somebody deleted it under us."""
+        self._connection = connection
+        self._restore = restore
+        self._stream = stream
+        self._prefix = f"{prefix}."
+        self._decode = decode
+        self._max_age = 0.0
+        self._contact = FeedContact(lambda: connection.is_connected)
+        connection.on_reconnect(self._contact.interrupt)
+
+    @property
+    def stale_sec(self) -> float:
+        return self._contact.stale_sec
+
+    @property
+    def missed_sec(self) -> float:
+        return self._contact.missed_sec
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+        """Changes after `position` (None: every key once, then what happens to it), for ever."""
+        while True:
+            try:
+                reading = await self._start(position)
+            except NatsUnavailable as error:
+                log.warning(
+                    "a feed cannot be read yet", action="feed.waiting", stream=self._stream, exc_info=error
+                )
+                await asyncio.sleep(RETRY_SEC)
+                continue
+            try:
+                async for batch in reading.batches():
+                    position = batch.position
+                    yield batch
+            finally:
+                await reading.close()
+            log.info("a feed starts its consumer anew", action="feed.restarted", stream=self._stream)
+
+    async def _start(self, position: FeedPosition | None) -> "_Reading[T]":
+        info = await self._stream_info()
+        created = info["created"]
+        # Another stream under the same name, one that was rolled back, or one of which nothing that we have
+        # read is left: what we know is worth nothing.
+        known = (
+            position is not None
+            and position.stream_created == created
+            and info["state"]["first_seq"] <= position.last_revision <= info["state"]["last_seq"]
+        )
+        start = position if known else None
+        consumer = await create_ephemeral_consumer(
+            self._connection,
+            self._stream,
+            f"{self._prefix}>",
+            deliver_policy=self.deliver_policy,
+            after=None if start is None else start.last_revision,
+        )
+        self._max_age = info["config"].get("max_age", 0) / NANOSECONDS
+        reading = _Reading(
+            self._connection,
+            self._stream,
+            consumer["name"],
+            self._change,
+            start or FeedPosition(created, Revision(0)),
+            self._contact,
+        )
+        await reading.open(is_reset=start is None, is_empty=consumer["num_pending"] == 0)
+        return reading
+
+    async def _stream_info(self) -> dict[str, Any]:
+        try:
+            return await self._connection.api(f"STREAM.INFO.{self._stream}")
+        except ApiError as error:
+            if error.err_code != NOT_FOUND:
+                raise
+        log.error("a bucket was deleted; making it anew", action="feed.restore", stream=self._stream)
+        await self._restore()
+        return await self._connection.api(f"STREAM.INFO.{self._stream}")
+
+    def _change(self, message: Msg, facts: DeliveryFacts) -> Change[T]:
+        """What cannot be read is as good as removed: it must not be shown as it was before."""
+        headers = message.headers or {}
+        key = message.subject[len(self._prefix) :]
+        if is_removal(headers):
+            return Change(key, facts.revision, None, None)
+        try:
+            value = self._decode(message.data)
+        except Unreadable as error:
+            log.warning(
+                "unreadable data in a bucket is left out",
+                action="feed.unreadable",
+                stream=self._stream,
+                key=key,
+                exc_info=error,
+            )
+            return Change(key, facts.revision, None, None)
+        expires_at = _expiry(headers.get("Nats-TTL"), self._max_age, facts.at)
+        return Change(key, facts.revision, value, expires_at, facts.at)
+
+
+class BucketFeed(StreamFeed[T]):
+    def __init__(
+        self,
+        connection: NatsConnection,
+        bucket: str,
+        decode: Callable[[bytes], T],
+        restore: Callable[[], Awaitable[object]],
+    ) -> None:
+        super().__init__(connection, f"KV_{bucket}", f"$KV.{bucket}", decode, restore)
+
+
+class _Reading(Generic[T]):
+    """One consumer's life."""
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        consumer: str,
+        to_change: Callable[[Msg, DeliveryFacts], Change[T]],
+        position: FeedPosition,
+        contact: FeedContact,
+    ) -> None:
+        self._contact = contact
+        self._connection = connection
+        self._stream = stream
+        self._consumer = consumer
+        self._to_change = to_change
+        self._position = position
+        self._arrived: list[Msg] = []
+        self._next = 1
+        self._is_in_doubt = False
+        """After a reconnect: what the server had sent before may be lost, and it sends nothing twice."""
+        self._has_missed = False
+        self._wake = asyncio.Event()
+        self._pull = PullConsumer(
+            connection,
+            stream,
+            consumer,
+            self._receive,
+            self._wake.set,
+            on_heartbeat=self._compare,
+            heartbeat=HEARTBEAT_SEC,
+        )
+
+    async def open(self, *, is_reset: bool, is_empty: bool) -> None:
+        self._is_reset = is_reset
+        self._is_empty = is_empty
+        await self._pull.open()
+        self._connection.on_reconnect(self._doubt)
+
+    async def batches(self) -> AsyncIterator[FeedBatch[T]]:
+        """Ends when this consumer does not serve any more.
+
+        The server refuses to go on with it, something that it sent was missed, or it says nothing at all: it
+        lives on one node, which may be cut off while the others go on.
+        """
+        if self._is_empty:
+            self._contact.confirm()
+        if self._is_reset or self._is_empty:
+            yield FeedBatch([], self._position, is_reset=self._is_reset, is_caught_up=self._is_empty)
+        while self._pull.refusal is None and not self._has_missed:
+            if self._pull.is_silent or (self._is_in_doubt and await self._is_behind()):
+                return
+            await self._pull.ask(BATCH)
+            await self._pull.wait(self._wake)
+            while self._arrived and not self._has_missed:
+                yield self._batch(self._portion())
+                await asyncio.sleep(0)
+
+    def _portion(self) -> list[Msg]:
+        """The next messages, as many as are decoded in a few milliseconds: others wait for the loop."""
+        size = count = 0
+        while count < len(self._arrived) and size < PORTION_BYTES:
+            size += len(self._arrived[count].data)
+            count += 1
+        portion, self._arrived = self._arrived[:count], self._arrived[count:]
+        return portion
+
+    def _doubt(self) -> None:
+        self._is_in_doubt = True
+        self._wake.set()
+
+    async def _is_behind(self) -> bool:
+        """Whether the consumer has sent more than has arrived; if that cannot be known, it may have."""
+        self._is_in_doubt = False
+        try:
+            info = await self._connection.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+        except NatsUnavailable:
+            return True
+        sent: int = info["delivered"]["consumer_seq"]
+        is_behind = self._lacks(sent)
+        if not is_behind and info["num_pending"] <= NEARLY_ALL:
+            self._contact.confirm()
+        return is_behind
+
+    def _compare(self, sent: int) -> None:
+        """Without this, what was lost on the way is noticed when something else follows, or never."""
+        if self._lacks(sent):
+            self._has_missed = True
+            self._wake.set()
+        else:
+            self._contact.confirm()
+
+    def _lacks(self, sent: int) -> bool:
+        return sent >= self._next + len(self._arrived)
+
+    def _receive(self, message: Msg) -> None:
+        self._arrived.append(message)
+        self._wake.set()
+
+    def _batch(self, messages: list[Msg]) -> FeedBatch[T]:
+        changes, pending, revision = [], 0, self._position.last_revision
+        for message in messages:
+            facts = delivery_facts(message)
+            if facts.number != self._next:
+                self._has_missed = True
+                break
+            self._next += 1
+            pending = facts.pending
+            revision = max(revision, facts.revision)
+            changes.append(self._to_change(message, facts))
+        self._position = FeedPosition(self._position.stream_created, revision)
+        is_caught_up = pending == 0 and not self._has_missed
+        if pending <= NEARLY_ALL and not self._has_missed:
+            self._contact.confirm()
+        return FeedBatch(changes, self._position, is_reset=False, is_caught_up=is_caught_up)
+
+    async def close(self) -> None:
+        self._connection.forget_callback(self._doubt)
+        await self._pull.close()
+        if self._connection.is_connected:
+            try:
+                await delete_ephemeral_consumer(self._connection, self._stream, self._consumer)
+            except NatsUnavailable as error:
+                # It goes by itself when nobody asks for it; raised, this would end the feed with it.
+                log.debug("a feed's consumer could not be removed", action="feed.closed", exc_info=error)
+
+
+def _expiry(ttl: str | None, max_age: float, at: float) -> float | None:
+    """When a message is gone: by its own time to live, or by the age limit of its stream."""
+    if ttl == "never":
+        return None
+    seconds = (_parse_duration(ttl) if ttl else None) or max_age
+    return at + seconds if seconds else None
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def _parse_duration(text: str) -> float | None:
+    """Seconds, or a duration as Go writes it (`1h30m`)."""
+    if text.isdigit():
+        return float(text)
+    total, number = 0.0, ""
+    for character in text:
+        if character.isdigit() or character == ".":
+            number += character
+        elif character in _UNITS and number:
+            total += float(number) * _UNITS[character]
+            number = ""
+        else:
+            return None
+    return total

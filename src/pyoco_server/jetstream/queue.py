@@ -1,0 +1,303 @@
+"""The work queue: one subject per tag, one message per run."""
+
+import asyncio
+from base64 import b64decode
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.jobs import DeadLetter, Job
+from pyoco_server.errors import NatsUnavailable, RequestTooLarge
+from pyoco_server.jetstream import topology
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, translated
+from pyoco_server.jetstream.kv import StoredMessage, next_of_leader, scan, sequence_of
+from pyoco_server.jetstream.pull_consumer import PullConsumer
+from pyoco_server.jetstream.streams import CONSUMER_EXISTS, NANOSECONDS
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
+from pyoco_server.usecases.ports.stores import Revision
+
+REVISION_HEADER = "Pyoco-Run-Revision"
+RETENTION_HEADER = "Pyoco-Run-Retention"
+
+
+class _Consumer(Struct, frozen=True):
+    """How far the deliveries of a subject are."""
+
+    max_deliver: int
+    delivered: int
+    ack_floor: int
+    is_idle: bool
+    """Nothing that it has delivered waits for an acknowledgement or the next delivery."""
+
+    def has_given_up(self, sequence: int) -> bool:
+        """Of a message that is stored: whether it was delivered, and is not waited for any more."""
+        return sequence <= self.ack_floor or (self.is_idle and sequence <= self.delivered)
+
+
+_NOBODY = _Consumer(0, 0, 0, is_idle=True)
+
+
+class WorkQueue:
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        subject_prefix: str,
+        *,
+        scans: NatsConnection | None = None,
+        retention_sec: float = 0.0,
+    ) -> None:
+        """`scans`: for what takes long, so that it delays nobody's submit."""
+        self._retention = {RETENTION_HEADER: str(retention_sec)} if retention_sec else {}
+        self._connection = connection
+        self._scans = scans or connection
+        self._stream = stream
+        self._prefix = subject_prefix
+
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+        data = codec.encode(job)
+        headers = {
+            "Nats-Msg-Id": message_id or job.run_id,
+            REVISION_HEADER: str(revision),
+            **self._retention,
+        }
+        try:
+            return await self._publish(f"{self._prefix}.{job.tag}", data, headers)
+        except PayloadTooLarge as error:
+            raise RequestTooLarge(f"the job has {len(data)} bytes: {error}") from error
+
+    async def _publish(self, subject: str, data: bytes, headers: dict[str, str]) -> bool:
+        """Unanswered is unknown, not failed: it is repeated, and the message id makes that harmless."""
+        try:
+            ack = await self._connection.publish_acked(subject, data, headers)
+        except ApiError:
+            raise
+        except NatsUnavailable:
+            await self._connection.publish_acked(subject, data, headers)
+            return True
+        return not ack.duplicate
+
+    async def jobs(self) -> list[QueuedJob]:
+        consumers = await self._consumers()  # first: what is delivered meanwhile is not given up
+        return [
+            QueuedJob(
+                message.sequence,
+                codec.run_id_in(message.data),
+                consumer.max_deliver,
+                consumer.has_given_up(message.sequence),
+            )
+            async for message in self._messages()
+            for consumer in (consumers.get(message.subject, _NOBODY),)
+        ]
+
+    async def _messages(self) -> AsyncIterator[StoredMessage]:
+        """All that the leader has when this begins.
+
+        A replica that is behind may answer the scan. It lacks the newest messages and no others, because
+        every replica stores them in the leader's order. What is behind its last one is asked of the leader.
+        A leader that was cut off takes itself for one for some seconds; a sweep waits longer than that.
+        """
+        subjects, reached = f"{self._prefix}.>", 0
+        last = (await self._state())["last_seq"]
+        async for found in scan(self._scans, self._stream, subjects):
+            reached = sequence_of(found)
+            yield StoredMessage(reached, (found.headers or {}).get("Nats-Subject", ""), found.data)
+        while reached < last and (
+            message := await next_of_leader(self._scans, self._stream, subjects, reached)
+        ):
+            reached = message.sequence
+            yield message
+
+    async def count(self) -> int:
+        count: int = (await self._state())["messages"]
+        return count
+
+    async def _state(self) -> dict[str, Any]:
+        """As the stream's leader has it."""
+        info = await self._scans.api(f"STREAM.INFO.{self._stream}")
+        state: dict[str, Any] = info["state"]
+        return state
+
+    async def run_ids(self) -> set[str]:
+        return {job.run_id for job in await self.jobs() if job.run_id is not None}
+
+    async def _consumers(self) -> dict[str, _Consumer]:
+        """By the subject of the jobs that each delivers."""
+        found: dict[str, _Consumer] = {}
+        offset, total = 0, 1
+        while offset < total:
+            answer = await self._scans.api(f"CONSUMER.LIST.{self._stream}", {"offset": offset})
+            listed = answer.get("consumers") or []
+            found |= {one["config"].get("filter_subject", ""): _consumer(one) for one in listed}
+            offset, total = offset + max(1, len(listed)), answer.get("total", 0)
+        return found
+
+
+def _consumer(info: dict[str, Any]) -> _Consumer:
+    return _Consumer(
+        max_deliver=max(0, info["config"].get("max_deliver", 0)),
+        delivered=info["delivered"]["stream_seq"],
+        ack_floor=info["ack_floor"]["stream_seq"],
+        is_idle=not info.get("num_ack_pending", 0),
+    )
+
+
+class DlqStream:
+    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._prefix = subject_prefix
+
+    async def publish(self, letter: DeadLetter, tag: str) -> None:
+        await self._connection.publish_acked(f"{self._prefix}.{tag}", codec.encode(letter), {})
+
+    async def count(self) -> int:
+        info = await self._connection.api(f"STREAM.INFO.{self._stream}")
+        count: int = info["state"]["messages"]
+        return count
+
+
+# Jobs that were delivered as often as they may: the server's advisories, kept in a stream of their own.
+#
+# An advisory is a plain message that nobody repeats. The stream keeps it until a gateway has dealt with it;
+# all
+# gateways share one consumer, so each is dealt with once. The server gives up on a message when the next
+# worker
+# asks for one: while no worker serves a tag, its jobs wait, whatever was tried with them before.
+
+log = get_logger(__name__)
+
+DURABLE = "pyoco_gateways"
+BATCH = 20
+ACK_WAIT_SEC = 30.0
+"""How long after a gateway died (or NATS failed) in the middle of it another tries."""
+RETRY_SEC = 0.5
+_NO_MESSAGE = frozenset({10037, 10043})
+"""No such sequence; deleting something that is not there."""
+
+
+class _Advisory(msgspec.Struct):
+    stream_seq: int
+    deliveries: int
+
+
+class JetStreamUndeliverableJob:
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        advisory: _Advisory,
+        ack: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`ack`: of the advisory, if there was one."""
+        self._connection = connection
+        self._stream = stream
+        self._ack = ack
+        self.sequence = advisory.stream_seq
+        self.deliveries = advisory.deliveries
+
+    async def read(self) -> QueuedMessage | None:
+        try:
+            answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"seq": self.sequence})
+        except ApiError as error:
+            if error.err_code in _NO_MESSAGE:
+                return None
+            raise
+        stored = answer["message"]
+        return QueuedMessage(b64decode(stored.get("data", "")), stored["subject"])
+
+    async def remove(self) -> None:
+        body = {"seq": self.sequence, "no_erase": True}
+        try:
+            await self._connection.api(f"STREAM.MSG.DELETE.{self._stream}", body)
+        except ApiError as error:
+            if error.err_code not in _NO_MESSAGE:
+                raise
+
+    async def settle(self) -> None:
+        if self._ack is not None:
+            with translated():
+                await self._ack()
+
+
+class JetStreamUndeliverable:
+    def __init__(self, connection: NatsConnection, config: NatsBackendConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._arrived: deque[Msg] = deque()
+        self._wake = asyncio.Event()
+
+    async def follow(self) -> AsyncIterator[JetStreamUndeliverableJob]:
+        pull = PullConsumer(
+            self._connection, self._config.advisories_stream, DURABLE, self._receive, self._wake.set
+        )
+        pull.refusal = "not asked for yet"
+        await pull.open()
+        try:
+            while True:
+                if pull.refusal is not None:
+                    await self._restore(pull)
+                await pull.ask(BATCH)
+                await pull.wait(self._wake)
+                while self._arrived:
+                    job = await self._job(self._arrived.popleft())
+                    if job is not None:
+                        yield job
+        finally:
+            self._arrived.clear()
+            await pull.close()
+
+    def _receive(self, message: Msg) -> None:
+        self._arrived.append(message)
+        self._wake.set()
+
+    async def _job(self, message: Msg) -> JetStreamUndeliverableJob | None:
+        try:
+            advisory = msgspec.json.decode(message.data, type=_Advisory)
+        except msgspec.MsgspecError as error:
+            log.warning("an advisory is unreadable", action="advisory.unreadable", exc_info=error)
+            with best_effort(log, "advisory.settle", NatsUnavailable), translated():
+                await message.ack()
+            return None
+        return JetStreamUndeliverableJob(self._connection, self._config.work_stream, advisory, message.ack)
+
+    def at(self, sequence: int, deliveries: int) -> JetStreamUndeliverableJob:
+        advisory = _Advisory(sequence, deliveries)
+        return JetStreamUndeliverableJob(self._connection, self._config.work_stream, advisory)
+
+    async def _restore(self, pull: PullConsumer) -> None:
+        """Stream and consumer are there afterwards, whoever deleted them."""
+        try:
+            await topology.ensure_resources(self._connection, self._config)
+            await self._ensure_consumer()
+        except NatsUnavailable as error:
+            log.warning("advisories cannot be read yet", action="advisory.waiting", exc_info=error)
+            await asyncio.sleep(RETRY_SEC)
+        else:
+            pull.refusal = None
+
+    async def _ensure_consumer(self) -> None:
+        stream = self._config.advisories_stream
+        consumer = {
+            "durable_name": DURABLE,
+            "name": DURABLE,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(ACK_WAIT_SEC * NANOSECONDS),
+            "max_deliver": -1,
+        }
+        try:
+            await self._connection.api(
+                f"CONSUMER.CREATE.{stream}.{DURABLE}",
+                {"stream_name": stream, "config": consumer, "action": "create"},
+            )
+        except ApiError as error:
+            if error.err_code not in CONSUMER_EXISTS:
+                raise

@@ -1,0 +1,273 @@
+"""Wheels in a JetStream object store, in the layout that every NATS client reads.
+
+Chunks of an object lie under `$O.<bucket>.C.<nuid>`, what describes it under `$O.<bucket>.M.<its name>`.
+Reading and writing are our own: content is streamed and hashed on the way, and the description is written
+only if no other wheel was registered or removed since it was checked against them.
+"""
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+from uuid_utils import uuid7
+
+from pyoco_server.domain import codec
+from pyoco_server.domain.wheels import Wheel, WheelEvent
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.connection import NatsConnection, PubAck
+from pyoco_server.jetstream.kv import scan
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.ports.stores import WrongRevision
+
+log = get_logger(__name__)
+
+CHUNK_BYTES = 128 * 1024
+CHUNKS_IN_FLIGHT = 8
+"""Memory of an upload or a download: about this many chunks."""
+MAX_TRIES = 20
+TAGS_HEADER = "x-pyoco-wheel-tags"
+_DIGEST = "SHA-256="
+
+
+class _Description(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """An object's metadata, as the object store of NATS defines it."""
+
+    name: str
+    bucket: str
+    nuid: str
+    size: int = msgspec.field(default=-1)
+    mtime: str = ""
+    chunks: int = msgspec.field(default=-1)
+    digest: str = ""
+    deleted: bool = False
+    headers: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+
+
+class WheelObjects:
+    def __init__(self, connection: NatsConnection, bucket: str) -> None:
+        self._connection = connection
+        self._bucket = bucket
+        self._stream = f"OBJ_{bucket}"
+
+    async def list_wheels(self) -> list[Wheel]:
+        return (await self._listed())[0]
+
+    async def get(self, name: str) -> Wheel | None:
+        return next((wheel for wheel in await self.list_wheels() if wheel.name == name), None)
+
+    async def put(
+        self,
+        name: str,
+        chunks: AsyncIterator[bytes],
+        tags: Sequence[str],
+        check: Callable[[list[Wheel]], None],
+    ) -> Wheel:
+        wheels, last = await self._listed()
+        check(wheels)
+        nuid = uuid7().hex
+        try:
+            size, count, digest = await self._write_chunks(nuid, chunks)
+            description = self._describe(name, nuid, size, count, digest, tags)
+            await self._register(description, check, last)
+        except BaseException:
+            with best_effort(log, "wheel.discard", NatsUnavailable, wheel=name):
+                await self._purge_chunks(nuid)
+            raise
+        return _wheel(description)
+
+    async def read(self, wheel: Wheel) -> AsyncIterator[bytes]:
+        digest, size = hashlib.sha256(), 0
+        messages = scan(self._connection, self._stream, self._chunk_subject(wheel.nuid), CHUNKS_IN_FLIGHT)
+        async for message in messages:
+            digest.update(message.data)
+            size += len(message.data)
+            yield message.data
+        if size != wheel.size_bytes or (wheel.sha256 is not None and digest.digest() != wheel.sha256):
+            raise NatsUnavailable(f"the stored wheel {wheel.name} is damaged: upload a new version")
+
+    async def delete(self, name: str) -> Wheel | None:
+        for _ in range(MAX_TRIES):
+            wheels, last = await self._listed()
+            wheel = next((wheel for wheel in wheels if wheel.name == name), None)
+            if wheel is None:
+                return None
+            gone = _Description(
+                name=name, bucket=self._bucket, nuid=wheel.nuid, size=0, chunks=0, mtime=_now(), deleted=True
+            )
+            try:
+                await self._write_description(gone, last)
+            except WrongRevision:
+                continue
+            await self._purge_chunks(wheel.nuid)
+            return wheel
+        raise NatsUnavailable(f"the wheel {name} could not be removed: too many others are changed")
+
+    async def collect(self, older_than: float) -> int:
+        """Chunks without a description, of a gateway that died: by the server's clock, they are old."""
+        body = {"subjects_filter": self._chunk_subject("*")}
+        info = await self._connection.api(f"STREAM.INFO.{self._stream}", body)
+        described = {self._chunk_subject(wheel.nuid) for wheel in await self.list_wheels()}
+        left = [subject for subject in info["state"].get("subjects") or {} if subject not in described]
+        gone = [subject for subject in left if await self._age(subject, info["ts"]) > older_than]
+        for subject in gone:
+            await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": subject})
+        return len(gone)
+
+    async def _age(self, subject: str, now: str) -> float:
+        """Seconds since the last message of a subject."""
+        answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject})
+        return _timestamp(now) - _timestamp(answer["message"]["time"])
+
+    async def _listed(self) -> tuple[list[Wheel], int]:
+        """All wheels, and the sequence of the newest description: what a change is conditional on."""
+        found, last = [], 0
+        async for message in scan(self._connection, self._stream, f"$O.{self._bucket}.M.>"):
+            last = max(last, int((message.headers or {})["Nats-Sequence"]))
+            description = _read_description(message)
+            if description is not None and not description.deleted:
+                found.append(_wheel(description))
+        return sorted(found, key=lambda wheel: wheel.name), last
+
+    async def _write_chunks(self, nuid: str, chunks: AsyncIterator[bytes]) -> tuple[int, int, bytes]:
+        """Size, number of chunks and digest."""
+        digest, size, count = hashlib.sha256(), 0, 0
+        in_flight: deque[asyncio.Task[PubAck]] = deque()
+        subject = self._chunk_subject(nuid)
+        try:
+            async for chunk in chunks:
+                digest.update(chunk)
+                size, count = size + len(chunk), count + 1
+                if len(in_flight) >= CHUNKS_IN_FLIGHT:
+                    await in_flight.popleft()
+                in_flight.append(asyncio.ensure_future(self._connection.publish_acked(subject, chunk, {})))
+            while in_flight:
+                await in_flight.popleft()
+        finally:
+            await asyncio.gather(*in_flight, return_exceptions=True)
+        return size, count, digest.digest()
+
+    async def _register(
+        self, description: _Description, check: Callable[[list[Wheel]], None], last: int
+    ) -> None:
+        for _ in range(MAX_TRIES):
+            try:
+                await self._write_description(description, last)
+            except WrongRevision:  # another wheel came in between: is this one still allowed?
+                wheels, last = await self._listed()
+                check(wheels)
+            else:
+                return
+        raise NatsUnavailable(f"the wheel {description.name} could not be registered: too many others are")
+
+    async def _write_description(self, description: _Description, last: int) -> None:
+        await self._connection.publish_acked(
+            self._description_subject(description.name),
+            msgspec.json.encode(description),
+            {
+                "Nats-Rollup": "sub",
+                "Nats-Expected-Last-Subject-Sequence": str(last),
+                "Nats-Expected-Last-Subject-Sequence-Subject": f"$O.{self._bucket}.M.>",
+            },
+        )
+
+    async def _purge_chunks(self, nuid: str) -> None:
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": self._chunk_subject(nuid)})
+
+    def _describe(
+        self, name: str, nuid: str, size: int, count: int, digest: bytes, tags: Sequence[str]
+    ) -> _Description:
+        return _Description(
+            name=name,
+            bucket=self._bucket,
+            nuid=nuid,
+            size=size,
+            mtime=_now(),
+            chunks=count,
+            digest=_DIGEST + base64.urlsafe_b64encode(digest).decode(),
+            headers={TAGS_HEADER: ",".join(tags)} if tags else None,
+            options={"max_chunk_size": CHUNK_BYTES},
+        )
+
+    def _chunk_subject(self, nuid: str) -> str:
+        return f"$O.{self._bucket}.C.{nuid}"
+
+    def _description_subject(self, name: str) -> str:
+        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+
+def _read_description(message: Msg) -> _Description | None:
+    try:
+        return msgspec.json.decode(message.data, type=_Description)
+    except msgspec.MsgspecError as error:
+        log.warning("an unreadable wheel record is passed over", action="wheel.unreadable", exc_info=error)
+        return None
+
+
+def _wheel(description: _Description) -> Wheel:
+    return Wheel(
+        name=description.name,
+        size_bytes=description.size,
+        bucket=description.bucket,
+        nuid=description.nuid,
+        modified=_timestamp(description.mtime),
+        sha256=_digest(description.digest),
+        tags=_tags(description.headers or {}),
+    )
+
+
+def _tags(headers: dict[str, Any]) -> tuple[str, ...]:
+    """Plain text; some clients write a list of texts."""
+    found = headers.get(TAGS_HEADER, "")
+    text = ",".join(map(str, found)) if isinstance(found, list) else str(found)
+    return tuple(tag.strip() for tag in text.split(",") if tag.strip())
+
+
+def _digest(text: str) -> bytes | None:
+    if not text.startswith(_DIGEST):
+        return None
+    try:
+        return base64.urlsafe_b64decode(text[len(_DIGEST) :] + "==")
+    except ValueError:
+        return None
+
+
+def _timestamp(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _now() -> str:
+    return datetime.fromtimestamp(time.time(), UTC).isoformat()
+
+
+class WheelHistoryBucket:
+    """The history, one key per event; the bucket forgets what is too old."""
+
+    def __init__(self, connection: NatsConnection, bucket: str) -> None:
+        self._connection = connection
+        self._stream = f"KV_{bucket}"
+        self._prefix = f"$KV.{bucket}."
+
+    async def append(self, event: WheelEvent) -> None:
+        await self._connection.publish_acked(self._prefix + event.event_id, codec.encode(event), {})
+
+    async def list_events(self) -> list[WheelEvent]:
+        found = []
+        async for message in scan(self._connection, self._stream, f"{self._prefix}>"):
+            try:
+                found.append(codec.decode_wheel_event(message.data))
+            except codec.Unreadable as error:
+                log.warning(
+                    "an unreadable history record is passed over", action="wheel.unreadable", exc_info=error
+                )
+        return sorted(found, key=lambda event: (event.occurred_at, event.event_id), reverse=True)

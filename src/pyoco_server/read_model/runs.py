@@ -1,0 +1,324 @@
+"""Runs in SQLite: lists, filters, cursors and counts that cost the page, not the history."""
+
+import hashlib
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from pyoco_server.domain.runs.listing import Place, RunFilter, changed_at, is_beat, summary
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.ports.runs import IndexedPage
+from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
+
+log = get_logger(__name__)
+
+SCHEMA_VERSION = 3
+MAX_FILE_AGE_SEC = 12 * 3600
+"""An older file may have missed a removal, whose mark is gone from the store by now."""
+_SCHEMA = """
+CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY,
+    scope TEXT NOT NULL,
+    status TEXT NOT NULL,
+    written_at REAL NOT NULL,
+    changed_at REAL NOT NULL,
+    revision INTEGER NOT NULL,
+    expires_at REAL,
+    summary BLOB NOT NULL
+);
+CREATE INDEX unfinished ON runs (run_id, revision) WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING');
+CREATE INDEX by_expiry ON runs (expires_at) WHERE expires_at IS NOT NULL;
+CREATE TABLE listed (
+    list BLOB NOT NULL,
+    status TEXT NOT NULL,
+    changed_at REAL NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (list, status, changed_at, run_id)
+) WITHOUT ROWID;
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+MAX_WAITING = 500
+
+
+class SqliteRunIndex:
+    """One writer, one thread. `tenants` keeps the runs of different tenants in different lists.
+
+    A run is in one list per combination of flow, tag and flow.yaml that somebody may filter by, so that every
+    page is a walk along one index; without a status, six walks side by side.
+
+    Changes wait in memory until somebody asks, or until they are many: a run is written several times in a
+    moment, and only its last state is worth an insert.
+    """
+
+    def __init__(self, path: Path | None, *, tenants: bool) -> None:
+        self._tenants = tenants
+        self._kind = f"{SCHEMA_VERSION} {'tenants' if tenants else 'shared'}"
+        self._db = _open(path, self._kind)
+        self._waiting: dict[str, _Waiting] = {}
+        self._position: FeedPosition | None = None
+        self._counts: Counter[tuple[str, str]] = Counter(
+            {(scope, status): n for scope, status, n in self._db.execute(
+                "SELECT scope, status, count(*) FROM runs GROUP BY scope, status")}
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self._write_waiting()
+        self._db.close()
+
+    @property
+    def position(self) -> FeedPosition | None:
+        """How far the feed was read."""
+        if self._position is not None:
+            return self._position
+        found = self._db.execute("SELECT value FROM facts WHERE name = 'position'").fetchone()
+        return msgspec.json.decode(found[0], type=FeedPosition) if found else None
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._position = None
+        with self._db:
+            self._db.execute("DELETE FROM runs")
+            self._db.execute("DELETE FROM listed")
+            self._db.execute("DELETE FROM facts WHERE name = 'position'")
+        self._counts.clear()
+
+    def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
+        """Take changes over. Of several changes of one run only the last one matters."""
+        for change in changes:
+            self._waiting[change.key] = _Waiting(_lean(change), self._changed_at(change))
+        self._position = position
+        if len(self._waiting) >= MAX_WAITING:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        if self._position is None:
+            return
+        with self._db:
+            for change, changed in self._waiting.values():
+                self._remove(change.key)
+                if change.value is not None:
+                    # The key is what a run is found by, whatever a writer of another make put in the record.
+                    self._insert(replace(change.value, run_id=change.key), change, changed)
+            self._db.execute(
+                "INSERT OR REPLACE INTO facts VALUES ('position', ?), ('written_at', ?)",
+                (msgspec.json.encode(self._position).decode(), str(time.time())),
+            )
+        self._waiting.clear()
+
+    def expire(self, now: float) -> int:
+        """Forget what the store has forgotten by age. Answers with how many."""
+        self._write_waiting()
+        gone = [row[0] for row in self._db.execute("SELECT run_id FROM runs WHERE expires_at <= ?", (now,))]
+        with self._db:
+            for run_id in gone:
+                self._remove(run_id)
+        return len(gone)
+
+    def forget(self, run_id: str) -> None:
+        """The store does not have it, and no mark of its removal is left to be read."""
+        self._write_waiting()
+        with self._db:
+            self._remove(run_id)
+
+    def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
+        """Up to `limit` summaries (as JSON) behind `after`, and the place of the last if there are more."""
+        self._write_waiting()
+        statuses = list(RunStatus) if wanted.status is None else [wanted.status]
+        within, values = _within(wanted, after)
+        name = _name(self._scope(wanted.tenant_id), wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
+        walk = (
+            f"SELECT * FROM (SELECT changed_at, run_id FROM listed WHERE list = ? AND status = ?{within} "  # noqa: S608
+            "ORDER BY changed_at DESC, run_id DESC LIMIT ?)"
+        )
+        rows = self._db.execute(
+            f"SELECT summary, page.changed_at, run_id FROM ({' UNION ALL '.join([walk] * len(statuses))} "  # noqa: S608
+            "ORDER BY changed_at DESC, run_id DESC LIMIT ?) AS page JOIN runs USING (run_id) "
+            "ORDER BY page.changed_at DESC, run_id DESC",
+            [v for status in statuses for v in (name, status.value, *values, limit + 1)] + [limit + 1],
+        ).fetchall()
+        shown = rows[:limit]
+        places = [Place(changed, run_id) for _, changed, run_id in shown]
+        return IndexedPage([row[0] for row in shown], places, places[-1] if len(rows) > limit else None)
+
+    def counts(self, tenant_id: str | None) -> dict[RunStatus, int]:
+        self._write_waiting()
+        scope = self._scope(tenant_id)
+        return {status: self._counts[scope, status.value] for status in RunStatus}
+
+    def is_of(self, run_id: str, tenant_id: str) -> bool:
+        """Whether a run belongs to a tenant, as far as this index knows."""
+        self._write_waiting()
+        found = self._db.execute("SELECT scope FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        return found is not None and found[0] == tenant_id
+
+    def unfinished(self) -> list[tuple[str, Revision, RunStatus]]:
+        self._write_waiting()
+        rows = self._db.execute(
+            "SELECT run_id, revision, status FROM runs WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING')"
+        )
+        return [(run_id, revision, RunStatus(status)) for run_id, revision, status in rows]
+
+    def is_known(self, change: Change[RunSnapshot]) -> bool:
+        known = self._known(change.key)
+        return known is not None and change.value is not None and known[:2] == _state(change.value)
+
+    def _changed_at(self, change: Change[RunSnapshot]) -> float:
+        """A heartbeat leaves a run where it is in the lists."""
+        if change.value is None:
+            return 0.0
+        if is_beat(change.value):
+            known = self._known(change.key)
+            if known is not None and known[:2] == _state(change.value):
+                return known[2]
+        return changed_at(change.value, change.stored_at)
+
+    def _known(self, run_id: str) -> tuple[str, float, float] | None:
+        """Its status, what its writer called `updated_at`, and its place in the lists."""
+        waiting = self._waiting.get(run_id)
+        if waiting is not None:
+            run = waiting.change.value
+            return None if run is None else (*_state(run), waiting.changed_at)
+        found: tuple[str, float, float] | None = self._db.execute(
+            "SELECT status, written_at, changed_at FROM runs WHERE run_id = ?", (run_id,)
+        ).fetchone()
+        return found
+
+    def _insert(self, run: RunSnapshot, change: Change[RunSnapshot], changed: float) -> None:
+        scope = self._scope(run.tenant_id)
+        self._db.execute(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                run.run_id,
+                scope,
+                run.status.value,
+                run.updated_at,
+                changed,
+                change.revision,
+                change.expires_at,
+                msgspec.json.encode(summary(run, changed)),
+            ),
+        )
+        self._db.executemany(
+            "INSERT OR IGNORE INTO listed VALUES (?, ?, ?, ?)",
+            [(name, run.status.value, changed, run.run_id) for name in _lists_of(scope, run)],
+        )
+        self._counts[scope, run.status.value] += 1
+
+    def _remove(self, run_id: str) -> None:
+        found = self._db.execute(
+            "DELETE FROM runs WHERE run_id = ? RETURNING scope, status, changed_at, summary", (run_id,)
+        ).fetchone()
+        if found is None:
+            return
+        scope, status, changed, stored = found
+        self._counts[scope, status] -= 1
+        listed = msgspec.json.decode(stored, type=_Listed)
+        self._db.executemany(
+            "DELETE FROM listed WHERE list = ? AND status = ? AND changed_at = ? AND run_id = ?",
+            [(name, status, changed, run_id) for name in _lists_of(scope, listed)],
+        )
+
+    def _scope(self, tenant_id: str | None) -> str:
+        return (tenant_id or "") if self._tenants else ""
+
+
+class _Waiting(NamedTuple):
+    change: Change[RunSnapshot]
+    changed_at: float
+
+
+def _lean(change: Change[RunSnapshot]) -> Change[RunSnapshot]:
+    """Without what no list shows: 500 waiting runs with large params would take gigabytes."""
+    if change.value is None:
+        return change
+    return replace(change, value=replace(change.value, params={}, task_records=None, result=None))
+
+
+class _Listed(msgspec.Struct):
+    """Of a summary, what says in which lists a run is."""
+
+    flow_name: str
+    tag: str | None = None
+    tags: tuple[str, ...] | None = None
+    workflow_yaml_sha256: str | None = None
+
+
+def _state(run: RunSnapshot) -> tuple[str, float]:
+    return run.status.value, run.updated_at
+
+
+def _lists_of(scope: str, run: RunSnapshot | _Listed) -> list[bytes]:
+    """The tag that routes and the tags that people search for are both found."""
+    tags = {tag for tag in (run.tag, *(run.tags or ())) if tag}
+    sha256 = run.workflow_yaml_sha256
+    return [
+        _name(scope, flow, tag, file)
+        for flow in (None, run.flow_name)
+        for tag in (None, *tags)
+        for file in ((None, sha256) if sha256 else (None,))
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _name(scope: str, flow: str | None, tag: str | None, sha256: str | None) -> bytes:
+    """Of a list: short, because every run in it repeats it."""
+    parts = msgspec.json.encode((scope, flow, tag, sha256))
+    return hashlib.blake2b(parts, digest_size=12).digest()
+
+
+def _within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:
+    text, values = "", list[object]()
+    if wanted.updated_after is not None:
+        text += " AND changed_at > ?"
+        values.append(wanted.updated_after)
+    if after is not None:
+        text += " AND (changed_at, run_id) < (?, ?)"
+        values += [after.updated_at, after.run_id]
+    return text, values
+
+
+def _open(path: Path | None, kind: str) -> sqlite3.Connection:
+    """The index in `path` if it is of our kind and whole, else a new one: it is a cache."""
+    if path is None:
+        return _new(":memory:", kind)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(path)
+    if _is_usable(db, kind):
+        db.execute("PRAGMA synchronous = OFF")
+        return db
+    db.close()
+    log.info("the index of runs is made anew", action="index.new", path=str(path))
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return _new(str(path), kind)
+
+
+def _is_usable(db: sqlite3.Connection, kind: str) -> bool:
+    try:
+        facts = dict(db.execute("SELECT name, value FROM facts").fetchall())
+        is_fresh = time.time() - float(facts.get("written_at", 0)) < MAX_FILE_AGE_SEC
+        # Nothing waited for the disk, so a power failure may have left anything.
+        is_whole = db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        return facts.get("kind") == kind and is_fresh and is_whole
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _new(path: str, kind: str) -> sqlite3.Connection:
+    db = sqlite3.connect(path)
+    # Losing it costs a rebuild, so nothing waits for the disk; WAL keeps it whole after a kill.
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = OFF")
+    with db:
+        db.executescript(_SCHEMA)
+        db.execute("INSERT INTO facts VALUES ('kind', ?)", (kind,))
+    return db

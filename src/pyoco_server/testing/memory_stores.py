@@ -1,0 +1,397 @@
+"""Values by key, in memory, and the feed of their changes."""
+
+import asyncio
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Generic, Self, TypeVar
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import codec
+from pyoco_server.domain.auth import ApiKeyRecord, record_key
+from pyoco_server.domain.codec import Unreadable
+from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.imports import ImportMark
+from pyoco_server.domain.events.notifications import NotificationSettings
+from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot
+from pyoco_server.domain.events.retry import RetryJob
+from pyoco_server.domain.events.sources import Source
+from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.executions.codec import decode_commit, encode_commit
+from pyoco_server.domain.executions.graph_registry import (
+    GraphRecord,
+    GraphSummary,
+    decode_graph_record,
+    decode_graph_summary,
+)
+from pyoco_server.domain.executions.records import LoggedCommit
+from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.runs.logs import LogLine, LogRecord
+from pyoco_server.domain.wheels import Wheel, WheelEvent
+from pyoco_server.usecases.ports.executions import BEGINNING
+from pyoco_server.usecases.ports.stores import (
+    Change,
+    FeedBatch,
+    FeedPosition,
+    Revision,
+    Versioned,
+    WrongRevision,
+)
+
+T = TypeVar("T")
+
+
+class MemoryStore(Generic[T]):
+    """Values are kept as bytes: what JSON would lose is lost here too."""
+
+    def __init__(self, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
+        self._encode = encode
+        self._decode = decode
+        self._values: dict[str, tuple[bytes, Revision]] = {}
+        self._sequence = 0
+        self._history: list[tuple[str, bytes | None, Revision]] = []
+        self._written = asyncio.Event()
+
+    async def create(self, key: str, value: T) -> Revision:
+        if key in self._values:
+            raise WrongRevision(key)
+        return self._put(key, value)
+
+    async def get(self, key: str) -> Versioned[T] | None:
+        found = self._values.get(key)
+        return None if found is None else Versioned(self._decode(found[0]), found[1])
+
+    async def update(self, key: str, value: T, expected: Revision) -> Revision:
+        self._expect(key, expected)
+        return self._put(key, value)
+
+    async def remove(self, key: str, expected: Revision | None) -> None:
+        if expected is not None:
+            self._expect(key, expected)
+        self._values.pop(key, None)
+        self._sequence += 1
+        self._remember(key, None)
+
+    def _expect(self, key: str, expected: Revision) -> None:
+        found = self._values.get(key)
+        if found is None or found[1] != expected:
+            raise WrongRevision(key)
+
+    def _put(self, key: str, value: T) -> Revision:
+        self._sequence += 1
+        data = self._encode(value)
+        self._values[key] = (data, Revision(self._sequence))
+        self._remember(key, data)
+        return Revision(self._sequence)
+
+    def _remember(self, key: str, data: bytes | None) -> None:
+        self._history.append((key, data, Revision(self._sequence)))
+        self._written.set()
+
+    stale_sec = 0.0
+    missed_sec = 0.0
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+        """The feed of this store."""
+        seen = 0 if position is None else position.last_revision
+        yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self._history)
+        while True:
+            news = [entry for entry in self._history if entry[2] > seen]
+            if not news:  # nothing is awaited in between, so that no other follower clears what is news here
+                self._written.clear()
+                await self._written.wait()
+                continue
+            seen = news[-1][2]
+            yield FeedBatch(
+                [self._change(*entry) for entry in news], FeedPosition("memory", seen), False, True
+            )
+
+    def _change(self, key: str, data: bytes | None, revision: Revision) -> Change[T]:
+        return Change(key, revision, None if data is None else self._decode(data), None)
+
+
+# API keys, in memory.
+
+
+class MemoryApiKeys(MemoryStore[ApiKeyRecord]):
+    def __init__(self) -> None:
+        super().__init__(codec.encode, codec.decode_api_key)
+
+    async def list_keys(self) -> list[ApiKeyRecord]:
+        by_change = sorted(self._values.values(), key=lambda stored: stored[1])
+        return [self._decode(data) for data, _ in by_change]
+
+    @asynccontextmanager
+    async def follow_keys(self) -> AsyncIterator["MemoryApiKeyFeed"]:
+        yield MemoryApiKeyFeed(self)
+
+    def now(self, key_id: str) -> ApiKeyRecord | None:
+        found = self._values.get(record_key(key_id))
+        return None if found is None else self._decode(found[0])
+
+
+class MemoryApiKeyFeed:
+    """Never behind. A test that needs a feed which fell silent says so with `is_current`."""
+
+    def __init__(self, keys: MemoryApiKeys) -> None:
+        self._keys = keys
+        self.is_current = True
+
+    def known(self, key_id: str) -> ApiKeyRecord | None:
+        return self._keys.now(key_id)
+
+
+# The logs of executions in memory.
+
+
+class MemoryExecutionLog(MemoryStore[LoggedCommit]):
+    """Every commit is kept in the store's history; its values are the last ones."""
+
+    def __init__(self) -> None:
+        super().__init__(encode_commit, decode_commit)
+
+    async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
+        commit = logged.commit
+        last = self._values.get(commit.execution_id)
+        if (0 if last is None else last[1]) != expected:
+            raise WrongRevision(commit.execution_id)
+        return self._put(commit.execution_id, logged)
+
+    async def read(
+        self, execution_id: str, after: Revision = BEGINNING
+    ) -> AsyncIterator[tuple[LoggedCommit | None, Revision]]:
+        for key, data, revision in list(self._history):
+            if key == execution_id and data is not None and revision > after:
+                yield _commit_in(data), revision
+
+
+def _commit_in(data: bytes) -> LoggedCommit | None:
+    try:
+        return decode_commit(data)
+    except Unreadable:
+        return None
+
+
+# The versions of graphs in memory.
+
+
+class MemoryGraphs(MemoryStore[GraphRecord]):
+    def __init__(self) -> None:
+        super().__init__(codec.encode, decode_graph_record)
+
+    async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphSummary]]:
+        found = [
+            Versioned(decode_graph_summary(data), revision)
+            for key, (data, revision) in self._values.items()
+            if key.split(".")[:-1] == [tenant] and revision > after
+        ]
+        return sorted(found, key=lambda stored: stored.revision)[:limit]
+
+
+# What flows print, in memory.
+
+
+class MemoryTaskLogs:
+    def __init__(self) -> None:
+        self._records: dict[str, list[LogRecord]] = defaultdict(list)
+        self._written: set[str] = set()
+        self._followers: dict[str, list[Callable[[Sequence[LogLine]], None]]] = defaultdict(list)
+
+    async def append(self, run_id: str, lines: Sequence[LogLine], write_id: str = "") -> None:
+        if write_id in self._written:
+            return
+        if write_id:
+            self._written.add(write_id)
+        records = self._records[run_id]
+        records.append(LogRecord(len(records) + 1, list(lines)))
+        await self.show(run_id, lines)
+
+    async def show(self, run_id: str, lines: Sequence[LogLine]) -> None:
+        for callback in list(self._followers[run_id]):
+            callback(lines)
+
+    async def read(self, run_id: str, after: int = 0) -> AsyncGenerator[LogRecord, None]:
+        for record in self._records[run_id][after:]:
+            yield record
+
+    async def follow(
+        self, run_id: str, callback: Callable[[Sequence[LogLine]], None]
+    ) -> Callable[[], Awaitable[None]]:
+        self._followers[run_id].append(callback)
+
+        async def stop() -> None:
+            self._followers[run_id].remove(callback)
+
+        return stop
+
+
+# Wheels and their history, in memory.
+
+
+class MemoryWheels:
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
+        self._stored: dict[str, tuple[Wheel, bytes]] = {}
+        self._nuids = count(1)
+
+    async def list_wheels(self) -> list[Wheel]:
+        return sorted((wheel for wheel, _ in self._stored.values()), key=lambda wheel: wheel.name)
+
+    async def get(self, name: str) -> Wheel | None:
+        found = self._stored.get(name)
+        return found[0] if found else None
+
+    async def put(
+        self,
+        name: str,
+        chunks: AsyncIterator[bytes],
+        tags: Sequence[str],
+        check: Callable[[list[Wheel]], None],
+    ) -> Wheel:
+        check(await self.list_wheels())
+        content = b"".join([chunk async for chunk in chunks])
+        check(await self.list_wheels())
+        wheel = Wheel(
+            name=name,
+            size_bytes=len(content),
+            bucket=self._bucket,
+            nuid=str(next(self._nuids)),
+            modified=time.time(),
+            sha256=hashlib.sha256(content).digest(),
+            tags=tuple(tags),
+        )
+        self._stored[name] = (wheel, content)
+        return wheel
+
+    async def read(self, wheel: Wheel) -> AsyncIterator[bytes]:
+        yield self._stored[wheel.name][1]
+
+    async def collect(self, older_than: float) -> int:  # noqa: ARG002 - nothing is left of what was not put
+        return 0
+
+    async def delete(self, name: str) -> Wheel | None:
+        found = self._stored.pop(name, None)
+        return found[0] if found else None
+
+
+class MemoryWheelHistory:
+    def __init__(self) -> None:
+        self._events: list[WheelEvent] = []
+
+    async def append(self, event: WheelEvent) -> None:
+        self._events.insert(0, event)
+
+    async def list_events(self) -> list[WheelEvent]:
+        return list(self._events)
+
+
+# The ports of workflow events in memory.
+
+
+class MemoryListedStore(MemoryStore[T]):
+    def __init__(self, decode: Callable[[bytes], T]) -> None:
+        super().__init__(codec.encode, decode)  # type: ignore[arg-type]
+
+    async def list_values(self, prefix: str = "") -> list[T]:
+        found = [(at, data) for key, (data, at) in self._values.items() if key.startswith(prefix)]
+        return [self._decode(data) for _, data in sorted(found)]
+
+    async def count(self, prefix: str = "") -> int:
+        return sum(key.startswith(prefix) for key in self._values)
+
+
+class MemoryReceipts(MemoryListedStore[Receipt]):
+    """At most so many of each tenant."""
+
+    def __init__(self, max_receipts: int) -> None:
+        super().__init__(codec.decode_receipt)
+        self._max_receipts = max_receipts
+
+    def _put(self, key: str, value: Receipt) -> Revision:
+        revision = super()._put(key, value)
+        if len(self._values) > self._max_receipts:
+            self._make_room(value.tenant_id)
+        return revision
+
+    def _make_room(self, tenant_id: str | None) -> None:
+        by_age = sorted(self._values.items(), key=lambda item: item[1][1])
+        keys = [key for key, (data, _) in by_age if self._decode(data).tenant_id == tenant_id]
+        for key in keys[: -self._max_receipts]:
+            del self._values[key]
+
+
+class MemoryAudit:
+    """The stream and its feed."""
+
+    def __init__(self) -> None:
+        self.events: list[StoredEvent] = []
+        self._ids: set[str] = set()
+        self._written = asyncio.Event()
+
+    async def append(self, event: StoredEvent) -> Revision:
+        if event.record.event_id not in self._ids:
+            self._ids.add(event.record.event_id)
+            self.events.append(codec.decode_stored_event(codec.encode(event)))
+            self._written.set()
+        return Revision(len(self.events))
+
+    async def find(self, event_id: str) -> StoredEvent | None:
+        return next((event for event in self.events if event.record.event_id == event_id), None)
+
+    stale_sec = 0.0
+    missed_sec = 0.0
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredEvent]]:
+        seen: int = 0 if position is None else position.last_revision
+        yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self.events)
+        while True:
+            news = self.events[seen:]
+            if not news:  # nothing is awaited in between, so that no other follower clears what is news here
+                self._written.clear()
+                await self._written.wait()
+                continue
+            changes = [
+                Change(event.record.event_id, Revision(seen + number), event, None)
+                for number, event in enumerate(news, 1)
+            ]
+            seen += len(news)
+            yield FeedBatch(changes, FeedPosition("memory", Revision(seen)), False, True)
+
+
+@dataclass(frozen=True)
+class MemoryEvents:
+    receipts: MemoryReceipts
+    templates: MemoryListedStore[Template] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_template)
+    )
+    actions: MemoryListedStore[Action] = field(default_factory=lambda: MemoryListedStore(codec.decode_action))
+    sources: MemoryListedStore[Source] = field(default_factory=lambda: MemoryListedStore(codec.decode_source))
+    notification_settings: MemoryListedStore[NotificationSettings] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_notification_settings)
+    )
+    slots: MemoryListedStore[Slot] = field(default_factory=lambda: MemoryListedStore(codec.decode_slot))
+    leases: MemoryListedStore[LeaseRecord] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_lease)
+    )
+    imports: MemoryListedStore[ImportMark] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_import_mark)
+    )
+    retry_jobs: MemoryListedStore[RetryJob] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_retry_job)
+    )
+    resumes: MemoryListedStore[KeptResume] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_kept_resume)
+    )
+    audit: MemoryAudit = field(default_factory=MemoryAudit)
+
+    @classmethod
+    def new(cls, config: NatsBackendConfig) -> Self:
+        return cls(receipts=MemoryReceipts(config.workflow_event_max_receipts))
+
+    @property
+    def audit_feed(self) -> MemoryAudit:
+        return self.audit

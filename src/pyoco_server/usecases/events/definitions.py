@@ -1,0 +1,197 @@
+"""Under which keys things of a tenant are stored."""
+
+from msgspec.structs import replace
+
+from pyoco_server.domain.events.audit import iso
+from pyoco_server.domain.events.sources import Source, check_source
+from pyoco_server.domain.events.templates import (
+    Action,
+    Template,
+    check_action,
+    check_template,
+    is_action_key,
+    is_id,
+    later_than,
+    require_started_by_events,
+    the_one_for,
+)
+from pyoco_server.errors import UnsupportedAction, WorkflowConflict, WorkflowNotFound
+from pyoco_server.usecases.consistency import change_value
+from pyoco_server.usecases.ports.events import ListedStore
+from pyoco_server.usecases.ports.stores import Clock
+
+NO_TENANT = "="
+"""Who has no tenant because auth is off. No tenant can have this name."""
+DRAIN_LEASE = "drain"
+NOTIFY_LEASE = "notify"
+LEASE_SEC = 30.0
+"""Renewed with every job: whoever holds it for longer without a word has died."""
+
+
+def of_tenant(tenant_id: str | None) -> str:
+    """The prefix of all keys of a tenant."""
+    return f"{tenant_id or NO_TENANT}."
+
+
+def place(tenant_id: str | None, name: str) -> str:
+    return of_tenant(tenant_id) + name
+
+
+# Actions: the list of what templates may do.
+
+ACTION_NOT_FOUND = "Workflow action not found."
+
+
+class ManageActions:
+    def __init__(self, actions: ListedStore[Action], clock: Clock) -> None:
+        self._actions = actions
+        self._clock = clock
+
+    async def list_actions(self, tenant_id: str | None) -> list[Action]:
+        return sorted(await self._actions.list_values(of_tenant(tenant_id)), key=lambda one: one.key)
+
+    async def find(self, tenant_id: str | None, key: str) -> Action:
+        found = await self._get(tenant_id, key)
+        if found is None:
+            raise WorkflowNotFound(ACTION_NOT_FOUND)
+        return found
+
+    async def executable(self, tenant_id: str | None, key: str) -> Action:
+        """Raises UnsupportedAction."""
+        found = await self._get(tenant_id, key)
+        if found is None:
+            raise UnsupportedAction(key)
+        return found
+
+    async def put(self, action: Action) -> Action:
+        written = replace(check_action(action), updated_at=iso(self._clock()))
+        await change_value(self._actions, place(action.tenant_id, action.key), lambda _: written)
+        return written
+
+    async def delete(self, tenant_id: str | None, key: str) -> None:
+        await self.find(tenant_id, key)
+        await self._actions.remove(place(tenant_id, key), None)
+
+    async def _get(self, tenant_id: str | None, key: str) -> Action | None:
+        stored = await self._actions.get(place(tenant_id, key)) if is_action_key(key) else None
+        return None if stored is None else stored.value
+
+
+# Sources of signed events, of each tenant.
+
+SOURCE_NOT_FOUND = "Workflow source not found."
+
+
+class ManageSources:
+    """Older versions stored a source under its id alone. Such a source stays there, and its tenant's.
+
+    Its sender knows an address without a tenant: that one means it first.
+    """
+
+    def __init__(self, sources: ListedStore[Source], clock: Clock) -> None:
+        self._sources = sources
+        self._clock = clock
+
+    async def list_sources(self, tenant_id: str | None) -> list[Source]:
+        sources = await self._sources.list_values()
+        return sorted((one for one in sources if one.tenant_id == tenant_id), key=lambda one: one.id)
+
+    async def known(self, source_id: str, tenant_id: str, default_tenant: str | None) -> Source | None:
+        """The source that a sender names; without a `tenant_id` it is one of the default tenant."""
+        if tenant_id:
+            return await self._of(tenant_id, source_id)
+        old = await self._get(source_id, source_id)
+        return old or await self._get(place(default_tenant, source_id), source_id)
+
+    async def find(self, tenant_id: str | None, source_id: str) -> Source:
+        found = await self._of(tenant_id, source_id)
+        if found is None:
+            raise WorkflowNotFound(SOURCE_NOT_FOUND)
+        return found
+
+    async def put(self, source: Source) -> Source:
+        written = replace(check_source(source), updated_at=iso(self._clock()))
+        key = await self._key(source.tenant_id, source.id)
+        await change_value(self._sources, key, lambda _: written)
+        return written
+
+    async def delete(self, tenant_id: str | None, source_id: str) -> None:
+        await self.find(tenant_id, source_id)
+        await self._sources.remove(await self._key(tenant_id, source_id), None)
+
+    async def _key(self, tenant_id: str | None, source_id: str) -> str:
+        old = await self._get(source_id, source_id)
+        is_ours = old is not None and old.tenant_id == tenant_id
+        return source_id if is_ours else place(tenant_id, source_id)
+
+    async def _of(self, tenant_id: str | None, source_id: str) -> Source | None:
+        if tenant_id is not None and not is_id(tenant_id):
+            return None
+        old = await self._get(source_id, source_id)
+        if old is not None and old.tenant_id == tenant_id:
+            return old
+        return await self._get(place(tenant_id, source_id), source_id)
+
+    async def _get(self, key: str, source_id: str) -> Source | None:
+        stored = await self._sources.get(key) if is_id(source_id) else None
+        return None if stored is None else stored.value
+
+
+# Templates: read, write without losing anybody's change, and remove.
+
+LOST_RACE = "the template was changed by somebody else; read it again"
+
+
+class ManageTemplates:
+    def __init__(self, templates: ListedStore[Template], clock: Clock) -> None:
+        self._templates = templates
+        self._clock = clock
+
+    async def list_templates(self, tenant_id: str | None) -> list[Template]:
+        return sorted(await self._templates.list_values(of_tenant(tenant_id)), key=lambda one: one.id)
+
+    async def find(self, tenant_id: str | None, template_id: str) -> Template:
+        stored = await self._templates.get(place(tenant_id, template_id)) if is_id(template_id) else None
+        if stored is None:
+            raise WorkflowNotFound("Workflow template not found.")
+        return stored.value
+
+    async def put(self, template: Template, if_match: str | None) -> Template:
+        """With `if_match`, only over the template with that updated_at. Raises WorkflowConflict."""
+        check_template(template)
+
+        def decide(current: Template | None) -> Template:
+            _check_match(current, if_match)
+            return replace(template, updated_at=_next_time(self._clock(), current))
+
+        written = await change_value(self._templates, place(template.tenant_id, template.id), decide)
+        assert written is not None  # noqa: S101 - `decide` always decides
+        return written
+
+    async def delete(self, tenant_id: str | None, template_id: str, if_match: str | None) -> None:
+        key = place(tenant_id, template_id)
+        stored = await self._templates.get(key) if is_id(template_id) else None
+        if stored is None:
+            raise WorkflowNotFound("Workflow template not found.")
+        _check_match(stored.value, if_match)
+        await self._templates.remove(key, stored.revision if if_match else None)
+
+    async def resolve(
+        self, tenant_id: str | None, template_id: str | None, event_name: str | None
+    ) -> Template:
+        """The template that an event means. Raises WorkflowNotFound or WorkflowConflict."""
+        if template_id is not None:
+            return require_started_by_events(await self.find(tenant_id, template_id))
+        return the_one_for(event_name, await self._templates.list_values(of_tenant(tenant_id)))
+
+
+def _check_match(current: Template | None, if_match: str | None) -> None:
+    if if_match is None or if_match == "*":
+        return
+    if current is None or current.updated_at != if_match:
+        raise WorkflowConflict(LOST_RACE)
+
+
+def _next_time(now: float, current: Template | None) -> str:
+    """Later than the template's before, so that who read that one can be told from who read this one."""
+    return later_than(None if current is None else current.updated_at, now)

@@ -1,0 +1,208 @@
+"""Carry a command out: decide on what is known, append, and decide again when somebody was faster."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from pyoco_server.domain.executions.commands import Code, Command, Rejected, command_digest, keyed_command_id
+from pyoco_server.domain.executions.decide import decide
+from pyoco_server.domain.executions.events import Commit, Payload
+from pyoco_server.domain.executions.evolve import fold
+from pyoco_server.domain.executions.model import Execution, possible_ids
+from pyoco_server.domain.executions.records import ExecutionRecord
+from pyoco_server.domain.names import is_tag
+from pyoco_server.errors import (
+    CommandRejected,
+    ExecutionNotFound,
+    IdempotencyConflict,
+    NatsUnavailable,
+    NodeNotFound,
+)
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.auth import Caller
+from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.ports.executions import ExecutionLog, Graphs
+from pyoco_server.usecases.ports.stores import Clock, WrongRevision
+
+# The end of an execution, told once: by whoever appended it.
+
+log = get_logger(__name__)
+
+
+class EndMeter(Protocol):
+    def execution_ended(self, status: str) -> None: ...
+
+
+def tell_if_ended(meter: EndMeter, before: Execution, after: Execution) -> None:
+    if before.is_terminal or not after.is_terminal:
+        return
+    meter.execution_ended(after.status.value)
+    log.info(
+        "execution ended",
+        action="execution.ended",
+        execution_id=after.execution_id,
+        graph_id=after.graph_id,
+        status=after.status.value,
+    )
+
+
+MAX_TRIES = 100
+"""Each lost race is somebody else's progress; only a storm of writers on one execution comes near it."""
+
+
+class CommandMeter(EndMeter, Protocol):
+    def rejected(self, code: str) -> None: ...
+
+
+class Commanded(Struct, frozen=True):
+    state: Execution
+    is_replayed: bool = False
+
+
+def is_execution_id(text: str) -> bool:
+    """One token of a subject, as tags are."""
+    return is_tag(text)
+
+
+def is_visible(caller: Caller, record: ExecutionRecord) -> bool:
+    """Another tenant's execution is answered like one that does not exist."""
+    return caller.tenant_id is None or caller.tenant_id == record.state.tenant_id
+
+
+async def find_visible(
+    records: ExecutionRepository, execution_id: str, caller: Caller, *, is_known_enough: bool = False
+) -> ExecutionRecord | None:
+    """The execution that the caller calls so. `is_known_enough`: in the state that this process knows."""
+    if not is_execution_id(execution_id):
+        return None
+    for stored in possible_ids(caller.tenant_id, execution_id):
+        record = await (records.known(stored) if is_known_enough else records.stored(stored))
+        if record is not None and is_visible(caller, record):
+            return record
+    return None
+
+
+class CommandExecution:
+    def __init__(
+        self,
+        *,
+        records: ExecutionRepository,
+        execution_log: ExecutionLog,
+        graphs: Graphs,
+        clock: Clock,
+        new_id: Callable[[], str],
+        nudge: Callable[[Commit], None],
+        meter: CommandMeter,
+    ) -> None:
+        self._records = records
+        self._log = execution_log
+        self._graphs = graphs
+        self._clock = clock
+        self._new_id = new_id
+        self._nudge = nudge
+        self._meter = meter
+
+    async def __call__(
+        self, execution_id: str, command: Command, caller: Caller, key: str | None = None
+    ) -> Commanded:
+        """The state that the command led to. Raises CommandRejected, ExecutionNotFound, NodeNotFound."""
+        record = await find_visible(self._records, execution_id, caller, is_known_enough=True)
+        if record is None:
+            raise ExecutionNotFound
+        execution_id = record.state.execution_id
+        command_id = self._new_id() if key is None else keyed_command_id(caller.tenant_id, execution_id, key)
+        digest = None if key is None else command_digest(command)
+        for _ in range(MAX_TRIES):
+            if digest is not None and command_id in record.keys:
+                return await self._replayed(record, command_id, digest)
+            decision = await self._decide(record, command)
+            if not decision or isinstance(decision, Rejected):
+                current = await self._current(record)
+                if current.log_revision == record.log_revision:
+                    return self._without_effect(record, command, decision)
+                record = current
+                continue
+            try:
+                record = await self._append(record, command, command_id, digest, decision)
+            except WrongRevision:
+                record = await self._current(record)
+                continue
+            return Commanded(record.state)
+        raise NatsUnavailable("too many writers on this execution; try again in a moment")
+
+    async def _decide(self, record: ExecutionRecord, command: Command) -> list[Payload] | Rejected:
+        state = record.state
+        found = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
+        return decide(state, found.graph, command, self._clock())
+
+    async def _append(
+        self,
+        record: ExecutionRecord,
+        command: Command,
+        command_id: str,
+        digest: str | None,
+        payloads: list[Payload],
+    ) -> ExecutionRecord:
+        commit = Commit(
+            execution_id=record.state.execution_id,
+            command_id=command_id,
+            first_sequence=record.state.version + 1,
+            at=max(self._clock(), record.state.updated_at),
+            actor=command.actor,
+            payloads=tuple(payloads),
+            correlation_id=command.correlation_id,
+            request_digest=digest,
+        )
+        after = await self._records.append(record, commit)
+        self._nudge(commit)
+        await self._records.save(after)
+        log.info(
+            "command accepted",
+            action="execution.command",
+            execution_id=commit.execution_id,
+            command=type(command).__name__,
+            version=after.state.version,
+            correlation_id=command.correlation_id,
+        )
+        tell_if_ended(self._meter, record.state, after.state)
+        return after
+
+    async def _current(self, record: ExecutionRecord) -> ExecutionRecord:
+        current = await self._records.fresh(record.state.execution_id)
+        if current is None:
+            raise ExecutionNotFound
+        return current
+
+    def _without_effect(
+        self, record: ExecutionRecord, command: Command, decision: list[Payload] | Rejected
+    ) -> Commanded:
+        if not isinstance(decision, Rejected):
+            return Commanded(record.state)
+        self._meter.rejected(decision.code.value)
+        log.info(
+            "command rejected",
+            action="execution.command_rejected",
+            execution_id=record.state.execution_id,
+            command=type(command).__name__,
+            code=decision.code.value,
+            correlation_id=command.correlation_id,
+        )
+        if decision.code is Code.NODE_NOT_FOUND:
+            raise NodeNotFound(decision.message)
+        raise CommandRejected(decision.message, decision.code.value)
+
+    async def _replayed(self, record: ExecutionRecord, command_id: str, digest: str) -> Commanded:
+        """The first answer again, whatever has happened since."""
+        known = record.keys[command_id]
+        if known.request_digest != digest:
+            raise IdempotencyConflict
+        execution_id = record.state.execution_id
+        events = [
+            event
+            async for logged, _ in self._log.read(execution_id)
+            if logged is not None
+            for event in logged.commit.events()
+            if event.sequence <= known.version
+        ]
+        return Commanded(fold(events) or record.state, is_replayed=True)

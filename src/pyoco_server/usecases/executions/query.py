@@ -1,0 +1,198 @@
+"""Keep a gateway's picture of the executions up to date: one feed of commits for everything that needs it."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from msgspec import Struct
+
+from pyoco_server.domain.executions.branches import EdgeState, edge_states
+from pyoco_server.domain.executions.events import Event
+from pyoco_server.domain.executions.evolve import evolve
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus
+from pyoco_server.domain.executions.records import ExecutionRecord
+from pyoco_server.domain.runs.listing import cursor_at, digest_of, place_of
+from pyoco_server.errors import ExecutionNotFound, GatewayOverloaded, InvalidRequest, NatsUnavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.auth import Caller
+from pyoco_server.usecases.concurrency import HeavyWork
+from pyoco_server.usecases.executions.commands import find_visible
+from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.ports.executions import (
+    ExecutionFilter,
+    ExecutionIndex,
+    ExecutionLog,
+    Graphs,
+    SummaryPage,
+)
+from pyoco_server.usecases.ports.stores import Revision
+
+
+class ExecutionHub:
+    """Who watches which execution. A watcher is only told that there is news; it reads them in the log."""
+
+    def __init__(self, max_watchers: int) -> None:
+        self._max_watchers = max_watchers
+        self._bells: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self.count = 0
+        self.is_closed = False
+
+    @contextmanager
+    def watching(self, execution_id: str) -> Iterator[asyncio.Event]:
+        if self.count >= self._max_watchers:
+            raise GatewayOverloaded("too many watchers")
+        bell = asyncio.Event()
+        self._bells[execution_id].add(bell)
+        self.count += 1
+        try:
+            yield bell
+        finally:
+            self.count -= 1
+            self._bells[execution_id].discard(bell)
+            if not self._bells[execution_id]:
+                del self._bells[execution_id]
+
+    def ring(self, execution_id: str) -> None:
+        for bell in self._bells.get(execution_id, ()):
+            bell.set()
+
+    def close(self) -> None:
+        """The gateway is going away, and its watchers' clients should look for another."""
+        self.is_closed = True
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.set()
+
+
+# Read executions: the state now or at an earlier moment, the log, lists, and the inbox of waits.
+
+log = get_logger(__name__)
+
+HEARTBEAT_SEC = 1.5
+"""Clients give up after some seconds of silence."""
+
+
+class Page(Struct, frozen=True):
+    items: list[bytes]
+    """As JSON."""
+    next_cursor: str | None
+
+
+class ReadExecutions:
+    def __init__(
+        self,
+        records: ExecutionRepository,
+        executions: ExecutionLog,
+        index: ExecutionIndex,
+        hub: ExecutionHub,
+        graphs: Graphs,
+        heavy_work: HeavyWork | None = None,
+    ) -> None:
+        self._heavy_work = heavy_work or HeavyWork()
+        self._records = records
+        self._log = executions
+        self._index = index
+        self._hub = hub
+        self._graphs = graphs
+
+    async def state(self, execution_id: str, caller: Caller) -> Execution:
+        return (await self._record(execution_id, caller)).state
+
+    async def state_at(self, execution_id: str, sequence: int, caller: Caller) -> Execution:
+        """Exactly as it was after the event with this sequence."""
+        record = await self._record(execution_id, caller)
+        state: Execution | None = None
+        async for event in self._events(record.state.execution_id):
+            state = evolve(state, event)
+            if event.sequence == sequence and state is not None:
+                return state
+        version = 0 if state is None else state.version
+        raise InvalidRequest(f"at_sequence: the execution has the events 1 to {version}")
+
+    async def edges(self, state: Execution) -> list[EdgeState]:
+        """Which ways it went, up to that state."""
+        versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
+        return await self._heavy_work(edge_states, state, versioned.graph)
+
+    async def events(self, execution_id: str, caller: Caller, after: int, limit: int) -> list[Event]:
+        record = await self._record(execution_id, caller)
+        found: list[Event] = []
+        async for event in self._events(record.state.execution_id):
+            if event.sequence > after:
+                found.append(event)
+            if len(found) == limit:
+                break
+        return found
+
+    def page(self, wanted: ExecutionFilter, cursor: str | None, limit: int) -> Page:
+        of = digest_of("executions", wanted.tenant_id, wanted.status, wanted.graph_id, wanted.archived)
+        found = self._index.page(wanted, None if cursor is None else place_of(cursor, of), limit)
+        return _page(found, of)
+
+    def counts(self, wanted: ExecutionFilter) -> dict[ExecutionStatus, int]:
+        return self._index.matching(wanted)
+
+    def waits(self, tenant_id: str | None, cursor: str | None, limit: int) -> Page:
+        """What waits for somebody, oldest first."""
+        of = digest_of("waits", tenant_id)
+        found = self._index.waits(tenant_id, None if cursor is None else place_of(cursor, of), limit)
+        return _page(found, of)
+
+    @asynccontextmanager
+    async def watching(self, stored_id: str, after: int) -> AsyncIterator[AsyncIterator[Event | None]]:
+        """A place among the watchers, and every event from it; None when nothing happened for a while."""
+        with self._hub.watching(stored_id) as bell:
+            yield self._follow(stored_id, after, bell)
+
+    async def _follow(
+        self, execution_id: str, after: int, bell: asyncio.Event
+    ) -> AsyncIterator[Event | None]:
+        revision, has_ended = Revision(0), False
+        bell.set()  # what is there already is news to this one
+        while not (has_ended or self._hub.is_closed):
+            if not await _rings(bell, HEARTBEAT_SEC):
+                yield None
+                continue
+            bell.clear()
+            try:
+                async for logged, position in self._log.read(execution_id, revision):
+                    revision = position
+                    if logged is None:
+                        continue
+                    for event in logged.commit.events():
+                        if event.sequence > after:
+                            yield event
+                    has_ended = logged.summary.ended_at is not None
+            except NatsUnavailable as error:
+                log.warning("a watcher has to wait for NATS", action="execution.watch", exc_info=error)
+                asyncio.get_running_loop().call_later(HEARTBEAT_SEC, bell.set)
+                yield None
+
+    async def _events(self, execution_id: str) -> AsyncIterator[Event]:
+        async for logged, _ in self._log.read(execution_id):
+            if logged is not None:
+                for event in logged.commit.events():
+                    yield event
+
+    async def _record(self, execution_id: str, caller: Caller) -> ExecutionRecord:
+        record = await find_visible(self._records, execution_id, caller)
+        if record is None:
+            raise ExecutionNotFound
+        return record
+
+
+async def _rings(bell: asyncio.Event, patience: float) -> bool:
+    if bell.is_set():
+        return True
+    waiting = asyncio.ensure_future(bell.wait())
+    try:
+        done, _ = await asyncio.wait({waiting}, timeout=patience)
+    finally:
+        waiting.cancel()
+    return bool(done)
+
+
+def _page(found: SummaryPage, of: str) -> Page:
+    more = found.more_after
+    return Page(found.summaries, None if more is None else cursor_at(more, of))

@@ -1,0 +1,224 @@
+"""The fleet as operators see it, and the one thing they may change about it."""
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pyoco_server.domain.fleet import (
+    ALIVE,
+    WorkerActivity,
+    WorkerRecord,
+    WorkerState,
+    hide,
+    is_held_by_another,
+    register,
+    seen_by,
+    with_observed_state,
+)
+from pyoco_server.domain.names import is_worker_id, nearest
+from pyoco_server.errors import NatsUnavailable, WorkerNotFound
+from pyoco_server.usecases.auth import Caller
+from pyoco_server.usecases.consistency import MAX_TRIES
+from pyoco_server.usecases.ports.runs import RunIndex, WorkerStore
+from pyoco_server.usecases.ports.stores import Change, Clock, Feed, Versioned, WrongRevision
+
+# Keep a gateway's picture of the fleet up to date: a handful of records, in memory.
+
+
+class FollowWorkers:
+    """How long a worker is silent is measured by the store's clock alone: its own may be minutes off."""
+
+    def __init__(self, feed: Feed[WorkerRecord], clock: Clock, store_clock: Clock) -> None:
+        self._feed = feed
+        self._clock = clock
+        self._store_clock = store_clock
+        self._heard_at: dict[str, float] = {}
+        self.records: dict[str, WorkerRecord] = {}
+        self.is_caught_up = False
+
+    @property
+    def stale_sec(self) -> float:
+        return self._feed.stale_sec
+
+    def silent_for(self, record: WorkerRecord) -> float:
+        """Seconds without a sign of life while we could have received one.
+
+        While the store is away from us, or away altogether, nobody's heartbeat arrives: that says nothing of
+        the workers.
+        """
+        heard_at = self._heard_at.get(record.worker_id)
+        if heard_at is None:  # a store that does not say when: then the worker's word has to do
+            return self._clock() - record.last_seen_at
+        return self._listened() - self._feed.stale_sec - heard_at
+
+    def _listened(self) -> float:
+        """The store's time, stopped while we were out of contact."""
+        return self._store_clock() - self._feed.missed_sec
+
+    async def run(self) -> None:
+        async for batch in self._feed.follow(None):
+            if batch.is_reset:
+                self.records.clear()
+                self._heard_at.clear()
+            for change in batch.changes:
+                self._take(change)
+            self.is_caught_up = self.is_caught_up or batch.is_caught_up
+
+    def _take(self, change: Change[WorkerRecord]) -> None:
+        if change.value is None:
+            self.records.pop(change.key, None)
+            self._heard_at.pop(change.key, None)
+            return
+        known = self.records.get(change.key)
+        self.records[change.key] = change.value
+        # Others write to the record as well (to hide it): that is no sign of the worker's life.
+        is_sign_of_life = known is None or known.last_seen_at != change.value.last_seen_at
+        if change.stored_at is not None and is_sign_of_life:
+            self._heard_at[change.key] = change.stored_at - self._feed.missed_sec
+
+
+START_SEC = 15.0
+TAGS_SEC = 1.0
+"""For how long the tags of the living workers are remembered."""
+
+
+class WorkerFilter(Struct, frozen=True, kw_only=True):
+    active_only: bool = True
+    state: WorkerState | None = None
+    include_hidden: bool = False
+    limit: int = 100
+
+
+class ListWorkers:
+    def __init__(
+        self,
+        followed: FollowWorkers,
+        index: RunIndex,
+        disconnect_timeout: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._followed = followed
+        self._index = index
+        self._disconnect_timeout = disconnect_timeout
+        self._now = now
+        self._tags: frozenset[str] = frozenset()
+        self._tags_until = 0.0
+        self._began = now()
+
+    def for_caller(self, wanted: WorkerFilter, caller: Caller) -> list[WorkerRecord]:
+        """The fleet is everybody's; which run a worker is at is shown to the run's tenant only."""
+        workers = self(wanted, caller.tenant_id)
+        if caller.tenant_id is None:
+            return workers
+        return [self._without_foreign_runs(worker, caller.tenant_id) for worker in workers]
+
+    def _without_foreign_runs(self, worker: WorkerRecord, tenant_id: str) -> WorkerRecord:
+        def own(run_id: str | None) -> str | None:
+            return run_id if run_id is not None and self._index.is_of(run_id, tenant_id) else None
+
+        return replace(worker, current_run_id=own(worker.current_run_id), last_run_id=own(worker.last_run_id))
+
+    def __call__(self, wanted: WorkerFilter, tenant_id: str | None = None) -> list[WorkerRecord]:
+        everyone = [seen_by(self._observed(record), tenant_id) for record in self._followed.records.values()]
+        shown = [worker for worker in everyone if _is_wanted(worker, wanted)]
+        return sorted(shown, key=lambda worker: worker.worker_id)[: wanted.limit]
+
+    def _observed(self, record: WorkerRecord) -> WorkerRecord:
+        return with_observed_state(record, self._followed.silent_for(record), self._disconnect_timeout)
+
+    def warning_for(self, tag: str) -> str | None:
+        """Why a run of this tag may wait for long; None when a living worker has it."""
+        tags = self._living_tags()
+        if tag in tags or not self._followed.is_caught_up or self._followed.stale_sec > 0:
+            return None
+        if not tags and self._now() < self._began + START_SEC:
+            return None  # server and worker were started together, and the server was faster
+        if not tags:
+            return "no worker is running: the run waits until one comes"
+        return f"no running worker has the tag {tag!r}{nearest(tag, tags)}: the run waits until one comes"
+
+    def _living_tags(self) -> frozenset[str]:
+        """Looked up at most once a second: submits are many, and so may workers be."""
+        now = self._now()
+        if now >= self._tags_until:
+            alive = [
+                record for record in self._followed.records.values() if self._observed(record).state in ALIVE
+            ]
+            self._tags = frozenset(tag for record in alive for tag in record.tags)
+            self._tags_until = now + TAGS_SEC
+        return self._tags
+
+    def alive_count(self) -> int:
+        everyone = WorkerFilter(include_hidden=True, limit=len(self._followed.records))
+        return len(self(everyone))
+
+
+def _is_wanted(worker: WorkerRecord, wanted: WorkerFilter) -> bool:
+    if worker.hidden and not wanted.include_hidden:
+        return False
+    if wanted.state is not None:  # asking for a state by name says more than the default scope
+        return worker.state is wanted.state
+    return worker.state in ALIVE or not wanted.active_only
+
+
+class HideWorker:
+    def __init__(self, workers: WorkerStore, followed: FollowWorkers, clock: Clock) -> None:
+        self._workers = workers
+        self._followed = followed
+        self._clock = clock
+
+    async def __call__(self, worker_id: str, tenant_id: str | None, *, hidden: bool) -> WorkerRecord:
+        """For the tenant alone: what one hides, others may need to see."""
+        for _ in range(MAX_TRIES):
+            stored = await self._workers.get(worker_id) if is_worker_id(worker_id) else None
+            if stored is None:
+                raise WorkerNotFound
+            changed = replace(hide(stored.value, tenant_id, hidden=hidden), updated_at=self._clock())
+            try:
+                await self._workers.update(worker_id, changed, stored.revision)
+            except WrongRevision:
+                continue  # its heartbeat was faster
+            self._followed.records[worker_id] = changed
+            return seen_by(changed, tenant_id)
+        raise NatsUnavailable(f"worker record {worker_id} could not be written")
+
+
+# Keep a worker's record up to date without losing what others wrote into it.
+
+
+class RegisterWorker:
+    """One per worker process: it remembers the revision it wrote last, so a heartbeat costs one write."""
+
+    def __init__(self, workers: WorkerStore, clock: Clock) -> None:
+        self._workers = workers
+        self._clock = clock
+        self._known: Versioned[WorkerRecord] | None = None
+
+    async def holder(self, activity: WorkerActivity) -> WorkerRecord | None:
+        """The record of another instance of this worker, if that should be running."""
+        stored = await self._workers.get(activity.worker_id)
+        return stored.value if stored and is_held_by_another(stored.value, activity) else None
+
+    async def __call__(self, activity: WorkerActivity, replaces: str | None = None) -> WorkerRecord:
+        """The record as it is now: ours, or untouched that of another instance which holds the id.
+
+        `replaces` is an instance that is known to be dead.
+        """
+        for _ in range(MAX_TRIES):
+            known = self._known or await self._workers.get(activity.worker_id)
+            if known and known.value.instance_id != replaces and is_held_by_another(known.value, activity):
+                return known.value
+            record = register(known.value if known else None, activity, self._clock())
+            try:
+                if known is None:
+                    revision = await self._workers.create(activity.worker_id, record)
+                else:
+                    revision = await self._workers.update(activity.worker_id, record, known.revision)
+            except WrongRevision:
+                self._known = None
+                continue
+            self._known = Versioned(record, revision)
+            return record
+        raise NatsUnavailable(f"worker record {activity.worker_id} could not be written")

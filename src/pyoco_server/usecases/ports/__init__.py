@@ -1,0 +1,1 @@
+"""What the use cases need from outside. `jetstream` and `testing` both provide it; one suite checks both."""

@@ -1,0 +1,1 @@
+"""Submit, cancel, read and watch runs."""

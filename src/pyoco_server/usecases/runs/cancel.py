@@ -1,0 +1,176 @@
+"""Cancel a run. What was answered CANCELLING ends CANCELLED, with or without a worker."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+
+from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.runs.changes import ConvergeCancel, Refusal, RequestCancel
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.errors import NatsUnavailable, RunNotFound
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.auth import Caller, may_see
+from pyoco_server.usecases.concurrency import wait_at_most
+from pyoco_server.usecases.consistency import OwnWrites, change_run
+from pyoco_server.usecases.ports.runs import RunStore
+from pyoco_server.usecases.ports.stores import Change, Clock, Versioned
+
+# See every cancel to its end: CANCELLED, whatever becomes of the worker.
+#
+# Our own workers write with the revision they decided on, so a cancel cannot get lost between them and us.
+# A
+# worker of another make may write its whole snapshot over it: then it is asked for again, until it is seen.
+#
+# A worker has the grace period to end its run. After that any gateway does: the worker is dead, frozen or
+# cut
+# off, or its flow does not stop. Nothing but CANCELLED can be the end of such a run, so nothing is lost by
+# it.
+# A worker that comes back finds a run that has ended, stops its flow and acknowledges the job. How long it
+# has
+# been CANCELLING is measured from when this gateway saw it so: no clock of another host is trusted for
+# that.
+
+log = get_logger(__name__)
+
+MAX_REMEMBERED = 10_000
+"""The end of a run may pass before its cancel is remembered; such a one must not stay for ever."""
+MARGIN_SEC = 0.5
+"""Beyond the grace period: for the worker's own last write."""
+RETRY_SEC = 1.0
+AT_ONCE = 50
+
+
+class ReassertCancels:
+    def __init__(self, runs: RunStore, clock: Clock, grace_sec: float) -> None:
+        self._runs = runs
+        self._clock = clock
+        self._patience = grace_sec + MARGIN_SEC
+        self._accepted: dict[str, RequestCancel] = {}
+        self._overwritten: set[str] = set()
+        self._overdue_at: dict[str, float] = {}
+        """By run that was seen CANCELLING."""
+        self._timers: list[tuple[float, str]] = []
+        """A heap of the same; one that the dict does not have any more is void."""
+        self._wake = asyncio.Event()
+
+    def accepted(self, run_id: str, cancel: RequestCancel) -> None:
+        """Remembered until the run has ended."""
+        self._accepted[run_id] = cancel
+        if len(self._accepted) > MAX_REMEMBERED:
+            del self._accepted[next(iter(self._accepted))]
+
+    def began_with(self, run_ids: Iterable[str]) -> None:
+        """Runs that were CANCELLING before this gateway began to look."""
+        for run_id in run_ids:
+            self._await_end(run_id)
+
+    def look(self, changes: Iterable[Change[RunSnapshot]]) -> None:
+        """Every change of a run passes here."""
+        for change in changes:
+            run_id, run = change.key, change.value
+            if run is None or run.status.is_terminal:
+                self._accepted.pop(run_id, None)
+                self._overdue_at.pop(run_id, None)
+            elif run.status is RunStatus.CANCELLING:
+                self._await_end(run_id)
+            elif run_id in self._accepted:
+                self._overwritten.add(run_id)
+                self._wake.set()
+
+    def _await_end(self, run_id: str) -> None:
+        if run_id not in self._overdue_at:
+            self._end_in(self._patience, run_id)
+            self._wake.set()
+
+    def _end_in(self, seconds: float, run_id: str) -> None:
+        self._overdue_at[run_id] = asyncio.get_running_loop().time() + seconds
+        heappush(self._timers, (self._overdue_at[run_id], run_id))
+
+    async def run(self) -> None:
+        while True:
+            await self._wait()
+            self._wake.clear()
+            while self._overwritten:
+                await self._ask_again(self._overwritten.pop())
+            while overdue := self._overdue():
+                await asyncio.gather(*(self._end(run_id) for run_id in overdue))
+
+    async def _wait(self) -> None:
+        if not self._timers:
+            await self._wake.wait()
+            return
+        left = self._timers[0][0] - asyncio.get_running_loop().time()
+        await wait_at_most(self._wake, max(0.0, left))
+
+    def _overdue(self) -> Sequence[str]:
+        now = asyncio.get_running_loop().time()
+        overdue: list[str] = []
+        while self._timers and self._timers[0][0] <= now and len(overdue) < AT_ONCE:
+            at, run_id = heappop(self._timers)
+            if self._overdue_at.get(run_id) == at:
+                overdue.append(run_id)
+        return overdue
+
+    async def _end(self, run_id: str) -> None:
+        """Until the run has ended. Meanwhile a worker of another make may have overwritten the cancel."""
+        self._end_in(RETRY_SEC, run_id)
+        with best_effort(log, "run.cancel_overdue", NatsUnavailable, run_id=run_id):
+            ended = await change_run(self._runs, run_id, ConvergeCancel(is_overdue=True), self._clock)
+            if isinstance(ended, Versioned) and not ended.value.status.is_terminal:
+                return
+            self._overdue_at.pop(run_id, None)
+            if isinstance(ended, Versioned):
+                log.warning(
+                    "ended a cancelled run for its worker", action="run.cancel_overdue", run_id=run_id
+                )
+
+    async def _ask_again(self, run_id: str) -> None:
+        cancel = self._accepted.get(run_id)
+        if cancel is None:
+            return
+        log.warning("a cancel was overwritten; asking again", action="run.cancel_again", run_id=run_id)
+        with best_effort(log, "run.cancel_again", NatsUnavailable, run_id=run_id):
+            await change_run(self._runs, run_id, cancel, self._clock)
+
+
+class CancelRun:
+    def __init__(
+        self, runs: RunStore, own_writes: OwnWrites, keep_cancels: ReassertCancels, clock: Clock
+    ) -> None:
+        self._runs = runs
+        self._own_writes = own_writes
+        self._keep_cancels = keep_cancels
+        self._clock = clock
+
+    async def __call__(self, run_id: str, caller: Caller, reason: str | None) -> RunSnapshot:
+        """The run as it is after the request: CANCELLING, or whatever it ended as before."""
+        current = await self._runs.get(run_id) if is_run_id(run_id) else None
+        if current is None or not may_see(caller, current.value):
+            raise RunNotFound
+        return await self._ask(run_id, current, RequestCancel(requested_by=caller.name, reason=reason))
+
+    async def of_system(self, run_id: str, requested_by: str, reason: str) -> None:
+        """A cancel by a part of the server. A run that is not there needs none."""
+        current = await self._runs.get(run_id)
+        if current is not None:
+            await self._ask(run_id, current, RequestCancel(requested_by=requested_by, reason=reason))
+
+    async def _ask(self, run_id: str, current: Versioned[RunSnapshot], change: RequestCancel) -> RunSnapshot:
+        asked = await change_run(self._runs, run_id, change, self._clock, known=current)
+        if asked is None or isinstance(asked, Refusal):
+            raise RunNotFound
+        self._own_writes.wrote(asked.revision)
+        if asked.value.status is RunStatus.CANCELLING:
+            log.info("cancel accepted", action="run.cancel_requested", run_id=run_id, by=change.requested_by)
+            self._keep_cancels.accepted(run_id, change)
+            await self._converge(run_id, asked)
+        return asked.value
+
+    async def _converge(self, run_id: str, asked: Versioned[RunSnapshot]) -> None:
+        """A run that no worker holds is ended here. If that fails, it is ended like one that has a worker."""
+        if asked.value.owner is not None:
+            return
+        with best_effort(log, "run.cancel_converge", NatsUnavailable, run_id=run_id):
+            ended = await change_run(self._runs, run_id, ConvergeCancel(), self._clock, known=asked)
+            if isinstance(ended, Versioned):
+                self._own_writes.wrote(ended.revision)

@@ -1,0 +1,172 @@
+"""A run as people see it: its snapshot, and whether the worker that holds it is alive."""
+
+import asyncio
+import re
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from pyoco_server.domain.fleet import ALIVE, WorkerRecord, observed_state
+from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.runs.listing import Place, RunFilter, decode_cursor, encode_cursor
+from pyoco_server.domain.runs.logs import LogLine, LogRecord, in_order
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
+from pyoco_server.errors import InvalidRequest, RunNotFound
+from pyoco_server.usecases.auth import Caller, may_see
+from pyoco_server.usecases.consistency import OwnWrites
+from pyoco_server.usecases.fleet import FollowWorkers
+from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
+
+_HELD = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
+
+
+class RunView(Struct, frozen=True, kw_only=True):
+    snapshot: RunSnapshot
+    worker_alive: bool | None = None
+    worker_heartbeat_at: float | None = None
+    worker_tags: tuple[str, ...] | None = None
+
+
+class ReadRun:
+    def __init__(self, runs: RunStore, workers: FollowWorkers, disconnect_timeout: float) -> None:
+        self._runs = runs
+        self._workers = workers
+        self._disconnect_timeout = disconnect_timeout
+
+    async def __call__(self, run_id: str, caller: Caller) -> RunView:
+        stored = await self._runs.get(run_id) if is_run_id(run_id) else None
+        if stored is None or not may_see(caller, stored.value):
+            raise RunNotFound
+        worker = self._worker_of(stored.value)
+        if worker is None:
+            return RunView(snapshot=stored.value)
+        state = observed_state(worker, self._workers.silent_for(worker), self._disconnect_timeout)
+        return RunView(
+            snapshot=stored.value,
+            worker_alive=state in ALIVE,
+            worker_heartbeat_at=worker.last_heartbeat_at,
+            worker_tags=worker.tags,
+        )
+
+    def _worker_of(self, snapshot: RunSnapshot) -> WorkerRecord | None:
+        """Only a held run has a worker whose life matters."""
+        if snapshot.worker_id is None or snapshot.status not in _HELD:
+            return None
+        return self._workers.records.get(snapshot.worker_id)
+
+
+# A page of runs, from the index.
+
+
+class RunPage(Struct, frozen=True):
+    items: list[bytes] | list[RunSnapshot]
+    """Summaries as JSON; snapshots when details were asked for."""
+    next_cursor: str | None
+
+
+class ListRuns:
+    def __init__(self, runs: RunStore, index: RunIndex, own_writes: OwnWrites) -> None:
+        self._runs = runs
+        self._index = index
+        self._own_writes = own_writes
+
+    async def __call__(self, wanted: RunFilter, cursor: str | None, limit: int, *, full: bool) -> RunPage:
+        after = None if cursor is None else decode_cursor(cursor, wanted)
+        await self._own_writes.are_visible()
+        page = self._index.page(wanted, after, limit)
+        next_cursor = None if page.more_after is None else encode_cursor(page.more_after, wanted)
+        items = await self._details(page.places) if full else page.summaries
+        return RunPage(items, next_cursor)
+
+    async def _details(self, places: list[Place]) -> list[RunSnapshot]:
+        """A run that was removed a moment ago is left out: the page is of what exists."""
+        stored = await asyncio.gather(*(self._runs.get(place.run_id) for place in places))
+        return [
+            replace(entry.value, updated_at=place.updated_at)
+            for entry, place in zip(stored, places, strict=True)
+            if entry is not None
+        ]
+
+
+# What a run's flow printed.
+
+_CURSOR = re.compile(r"(\d{1,19})(?:\.(\d{1,9}))?", re.ASCII)
+
+
+class LogPage(Struct, frozen=True, kw_only=True):
+    lines: list[LogLine]
+    next_cursor: str
+    """Behind the last line that was read."""
+    has_earlier: bool = False
+    """There are lines before these."""
+    has_more: bool = False
+    """There are lines behind these, now."""
+
+
+class _Position(Struct, frozen=True):
+    """Behind the first `taken` lines of the record after `seq`."""
+
+    seq: int = 0
+    taken: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seq}.{self.taken}" if self.taken else str(self.seq)
+
+
+class ReadLogs:
+    def __init__(self, read_run: ReadRun, task_logs: TaskLogs) -> None:
+        self._read_run = read_run
+        self._task_logs = task_logs
+
+    async def last(self, run_id: str, caller: Caller, task: str | None, limit: int) -> LogPage:
+        """The last `limit` lines (of one task, if asked for), oldest first. Raises RunNotFound."""
+        await self._read_run(run_id, caller)
+        found: list[LogLine] = []
+        position = _Position()
+        async with aclosing(self._task_logs.read(run_id)) as records:
+            async for record in records:
+                found += _of_task(record.lines, task)
+                position = _Position(record.seq)
+        lines = in_order(found)
+        return LogPage(lines=lines[-limit:], next_cursor=str(position), has_earlier=len(lines) > limit)
+
+    async def page(self, run_id: str, caller: Caller, task: str | None, limit: int, cursor: str) -> LogPage:
+        """Up to `limit` lines behind the cursor, in the order in which they were stored.
+
+        The last lines of a task that printed more than is kept are stored when it has ended, behind what
+        other tasks printed later: a reader of all pages sorts the lines by attempt and n.
+        """
+        await self._read_run(run_id, caller)
+        position = _position(cursor)
+        found: list[LogLine] = []
+        async with aclosing(self._task_logs.read(run_id, position.seq)) as records:
+            async for record in records:
+                if len(found) >= limit:
+                    return _page(found, position, has_more=True)
+                lines, position = _taken(record, position, limit - len(found))
+                found += _of_task(lines, task)
+                if position.taken:
+                    return _page(found, position, has_more=True)
+        return _page(found, position, has_more=False)
+
+
+def _taken(record: LogRecord, position: _Position, limit: int) -> tuple[list[LogLine], _Position]:
+    """Lines of the record, and the position behind them."""
+    end = position.taken + limit
+    lines = record.lines[position.taken : end]
+    return lines, _Position(record.seq) if end >= len(record.lines) else _Position(position.seq, end)
+
+
+def _page(found: list[LogLine], position: _Position, *, has_more: bool) -> LogPage:
+    return LogPage(lines=in_order(found), next_cursor=str(position), has_more=has_more)
+
+
+def _of_task(lines: list[LogLine], task: str | None) -> list[LogLine]:
+    return lines if task is None else [line for line in lines if line.task == task]
+
+
+def _position(cursor: str) -> _Position:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InvalidRequest("cursor: not one of this route; 0 is the start of the log")
+    return _Position(int(match[1]), int(match[2] or 0))

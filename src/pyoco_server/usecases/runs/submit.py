@@ -1,0 +1,218 @@
+"""Accept a run: the PENDING snapshot first, then its job. Both, or nothing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from pyoco_server.domain.runs.jobs import (
+    IdempotencyClaim,
+    Job,
+    Submission,
+    accept,
+    check_names,
+    claim_key,
+    pending,
+    request_digest,
+)
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
+from pyoco_server.errors import InvalidRequest, NatsUnavailable, OrphanRunSuspected, PyocoServerError
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, RunStore
+from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
+
+log = get_logger(__name__)
+
+
+class SubmitRun:
+    def __init__(
+        self,
+        runs: RunStore,
+        queue: JobQueue,
+        clock: Clock,
+        new_run_id: Callable[[], str],
+        on_written: Callable[[Revision], None] = lambda _: None,
+        retention_sec: float = 0.0,
+    ) -> None:
+        """`retention_sec`: for how long a run is kept after its end; 0: as its worker says."""
+        self._retention_sec = retention_sec or None
+        self._runs = runs
+        self._queue = queue
+        self._clock = clock
+        self._new_run_id = new_run_id
+        self._on_written = on_written
+
+    async def __call__(self, submission: Submission) -> RunSnapshot:
+        """Raises NatsUnavailable or RequestTooLarge when it was not accepted; then nothing is left behind."""
+        job = accept(submission, self._new_run_id(), self._clock())
+        snapshot = self._pending(job)
+        revision: Revision | None = None
+        try:
+            revision = await self._runs.create(snapshot.run_id, snapshot)
+            self._on_written(revision)
+            await self._queue.publish(job, revision)
+        except PyocoServerError:
+            if not await self._withdraw(snapshot.run_id, revision):
+                return snapshot
+            raise
+        _say_accepted(snapshot)
+        return snapshot
+
+    async def place_claimed(self, job: Job, before_job: Callable[[], Awaitable[None]] | None = None) -> None:
+        """The run of an `Idempotency-Key`. A repeat carries on wherever an earlier try was cut off.
+
+        Nothing is taken back when it fails: another try, of which this one knows nothing, may have been
+        answered. If none comes, a sweep ends the run. A second job, of a try that the queue does not
+        remember, is dropped by the worker that gets it. `before_job` records that the run is there: once
+        it has a job it may begin, end and be forgotten, and must not be placed again.
+        """
+        snapshot = self._pending(job)
+        revision = await self._create(snapshot)
+        if before_job is not None:
+            await before_job()
+        if revision is not None:
+            self._on_written(revision)
+            await self._queue.publish(job, revision)
+        _say_accepted(snapshot)
+
+    async def carry_on(self, job: Job) -> None:
+        """A run that was placed, by a try that may have died before it placed the job."""
+        found = await self._runs.get(job.run_id)
+        if found is not None and found.value.status is RunStatus.PENDING:
+            await self._queue.publish(job, found.revision)
+
+    async def place_derived(self, job: Job) -> None:
+        """A run whose id follows from what it is of: whoever places it, and however often, it is there once.
+
+        If another one is placing it, or has, the queue drops the second job; if that one died, it takes it.
+        """
+        snapshot = self._pending(job)
+        revision = await self._create(snapshot)
+        if revision is not None:
+            self._on_written(revision)
+            await self._queue.publish(job, revision)
+            _say_accepted(snapshot)
+
+    async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
+        """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""
+        await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
+
+    def _pending(self, job: Job) -> RunSnapshot:
+        """Whoever ends the run knows how long it is to be kept, whatever its own settings say."""
+        return pending(job, self._retention_sec)
+
+    async def _create(self, snapshot: RunSnapshot) -> Revision | None:
+        """The revision that waits for its job; None when another try got further than that.
+
+        Also the first try may come second: its repeat, at another gateway, may have overtaken it.
+        """
+        try:
+            return await self._runs.create(snapshot.run_id, snapshot)
+        except WrongRevision:
+            found = await self._runs.get(snapshot.run_id)
+        if found is None:
+            # Removed meanwhile, or not known yet to the server that was asked: nobody has got anywhere.
+            raise NatsUnavailable("the run is not there, though another try has written it")
+        return found.revision if found.value.status is RunStatus.PENDING else None
+
+    async def _withdraw(self, run_id: str, revision: Revision | None) -> bool:
+        """Take the snapshot back. False: a worker has it already, so the job did arrive."""
+        with best_effort(log, "run.withdraw", OrphanRunSuspected, run_id=run_id):
+            try:
+                await self._runs.remove(run_id, revision)
+            except WrongRevision:
+                return False
+        return True
+
+
+def _say_accepted(snapshot: RunSnapshot) -> None:
+    log.debug(
+        "run accepted",
+        action="run.accepted",
+        run_id=snapshot.run_id,
+        flow_name=snapshot.flow_name,
+        tag=snapshot.tag,
+    )
+
+
+# Submit with an `Idempotency-Key`: a repeat is the same run, whatever happened in between.
+
+MAX_TRIES = 3
+"""A claim can expire between finding it and reading it; not three times in a row."""
+
+
+class Submitted(Struct, frozen=True):
+    run_id: str
+    is_replayed: bool
+
+
+class SubmitOnce:
+    def __init__(
+        self, claims: ClaimStore, submit_run: SubmitRun, clock: Clock, new_run_id: Callable[[], str]
+    ) -> None:
+        self._claims = claims
+        self._submit_run = submit_run
+        self._clock = clock
+        self._new_run_id = new_run_id
+
+    async def __call__(self, submission: Submission, key: str) -> Submitted:
+        check_names(submission)  # what is refused must not use up its key
+        place, wanted = claim_key(submission.tenant_id, key), request_digest(submission)
+        claim, is_new = await self._claim(place, wanted)
+        if claim.value.request != wanted:
+            raise InvalidRequest("this Idempotency-Key was used with another request")
+        job = accept(submission, claim.value.run_id, claim.value.claimed_at)
+        if claim.value.is_accepted:
+            await self._submit_run.carry_on(job)
+        else:
+            await self._submit_run.place_claimed(job, partial(self._mark_accepted, place, claim))
+        return Submitted(claim.value.run_id, is_replayed=not is_new)
+
+    async def _claim(self, place: str, request: str) -> tuple[Versioned[IdempotencyClaim], bool]:
+        """The claim of the key, and whether it is ours."""
+        for _ in range(MAX_TRIES):
+            claim = IdempotencyClaim(run_id=self._new_run_id(), request=request, claimed_at=self._clock())
+            try:
+                return Versioned(claim, await self._claims.create(place, claim)), True
+            except WrongRevision:
+                found = await self._claims.get(place)
+            if found is not None:
+                return found, False
+        raise NatsUnavailable("the Idempotency-Key could not be claimed")
+
+    async def _mark_accepted(self, place: str, claim: Versioned[IdempotencyClaim]) -> None:
+        """Without the mark a repeat would start the run again once its snapshot has expired."""
+        try:
+            await self._claims.update(place, replace(claim.value, is_accepted=True), claim.revision)
+        except WrongRevision:
+            log.debug("a repeat marked the claim first", action="idempotency.marked")
+
+
+# Many submissions in one call, each answered on its own.
+
+IN_FLIGHT = 100
+"""At once: enough for JetStream to batch its writes, few enough that others get their turn."""
+
+
+class SubmitBatch:
+    def __init__(self, submit_run: SubmitRun) -> None:
+        self._submit_run = submit_run
+
+    async def __call__(
+        self, submissions: Sequence[Submission | PyocoServerError]
+    ) -> list[RunSnapshot | PyocoServerError]:
+        """An answer for each, in order: the accepted run, or why not."""
+        turns = asyncio.Semaphore(IN_FLIGHT)
+        return await asyncio.gather(*(self._one(submission, turns) for submission in submissions))
+
+    async def _one(
+        self, submission: Submission | PyocoServerError, turns: asyncio.Semaphore
+    ) -> RunSnapshot | PyocoServerError:
+        if isinstance(submission, PyocoServerError):
+            return submission
+        async with turns:
+            try:
+                return await self._submit_run(submission)
+            except PyocoServerError as error:
+                return error

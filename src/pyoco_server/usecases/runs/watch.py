@@ -1,0 +1,338 @@
+"""One feed, many watchers: each is told of the newest snapshot of its run, and never has to catch up."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.runs.listing import RunSummary, changed_at, is_beat, summary
+from pyoco_server.domain.runs.logs import LogLine
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.errors import GatewayOverloaded, RunNotFound
+from pyoco_server.usecases.auth import Caller, may_see
+from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
+from pyoco_server.usecases.ports.stores import Change, Clock, Revision, Versioned
+
+MAX_LINES_WAITING = 1000
+"""Printed lines for a watcher that does not read; older ones are dropped here, the log has them."""
+MAX_RUNS_WAITING = 500
+"""Changed runs for a watcher of the list that does not read; above it, it has to read the list again."""
+
+
+class News(Struct, frozen=True):
+    snapshot: Versioned[RunSnapshot] | None
+    lines: list[LogLine]
+
+
+class Watcher:
+    """The newest news of one run. A slow reader misses steps in between, never the last one."""
+
+    def __init__(self) -> None:
+        self._snapshot: Versioned[RunSnapshot] | None = None
+        self._lines: deque[LogLine] = deque(maxlen=MAX_LINES_WAITING)
+        self._arrived = asyncio.Event()
+        self.is_over = False
+        """There is nothing more to come: the run was removed, or the gateway stops."""
+
+    def tell(self, snapshot: Versioned[RunSnapshot]) -> None:
+        self._snapshot = snapshot
+        self._arrived.set()
+
+    def printed(self, lines: Iterable[LogLine]) -> None:
+        self._lines.extend(lines)
+        self._arrived.set()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._arrived.set()
+
+    async def next(self, timeout: float) -> News | None:  # noqa: ASYNC109
+        """What is new, or None when nothing happened for `timeout` seconds."""
+        await _set_within(self._arrived, timeout)
+        self._arrived.clear()
+        if self._snapshot is None and not self._lines:
+            return None
+        news = News(self._snapshot, list(self._lines))
+        self._snapshot = None
+        self._lines.clear()
+        return news
+
+
+class ListNews(Struct, frozen=True):
+    """What is new among all runs since the last look."""
+
+    changed: list[RunSummary]
+    removed: list[str]
+    is_partial: bool
+    """More has changed than was kept: the list has to be read again."""
+
+
+class ListWatcher:
+    """The newest state of every run that changed. A slow reader is told less, never more than fits."""
+
+    def __init__(self, sees: Callable[[Change[RunSnapshot]], bool]) -> None:
+        self._sees = sees
+        self._changed: dict[str, RunSummary | None] = {}
+        self._is_partial = False
+        self._arrived = asyncio.Event()
+        self.is_over = False
+
+    def tell(self, change: Change[RunSnapshot], shown: RunSummary | None) -> None:
+        if not self._sees(change):
+            return
+        if len(self._changed) >= MAX_RUNS_WAITING and change.key not in self._changed:
+            self._is_partial = True
+        else:
+            self._changed[change.key] = shown
+        self._arrived.set()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._arrived.set()
+
+    async def next(self, timeout: float) -> ListNews | None:  # noqa: ASYNC109
+        """What is new, or None when nothing happened for `timeout` seconds."""
+        await _set_within(self._arrived, timeout)
+        self._arrived.clear()
+        if not self._changed and not self._is_partial:
+            return None
+        changed = [shown for shown in self._changed.values() if shown is not None]
+        removed = [run_id for run_id, shown in self._changed.items() if shown is None]
+        news = ListNews(changed, removed, self._is_partial)
+        self._changed, self._is_partial = {}, False
+        return news
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    if event.is_set():
+        return
+    waiter = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({waiter}, timeout=seconds)
+    finally:
+        waiter.cancel()
+
+
+class WatchHub:
+    def __init__(self, max_watchers: int) -> None:
+        self._max_watchers = max_watchers
+        self._is_closed = False
+        self._watchers: dict[str, set[Watcher]] = defaultdict(set)
+        self._list_watchers: set[ListWatcher] = set()
+        self.count = 0
+
+    @contextmanager
+    def watching(self, run_id: str) -> Iterator[Watcher]:
+        watcher = Watcher()
+        watcher.is_over = self._is_closed
+        with self._counted():
+            self._watchers[run_id].add(watcher)
+            try:
+                yield watcher
+            finally:
+                self._watchers[run_id].discard(watcher)
+                if not self._watchers[run_id]:
+                    del self._watchers[run_id]
+
+    @contextmanager
+    def watching_list(self, sees: Callable[[Change[RunSnapshot]], bool]) -> Iterator[ListWatcher]:
+        watcher = ListWatcher(sees)
+        watcher.is_over = self._is_closed
+        with self._counted():
+            self._list_watchers.add(watcher)
+            try:
+                yield watcher
+            finally:
+                self._list_watchers.discard(watcher)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        if self.count >= self._max_watchers:
+            raise GatewayOverloaded("too many watchers")
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+
+    def close(self) -> None:
+        """The gateway is going away, and its watchers' clients should look for another."""
+        self._is_closed = True
+        self.send_home()
+
+    def send_home(self) -> None:
+        """End every watch. A client that comes back is told what there is now."""
+        everybody: Iterable[Watcher | ListWatcher] = chain(self._list_watchers, *self._watchers.values())
+        for watcher in everybody:
+            watcher.end()
+
+    def tell(
+        self, changes: Iterable[Change[RunSnapshot]], is_known: Callable[[Change[RunSnapshot]], bool]
+    ) -> None:
+        """`is_known`: the lists have this change already, apart from its heartbeat."""
+        for change in changes:
+            if self._list_watchers:
+                self._tell_lists(change, is_known)
+            for watcher in self._watchers.get(change.key, ()):
+                if change.value is None:
+                    watcher.end()
+                else:
+                    watcher.tell(Versioned(change.value, change.revision))
+
+    def _tell_lists(
+        self, change: Change[RunSnapshot], is_known: Callable[[Change[RunSnapshot]], bool]
+    ) -> None:
+        """A heartbeat alone is no news: lists would be sent again every second."""
+        if change.value is not None and is_beat(change.value) and is_known(change):
+            return
+        shown = None if change.value is None else _shown(change.key, change.value, change.stored_at)
+        for watcher in self._list_watchers:
+            watcher.tell(change, shown)
+
+
+def _shown(key: str, run: RunSnapshot, stored_at: float | None) -> RunSummary:
+    # The key is what a run is found by, whatever a writer of another make put in the record.
+    return summary(replace(run, run_id=key), changed_at(run, stored_at))
+
+
+# Follow one run: what it is now, then every change, until it has ended.
+
+HEARTBEAT_SEC = 1.5
+"""Clients give up after some seconds of silence; two seconds is what they were promised."""
+
+
+class Heartbeat(Struct, frozen=True):
+    at: float
+
+
+WatchEvent = Versioned[RunSnapshot] | list[LogLine] | Heartbeat
+
+
+class WatchRequest(Struct, frozen=True, kw_only=True):
+    run_id: str
+    since: float | None = None
+    """Do not repeat what was not updated after this."""
+    last_revision: Revision | None = None
+    """The last the client has seen."""
+    timeout: float | None = None
+
+
+class WatchRun:
+    def __init__(self, runs: RunStore, task_logs: TaskLogs, hub: WatchHub, clock: Clock) -> None:
+        self._runs = runs
+        self._task_logs = task_logs
+        self._hub = hub
+        self._clock = clock
+
+    async def check(self, run_id: str, caller: Caller) -> None:
+        """Raises RunNotFound: a stream that has begun can only end, not answer 404."""
+        current = await self._runs.get(run_id) if is_run_id(run_id) else None
+        if current is None or not may_see(caller, current.value):
+            raise RunNotFound
+
+    @asynccontextmanager
+    async def watching(self, wanted: WatchRequest) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """A place among the watchers, and what is seen from it. Raises GatewayOverloaded."""
+        with self._hub.watching(wanted.run_id) as watcher:
+            async with aclosing(self._events(wanted, watcher)) as events:
+                yield events
+
+    async def _events(self, wanted: WatchRequest, watcher: Watcher) -> AsyncGenerator[WatchEvent, None]:
+        current = await self._runs.get(wanted.run_id)
+        if current is None:
+            return
+        if current.value.status.is_terminal:
+            if _is_news(current, wanted):
+                yield current
+            return
+        # Before the first event: who reads the log behind it misses no line.
+        stop = await self._task_logs.follow(wanted.run_id, watcher.printed)
+        try:
+            if _is_news(current, wanted):
+                yield current
+            async for event in self._changes(watcher, current.revision, wanted.timeout):
+                yield event
+        finally:
+            await stop()
+
+    async def _changes(
+        self, watcher: Watcher, seen: Revision, patience: float | None
+    ) -> AsyncGenerator[WatchEvent, None]:
+        loop = asyncio.get_running_loop()
+        deadline = None if patience is None else loop.time() + patience
+        while not watcher.is_over:
+            left = HEARTBEAT_SEC if deadline is None else min(HEARTBEAT_SEC, deadline - loop.time())
+            if left <= 0:
+                return
+            news = await watcher.next(left)
+            if news is None:
+                if not watcher.is_over:
+                    yield Heartbeat(self._clock())
+                continue
+            if news.lines:  # before the snapshot: what was printed belongs in front of the end
+                yield news.lines
+            if news.snapshot is not None and news.snapshot.revision > seen:
+                seen = news.snapshot.revision
+                yield news.snapshot
+                if news.snapshot.value.status.is_terminal:
+                    return
+
+
+def _is_news(current: Versioned[RunSnapshot], wanted: WatchRequest) -> bool:
+    if wanted.last_revision is not None:
+        return current.revision > wanted.last_revision
+    return wanted.since is None or current.value.updated_at > wanted.since
+
+
+# Follow the list of runs: how many there are in each status, and every run that changes.
+
+GATHER_SEC = 0.2
+"""Between two events: thousands of changes in a second are a few events, and the eye sees no difference."""
+
+
+NOTHING = ListNews([], [], is_partial=False)
+
+
+class ListChange(Struct, frozen=True):
+    items: list[RunSummary]
+    removed: list[str]
+    counts: dict[RunStatus, int]
+    is_partial: bool = False
+    """More has changed than is told here: the list has to be read again."""
+
+
+class WatchRuns:
+    def __init__(self, index: RunIndex, hub: WatchHub) -> None:
+        self._index = index
+        self._hub = hub
+
+    @asynccontextmanager
+    async def watching(self, caller: Caller) -> AsyncIterator[AsyncIterator[ListChange]]:
+        """A place among the watchers, and what is seen from it. Raises GatewayOverloaded."""
+        with self._hub.watching_list(lambda change: self._sees(caller, change)) as watcher:
+            async with aclosing(self._events(caller, watcher)) as events:
+                yield events
+
+    async def _events(self, caller: Caller, watcher: ListWatcher) -> AsyncGenerator[ListChange, None]:
+        """First the counts alone: whoever reads the list after that misses nothing."""
+        yield self._change(caller, NOTHING)
+        while not watcher.is_over:
+            news = await watcher.next(HEARTBEAT_SEC)
+            if not watcher.is_over:
+                yield self._change(caller, news or NOTHING)
+                await asyncio.sleep(GATHER_SEC)
+
+    def _change(self, caller: Caller, news: ListNews) -> ListChange:
+        return ListChange(news.changed, news.removed, self._index.counts(caller.tenant_id), news.is_partial)
+
+    def _sees(self, caller: Caller, change: Change[RunSnapshot]) -> bool:
+        if caller.tenant_id is None:
+            return True
+        if change.value is None:  # the index forgets it after the watchers are told
+            return self._index.is_of(change.key, caller.tenant_id)
+        return may_see(caller, change.value)

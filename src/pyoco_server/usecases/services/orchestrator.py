@@ -1,0 +1,355 @@
+"""The orchestrator: for every execution that something happened to, do what `react` says is missing.
+
+It holds nothing that cannot be lost. After a crash, here or elsewhere, all active executions are looked at
+again; what was appended but not done is done then, what was done is seen to be done.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol, cast
+
+from msgspec import Struct, field
+
+from pyoco_server.domain.executions.codec import smaller
+from pyoco_server.domain.executions.events import ORCHESTRATOR, Commit, Payload
+from pyoco_server.domain.executions.graphs import Graph
+from pyoco_server.domain.executions.model import Execution, NodeStatus
+from pyoco_server.domain.executions.orchestration import Allowance, Reaction, TooHeavy, react
+from pyoco_server.domain.executions.records import ExecutionRecord, RunFact
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.errors import NatsUnavailable, RequestTooLarge
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.concurrency import HeavyWork
+from pyoco_server.usecases.executions.commands import EndMeter, is_execution_id, tell_if_ended
+from pyoco_server.usecases.executions.node_runs import LiveRuns, NodeRuns, fact_of
+from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.lease import Lease
+from pyoco_server.usecases.ports.executions import ExecutionIndex, Graphs
+from pyoco_server.usecases.ports.stores import Change, Clock, WrongRevision
+
+log = get_logger(__name__)
+
+AT_ONCE = 16
+"""Executions attended at the same time; each waits for the log most of its time."""
+RETRY_SEC = 1.0
+MAX_TRIES = 100
+SMALL_GRAPH = 200
+"""Nodes and edges; reacting to more may take longer than the event loop can spare."""
+LIGHT_STEPS = 20_000
+"""Of conditions and templates that are evaluated on the event loop: a few milliseconds."""
+LONGEST_TIMER_SEC = 3_600.0
+"""A deadline may be years away; the clocks of the loop and of the wall need not agree for so long."""
+
+
+class OrchestratorMeter(EndMeter, Protocol):
+    def attended(self, lag_sec: float) -> None: ...
+
+
+class _Due(Struct):
+    """Why an execution is to be looked at."""
+
+    since: float
+    runs: dict[str, RunFact | None] = field(default_factory=dict)
+    """What was heard of its runs."""
+    look_at: set[str] = field(default_factory=set)
+    """Nodes whose runs are to be read."""
+    look_at_all: bool = False
+
+
+class Orchestrate:
+    def __init__(  # noqa: PLR0913 - one argument per part it is put together from
+        self,
+        *,
+        records: ExecutionRepository,
+        index: ExecutionIndex,
+        graphs: Graphs,
+        node_runs: NodeRuns,
+        lease: Lease,
+        clock: Clock,
+        new_id: Callable[[], str],
+        grace_sec: float,
+        meter: OrchestratorMeter,
+        heavy_work: HeavyWork | None = None,
+    ) -> None:
+        self._records = records
+        self._index = index
+        self._graphs = graphs
+        self._node_runs = node_runs
+        self._lease = lease
+        self._clock = clock
+        self._new_id = new_id
+        self._grace_sec = grace_sec
+        self._meter = meter
+        self._heavy_work = heavy_work or HeavyWork()
+        self._due: dict[str, _Due] = {}
+        self._attended: set[str] = set()
+        self._wake = asyncio.Event()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._unsure: set[str] = set()
+        """Executions whose last look was cut off: what was appended may not have been done."""
+        self._writing: set[str] = set()
+        """Commands whose appends are under way: the feed may tell of them before their answers come."""
+        self._live = LiveRuns()
+
+    # What may be news
+
+    def nudge(self, commit: Commit) -> None:
+        """A commit that this orchestrator did not write.
+
+        Who speaks for a node may leave its run behind, and another orchestrator may die before it has done
+        what it wrote: the runs are looked at.
+        """
+        if self._lease.is_held and commit.command_id not in self._writing:
+            self._want(commit.execution_id).look_at.update(_nodes_of(commit))
+
+    def look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
+        """Every change of a run passes here."""
+        for change in changes:
+            run = change.value
+            if run is None or run.execution_id is None or not is_execution_id(run.execution_id):
+                continue  # a snapshot says what its writer likes; only an id may become part of a subject
+            if self._live.heard(run) and self._lease.is_held and not self._is_history(run):
+                self._want(run.execution_id).runs[run.run_id] = fact_of(run)
+
+    def _is_history(self, run: RunSnapshot) -> bool:
+        """A feed that begins tells of all runs there ever were."""
+        return run.status.is_terminal and self._index.has_ended(run.execution_id or "")
+
+    def statuses(self, execution_id: str) -> Mapping[str, RunStatus]:
+        """Of its runs that have not ended, by id; known to whoever holds the lease and to all others."""
+        return self._live.of(execution_id)
+
+    def _want(self, execution_id: str) -> _Due:
+        due = self._due.get(execution_id)
+        if due is None:
+            due = self._due[execution_id] = _Due(asyncio.get_running_loop().time())
+        self._wake.set()
+        return due
+
+    # The work
+
+    async def run(self) -> None:
+        await self._lease.run(self._work)
+
+    async def _work(self) -> None:
+        log.info("orchestrating", action="orchestrator.started")
+        try:
+            for execution_id in dict.fromkeys([*self._index.active(), *self._live.executions()]):
+                self._want(execution_id).look_at_all = True
+            await self._attend_for_ever()
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+            self._due.clear()
+            self._attended.clear()
+            self._unsure.clear()
+            self._writing.clear()
+
+    async def _attend_for_ever(self) -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while len(tasks) < AT_ONCE and (execution_id := self._next()) is not None:
+                    task = asyncio.ensure_future(self._attend(execution_id, self._due.pop(execution_id)))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                    task.add_done_callback(lambda _: self._wake.set())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _next(self) -> str | None:
+        """The one that waits longest and is not being attended."""
+        return next((wanted for wanted in self._due if wanted not in self._attended), None)
+
+    async def _attend(self, execution_id: str, due: _Due) -> None:
+        self._attended.add(execution_id)
+        due.look_at_all = due.look_at_all or execution_id in self._unsure
+        self._unsure.add(execution_id)
+        try:
+            await self._react(execution_id, due)
+            self._unsure.discard(execution_id)
+            self._meter.attended(asyncio.get_running_loop().time() - due.since)
+        except NatsUnavailable as error:
+            log.warning(
+                "an execution has to wait for NATS",
+                action="orchestrator.waiting",
+                execution_id=execution_id,
+                exc_info=error,
+            )
+            self._later(execution_id, RETRY_SEC)
+        except Exception:
+            # One execution that cannot be attended must not keep the others waiting.
+            log.exception(
+                "attending an execution failed; trying again",
+                action="orchestrator.failed",
+                execution_id=execution_id,
+            )
+            self._later(execution_id, RETRY_SEC * 10)
+        finally:
+            self._attended.discard(execution_id)
+
+    async def _react(self, execution_id: str, due: _Due) -> None:
+        """Look and act until there is nothing left to say."""
+        record = await self._records.known(execution_id)
+        for _ in range(MAX_TRIES):
+            if record is None:
+                return
+            try:
+                record, is_done = await self._step(record, due)
+            except WrongRevision:
+                due.look_at_all = True  # whoever was faster may be gone before it does what it wrote
+                record = await self._records.fresh(execution_id)
+                continue
+            if is_done:
+                return
+        raise NatsUnavailable("too many writers on this execution")
+
+    async def _step(self, known: ExecutionRecord, due: _Due) -> tuple[ExecutionRecord, bool]:
+        """The record after one look, and whether all is said and done."""
+        state = known.state
+        graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
+        runs = {**due.runs, **await self._node_runs.read(self._runs_to_read(state, due))}
+        reaction = await self._reaction(state, graph, runs)
+        await self._check_is_current(known, reaction)
+        record, is_whole = await self._append(known, reaction)
+        tell_if_ended(self._meter, state, record.state)
+        if not is_whole:
+            due.look_at_all = True  # what follows from the part that is appended is to be done, too
+            return record, False
+        refused = await self._carry_out(record, reaction)
+        due.runs.update(refused)
+        wake_at = reaction.wake_at
+        self._later(state.execution_id, None if wake_at is None else wake_at - self._clock())
+        if reaction.events:
+            await self._records.save_if_far(record)
+        if reaction.has_more:
+            self._want(state.execution_id).look_at_all = True
+        return record, not refused
+
+    async def _reaction(self, state: Execution, graph: Graph, runs: Mapping[str, RunFact | None]) -> Reaction:
+        """On the loop if it is light, which most are; else in the thread for heavy work."""
+        now = self._clock()
+        if len(graph.nodes) + len(graph.edges) <= SMALL_GRAPH:
+            try:
+                return react(state, graph, runs, now, self._grace_sec, Allowance(LIGHT_STEPS))
+            except TooHeavy:
+                pass
+        return await self._heavy_work(react, state, graph, runs, now, self._grace_sec)
+
+    async def _check_is_current(self, known: ExecutionRecord, reaction: Reaction) -> None:
+        """An append proves that the state was current. Acts without one need another proof.
+
+        Raises WrongRevision when the log has gone on: what is not needed in a stale state may be needed.
+        """
+        if reaction.events or not (reaction.dispatches or reaction.cancels):
+            return
+        current = await self._records.fresh(known.state.execution_id)
+        if current is None or current.log_revision != known.log_revision:
+            raise WrongRevision("the state that was reacted to is not current")
+
+    def _runs_to_read(self, state: Execution, due: _Due) -> list[str]:
+        """Of nodes for which somebody else has spoken; or all that go on, whether a node waits or not."""
+        wanted = {
+            node.run_id
+            for node_id, node in state.nodes.items()
+            if node.run_id is not None
+            and (
+                node_id in due.look_at
+                or (due.look_at_all and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING))
+            )
+        }
+        if due.look_at_all:
+            wanted.update(self._live.of(state.execution_id))
+        return sorted(run_id for run_id in wanted if not _has_ended(due.runs.get(run_id)))
+
+    async def _append(self, record: ExecutionRecord, reaction: Reaction) -> tuple[ExecutionRecord, bool]:
+        """The record with the events, and whether these are all of them: a part, if they are too large."""
+        payloads = reaction.events
+        while payloads:
+            try:
+                return await self._append_all(record, payloads), payloads == reaction.events
+            except RequestTooLarge as error:
+                log.warning(
+                    "events are too large for one message; appending less",
+                    action="orchestrator.too_large",
+                    execution_id=record.state.execution_id,
+                    events=len(payloads),
+                    detail=str(error),
+                )
+                less = smaller(reaction.state, payloads)
+                if less is None or less == payloads:
+                    raise
+                payloads = less
+        return record, True
+
+    async def _append_all(self, record: ExecutionRecord, payloads: tuple[Payload, ...]) -> ExecutionRecord:
+        command_id = self._new_id()
+        self._writing.add(command_id)
+        try:
+            return await self._records.append(
+                record,
+                Commit(
+                    execution_id=record.state.execution_id,
+                    command_id=command_id,
+                    first_sequence=record.state.version + 1,
+                    at=max(self._clock(), record.state.updated_at),
+                    actor=ORCHESTRATOR,
+                    payloads=payloads,
+                ),
+            )
+        finally:
+            self._writing.discard(command_id)
+
+    async def _carry_out(self, record: ExecutionRecord, reaction: Reaction) -> dict[str, RunFact]:
+        """Answers with the runs that cannot be placed, however often one tries."""
+        state = record.state
+        work = [
+            *(self._node_runs.dispatch(state, wanted) for wanted in reaction.dispatches),
+            *(self._node_runs.cancel(state, unwanted) for unwanted in reaction.cancels),
+        ]
+        answers = [await work[0]] if len(work) == 1 else await _all_of(work)
+        return {
+            wanted.run_id: refusal
+            for wanted, refusal in zip(reaction.dispatches, answers, strict=False)
+            if refusal is not None
+        }
+
+    def _later(self, execution_id: str, seconds: float | None) -> None:
+        """Look at it after so long; only the newest such wish counts."""
+        previous = self._timers.pop(execution_id, None)
+        if previous is not None:
+            previous.cancel()
+        if seconds is not None:
+            self._timers[execution_id] = asyncio.get_running_loop().call_later(
+                min(max(0.0, seconds), LONGEST_TIMER_SEC), self._look_again, execution_id
+            )
+
+    def _look_again(self, execution_id: str) -> None:
+        self._timers.pop(execution_id, None)
+        self._want(execution_id)
+
+
+def _has_ended(fact: RunFact | None) -> bool:
+    """What else was heard of a run does not say whether it has its job."""
+    return fact is not None and fact.status.is_terminal
+
+
+async def _all_of(work: Sequence[Awaitable[RunFact | None]]) -> list[RunFact | None]:
+    """When this raises, nothing of the work goes on behind the back of whoever tries again."""
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return cast("list[RunFact | None]", answers)
+
+
+def _nodes_of(commit: Commit) -> Iterable[str]:
+    for payload in commit.payloads:
+        node_id = getattr(payload, "node_id", None)
+        if isinstance(node_id, str):
+            yield node_id

@@ -1,0 +1,256 @@
+"""End the runs that nobody will carry on: no run is PENDING or RUNNING for ever.
+
+Normally a job on the queue brings a run to its end, whatever dies on the way. This is for what goes wrong
+beside that: a run that lost its job (its gateway was killed between the snapshot and the job, somebody purged
+the queue or deleted its stream), and a job that is never delivered again, while the advisory of it was lost.
+Both are left alone while their snapshot changes from one look to the next. No clock of another host is
+trusted for that.
+
+A PENDING run without a job is left alone for longer. Whoever submitted it under an `Idempotency-Key` and got
+no answer is trying again, perhaps for a while, and is to find a run that can be given its job.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyoco_server.domain import codec
+from pyoco_server.domain.names import is_run_id, is_tag
+from pyoco_server.domain.runs.changes import GiveUp, Refusal, decide
+from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
+from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.errors import InvalidJob, NatsUnavailable, OrphanRunSuspected
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.ports.runs import (
+    DeadLetters,
+    JobQueue,
+    QueuedJob,
+    QueuedMessage,
+    RunIndex,
+    RunStore,
+    UndeliverableJob,
+    UndeliverableJobs,
+)
+from pyoco_server.usecases.ports.stores import Clock, Revision, WrongRevision
+
+# End the runs whose job was delivered as often as it may: none is RUNNING for ever because workers died.
+#
+# The order makes a crash anywhere harmless: the run's end, the dead letter, the message, the word that all
+# is
+# done. Whatever is repeated is repeated with the same content.
+
+log = get_logger(__name__)
+
+
+class EndMaxDelivered:
+    def __init__(
+        self, undeliverable: UndeliverableJobs, runs: RunStore, dead_letters: DeadLetters, clock: Clock
+    ) -> None:
+        self._undeliverable = undeliverable
+        self._runs = runs
+        self._dead_letters = dead_letters
+        self._clock = clock
+
+    async def run(self) -> None:
+        async for job in self._undeliverable.follow():
+            with best_effort(log, "job.undeliverable", NatsUnavailable):
+                await self.end(job)
+
+    async def end_at(self, sequence: int, deliveries: int) -> None:
+        """One that was found on the queue: its advisory is lost."""
+        await self.end(self._undeliverable.at(sequence, deliveries))
+
+    async def end(self, undeliverable: UndeliverableJob) -> None:
+        message = await undeliverable.read()
+        if message is not None:
+            await self._end_run(message, undeliverable)
+            await undeliverable.remove()
+        await undeliverable.settle()
+
+    async def _end_run(self, message: QueuedMessage, undeliverable: UndeliverableJob) -> None:
+        deliveries = undeliverable.deliveries
+        run_id = codec.run_id_in(message.payload)
+        run_id = run_id if run_id is not None and is_run_id(run_id) else None
+        error = f"max_deliver: the job was delivered {deliveries} times and not one delivery reached its end"
+        change = GiveUp(error=error, last_attempt=deliveries, job_seq=undeliverable.sequence)
+        if run_id is not None and await self._ended_otherwise(run_id, change):
+            log.info("a job that its run does not need is removed", action="job.leftover", run_id=run_id)
+            return
+        log.error("a job was delivered too often", action="job.max_deliver", run_id=run_id, error=error)
+        letter = self._letter(message, run_id, error, deliveries)
+        await self._dead_letters.publish(letter, _tag_of(message))
+
+    async def _ended_otherwise(self, run_id: str, change: GiveUp) -> bool:
+        """Whether the run has its end, or another job to reach it, and not by an earlier try of this."""
+        try:
+            answer = await change_run(self._runs, run_id, change, self._clock)
+            if not isinstance(answer, Refusal):
+                return False
+            stored = await self._runs.get(run_id)
+        except codec.Unreadable as damage:
+            log.warning("the run's snapshot is damaged", action="run.unreadable", exc_info=damage)
+            return False
+        return stored is not None and stored.value.error != change.error
+
+    def _letter(self, message: QueuedMessage, run_id: str | None, error: str, deliveries: int) -> DeadLetter:
+        job = _job_in(message)
+        return DeadLetter(
+            timestamp=self._clock(),
+            reason=DlqReason.MAX_DELIVER,
+            error=error,
+            run_id=run_id,
+            flow_name=job.flow_name if job else None,
+            tag=job.tag if job else None,
+            tags=job.tags if job else None,
+            num_delivered=deliveries,
+            subject=message.subject,
+            payload=None if job else codec.payload_excerpt(message.payload),
+        )
+
+
+def _job_in(message: QueuedMessage) -> Job | None:
+    try:
+        return codec.decode_job(message.payload)
+    except InvalidJob:
+        return None
+
+
+def _tag_of(message: QueuedMessage) -> str:
+    tag = message.subject.rpartition(".")[2]
+    return tag if is_tag(tag) else "unknown"
+
+
+INTERVAL_SEC = 30.0
+"""Longer than a submit can take between its snapshot and its job, with all its tries."""
+PAUSE_PER_WORK = 20.0
+"""Reading a long queue takes its time: a sweep is at work for a twentieth of it at the most."""
+PENDING_LOOKS = 4
+"""At so many looks after the first a PENDING run must be the same."""
+EVERY_DELIVERY = 1 << 31
+LOST = "the run's job is not on the queue any more; submit it again"
+
+
+class _Seen(NamedTuple):
+    revision: Revision
+    status: RunStatus
+    looks_before: int
+    """At which it was the same."""
+
+
+class SweepRuns:
+    """For one gateway at a time: a sweep reads the whole queue."""
+
+    def __init__(
+        self,
+        runs: RunStore,
+        index: RunIndex,
+        queue: JobQueue,
+        end_undeliverable: EndMaxDelivered,
+        clock: Clock,
+    ) -> None:
+        self._runs = runs
+        self._index = index
+        self._queue = queue
+        self._end_undeliverable = end_undeliverable
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._given_up: set[int] = set()
+        """Sequences of the jobs that were given up at the last look."""
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = INTERVAL_SEC
+        while True:
+            await asyncio.sleep(pause)
+            began = loop.time()
+            with best_effort(log, "run.sweep", NatsUnavailable):
+                await self.sweep()
+            pause = max(INTERVAL_SEC, PAUSE_PER_WORK * (loop.time() - began))
+
+    async def sweep(self) -> None:
+        """Ends runs that were the same at the last looks and have no job, or one that is given up."""
+        self._seen = {
+            run_id: _Seen(revision, status, self._looks_before(run_id, revision))
+            for run_id, revision, status in self._index.unfinished()
+        }
+        suspects = {run_id for run_id, seen in self._seen.items() if seen.looks_before}
+        # More jobs than runs: some are left over, say of a run whose last acknowledgement was lost.
+        is_to_read = bool(suspects) or await self._queue.count() > len(self._seen)
+        jobs = await self._queue.jobs() if is_to_read else []
+        await self._end_given_up(jobs)
+        for run_id in sorted(suspects.difference(job.run_id for job in jobs)):
+            await self._end(run_id, self._seen[run_id])
+
+    def _looks_before(self, run_id: str, revision: Revision) -> int:
+        before = self._seen.get(run_id)
+        return before.looks_before + 1 if before is not None and before.revision == revision else 0
+
+    async def _end_given_up(self, jobs: Sequence[QueuedJob]) -> None:
+        """A job that looks so twice is so: a queue removes a job a moment after it is acknowledged."""
+        before, self._given_up = self._given_up, {job.sequence for job in jobs if job.is_given_up}
+        for job in jobs:
+            seen = self._seen.get(job.run_id or "")
+            if seen is not None and not seen.looks_before:
+                continue  # its worker goes on with it
+            is_given_up = job.is_given_up and job.sequence in before
+            if is_given_up or (seen is not None and await self._is_used_up(job, seen)):
+                await self._end_undeliverable.end_at(job.sequence, job.max_deliver)
+
+    async def _is_used_up(self, job: QueuedJob, seen: _Seen) -> bool:
+        """Its last delivery came to nothing, but the queue has not said so: no worker asks for the next job.
+
+        The run tells, by the delivery that it was claimed with last.
+        """
+        if not job.max_deliver or seen.status is not RunStatus.RUNNING or seen.looks_before < PENDING_LOOKS:
+            return False
+        current = await self._runs.get(job.run_id or "")
+        return (
+            current is not None
+            and current.revision == seen.revision
+            and current.value.job_seq in (None, job.sequence)
+            and (current.value.attempt or 0) >= job.max_deliver
+        )
+
+    async def _end(self, run_id: str, seen: _Seen) -> None:
+        current = await self._runs.get(run_id)
+        if current is None:  # it was removed while nobody looked, and the mark of that is gone too
+            self._index.forget(run_id)
+            return
+        if current.revision != seen.revision:
+            return
+        if current.value.status is RunStatus.PENDING and seen.looks_before < PENDING_LOOKS:
+            return
+        change = GiveUp(error=LOST, last_attempt=EVERY_DELIVERY)
+        ended = decide(current.value, change, self._clock())
+        if isinstance(ended, Refusal):
+            return
+        try:
+            await self._runs.update(run_id, ended, current.revision)
+        except WrongRevision:  # it goes on after all
+            return
+        log.error(
+            "a run without a job was ended",
+            action="run.orphan_ended",
+            run_id=run_id,
+            status=ended.status,
+            **OrphanRunSuspected().ids,
+        )
+
+
+# How many dead letters there are, asked for at most once in a while: scrapes must not load the server.
+
+FRESH_SEC = 5.0
+
+
+class CountDeadLetters:
+    def __init__(self, dead_letters: DeadLetters) -> None:
+        self._dead_letters = dead_letters
+        self._count = 0
+        self._asked_at: float | None = None
+
+    async def __call__(self, now: float) -> int:
+        if self._asked_at is None or now - self._asked_at > FRESH_SEC:
+            self._count = await self._dead_letters.count()
+            self._asked_at = now
+        return self._count

@@ -1,0 +1,410 @@
+"""Register, read and remove wheels, with a history of who did."""
+
+import asyncio
+import re
+import struct
+import zipfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from email.parser import BytesHeaderParser
+from functools import partial
+from pathlib import PurePosixPath
+from typing import BinaryIO
+
+from msgspec import Struct
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from pyoco_server.domain.wheels import (
+    Actor,
+    InstalledWheel,
+    Plan,
+    Selection,
+    SkippedWheel,
+    Source,
+    SyncResult,
+    Wheel,
+    WheelAction,
+    WheelEvent,
+    WheelName,
+    WheelSync,
+    after_failures,
+    check_version,
+    described,
+    is_wheel_name,
+    plan,
+    read_name,
+    select,
+)
+from pyoco_server.errors import InvalidRequest, NatsUnavailable, WheelNotFound, WheelSyncFailed
+from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.ports.runs import WheelHistory, WheelInstaller, WheelStore
+from pyoco_server.usecases.ports.stores import Clock
+
+# Whether a file is a wheel that may be installed: judged by its directory, before its content.
+
+MAX_MEMBERS = 20_000
+MAX_DIRECTORY_BYTES = 8 * 1024 * 1024
+"""The count of members is only claimed; how much of a directory is read is known."""
+MAX_METADATA_BYTES = 1024 * 1024
+MAX_GROWTH = 50
+"""How many times its own size a wheel may unpack to; code compresses to a quarter, seldom to a tenth."""
+FREE_BYTES = 64 * 1024 * 1024
+"""So much a small wheel may unpack to in any case."""
+
+_END_OF_DIRECTORY = b"PK\x05\x06"
+_END_SIZE = 22
+_MAX_COMMENT = 65_535
+_SYMLINK = 0o120000
+_FILE_TYPE = 0o170000
+_DRIVE = re.compile(r"^[A-Za-z]:")
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+
+
+class WheelContent(Struct, frozen=True):
+    """What a wheel says of itself, beside its name."""
+
+    requires_python: str
+    entry_points: str
+    """The text of entry_points.txt; empty when there is none."""
+    members: frozenset[str]
+
+
+def check_wheel(name: str, file: BinaryIO, size: int) -> WheelName:
+    """Raises InvalidRequest with the reason. Never unpacks anything but the metadata."""
+    expected = read_name(name)
+    _check_member_count(file, size)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            _check_members(members)
+            _check_growth(members, size)
+            _check_metadata(archive, members, expected)
+    except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, EOFError, OSError) as error:
+        raise InvalidRequest(f"{name}: not a readable zip archive ({error})") from error
+    return expected
+
+
+def read_content(file: BinaryIO) -> WheelContent:
+    """Of a file that was checked."""
+    with zipfile.ZipFile(file) as archive:
+        members = {member.filename: member for member in archive.infolist()}
+        metadata = next(name for name in members if _METADATA.fullmatch(name))
+        beside = f"{PurePosixPath(metadata).parent}/entry_points.txt"
+        return WheelContent(
+            str(BytesHeaderParser().parsebytes(archive.read(metadata)).get("Requires-Python", "")),
+            _text(archive, members[beside]) if beside in members else "",
+            frozenset(members),
+        )
+
+
+def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
+    if member.file_size > MAX_METADATA_BYTES:
+        raise InvalidRequest(f"the wheel's {member.filename} is too large")
+    return archive.read(member).decode(errors="replace")
+
+
+def _check_member_count(file: BinaryIO, size: int) -> None:
+    """Before the directory is read: each entry of it costs memory."""
+    tail_size = min(size, _END_SIZE + _MAX_COMMENT)
+    file.seek(size - tail_size)
+    tail = file.read(tail_size)
+    at = tail.rfind(_END_OF_DIRECTORY)
+    if at < 0 or len(tail) - at < _END_SIZE:
+        raise InvalidRequest("not a wheel: the file is not a zip archive")
+    count, directory_size = struct.unpack_from("<HI", tail, at + 10)
+    if count > MAX_MEMBERS or directory_size > MAX_DIRECTORY_BYTES:
+        raise InvalidRequest(f"the wheel has too many members; at most {MAX_MEMBERS:,} are allowed")
+    file.seek(0)
+
+
+def _check_members(members: list[zipfile.ZipInfo]) -> None:
+    if len(members) > MAX_MEMBERS:
+        raise InvalidRequest(f"the wheel has {len(members):,} members; at most {MAX_MEMBERS:,} are allowed")
+    seen: set[str] = set()
+    for member in members:
+        path = PurePosixPath(member.filename)
+        if (
+            path.is_absolute()
+            or ".." in path.parts
+            or "\\" in member.filename
+            or _DRIVE.match(member.filename)
+        ):
+            raise InvalidRequest(f"the wheel has a member outside of it: {member.filename[:200]!r}")
+        if (member.external_attr >> 16) & _FILE_TYPE == _SYMLINK:
+            raise InvalidRequest(f"the wheel has a symbolic link: {member.filename[:200]!r}")
+        if str(path) in seen:
+            raise InvalidRequest(f"the wheel has a member twice: {member.filename[:200]!r}")
+        seen.add(str(path))
+
+
+def _check_growth(members: list[zipfile.ZipInfo], size: int) -> None:
+    unpacked = sum(member.file_size for member in members)
+    allowed = max(FREE_BYTES, MAX_GROWTH * size)
+    if unpacked > allowed:
+        raise InvalidRequest(f"the wheel unpacks to {unpacked:,} bytes; at most {allowed:,} are allowed")
+
+
+def _check_metadata(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], expected: WheelName) -> None:
+    found = [m for m in members if _METADATA.fullmatch(m.filename)]
+    if len(found) != 1:
+        raise InvalidRequest(f"the wheel has {len(found)} *.dist-info/METADATA files; it must have one")
+    for needed in ("WHEEL", "RECORD"):
+        path = f"{PurePosixPath(found[0].filename).parent}/{needed}"
+        if path not in archive.namelist():
+            raise InvalidRequest(f"the wheel has no {path}")
+    if found[0].file_size > MAX_METADATA_BYTES:
+        raise InvalidRequest("the wheel's METADATA is too large")
+    headers = BytesHeaderParser().parsebytes(archive.read(found[0]))
+    name, version = str(headers.get("Name", "")), str(headers.get("Version", ""))
+    try:
+        is_same = canonicalize_name(name) == expected.package and Version(version) == expected.version
+    except InvalidVersion:
+        is_same = False
+    if not is_same:
+        raise InvalidRequest(
+            f"METADATA says {name!r} {version!r}, the file name says {expected.package} {expected.version}"
+        )
+
+
+log = get_logger(__name__)
+
+CHUNK_BYTES = 128 * 1024
+COLLECT_INTERVAL_SEC = 3600.0
+UPLOAD_SEC = 3600.0
+"""An upload that has stored nothing for this long will not come to its end."""
+
+
+class Upload(Struct, frozen=True, kw_only=True):
+    name: str
+    file: BinaryIO
+    size: int
+    tags: tuple[str, ...]
+    replace: bool
+    actor: Actor
+    source: Source
+
+
+class ManageWheels:
+    def __init__(
+        self, wheels: WheelStore, history: WheelHistory, clock: Clock, new_id: Callable[[], str]
+    ) -> None:
+        self._wheels = wheels
+        self._history = history
+        self._clock = clock
+        self._new_id = new_id
+
+    async def upload(self, upload: Upload) -> Wheel:
+        """Raises InvalidRequest for a bad file, WheelVersionConflict for a version that is not newer."""
+        # In a thread: a directory of thousands of members takes a while to read.
+        name = await asyncio.to_thread(check_wheel, upload.name, upload.file, upload.size)
+        wheel = await self._wheels.put(
+            upload.name, _chunks(upload.file), upload.tags, partial(check_version, name)
+        )
+        await self._record(WheelAction.UPLOAD, wheel, upload.actor, upload.source, replace=upload.replace)
+        return wheel
+
+    async def keep_collecting(self) -> None:
+        """What uploads left whose gateway died."""
+        while True:
+            with best_effort(log, "wheel.collect", NatsUnavailable):
+                if count := await self._wheels.collect(UPLOAD_SEC):
+                    log.info("unfinished uploads removed", action="wheel.collected", count=count)
+            await asyncio.sleep(COLLECT_INTERVAL_SEC)
+
+    async def find(self, name: str) -> Wheel:
+        wheel = await self._wheels.get(name) if is_wheel_name(name) else None
+        if wheel is None:
+            raise WheelNotFound
+        return wheel
+
+    async def list_wheels(self) -> list[Wheel]:
+        return await self._wheels.list_wheels()
+
+    def read(self, wheel: Wheel) -> AsyncIterator[bytes]:
+        return self._wheels.read(wheel)
+
+    async def delete(self, name: str, actor: Actor, source: Source) -> Wheel:
+        wheel = await self._wheels.delete(name) if is_wheel_name(name) else None
+        if wheel is None:
+            raise WheelNotFound
+        await self._record(WheelAction.DELETE, wheel, actor, source, replace=None)
+        return wheel
+
+    async def history(
+        self, wheel_name: str | None, action: WheelAction | None, limit: int
+    ) -> list[WheelEvent]:
+        events = await self._history.list_events()
+        wanted = [
+            event
+            for event in events
+            if wheel_name in (None, event.wheel_name) and action in (None, event.action)
+        ]
+        return wanted[:limit]
+
+    async def _record(
+        self, action: WheelAction, wheel: Wheel, actor: Actor, source: Source, *, replace: bool | None
+    ) -> None:
+        """The wheel is registered (or gone) already: a history that fails must not say otherwise."""
+        event = WheelEvent(
+            event_id=self._new_id(),
+            occurred_at=self._clock(),
+            action=action,
+            wheel_name=wheel.name,
+            tags=wheel.tags,
+            size_bytes=wheel.size_bytes,
+            sha256_hex=wheel.sha256_hex,
+            replace=replace,
+            actor=actor,
+            source=source,
+        )
+        log.info("wheel registry changed", action=f"wheel.{action}", wheel=wheel.name, tags=wheel.tags)
+        with best_effort(log, "wheel.history", NatsUnavailable, wheel=wheel.name):
+            await self._history.append(event)
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    file.seek(0)
+    while chunk := file.read(CHUNK_BYTES):
+        yield chunk
+
+
+# Give a worker the code that is registered for it. Between runs only; a bad wheel is skipped and shown.
+
+Use = Callable[[Sequence[InstalledWheel]], Awaitable[str | None]]
+"""Start executors with these wheels. Answers with why they cannot be used, if they cannot."""
+
+
+class SyncWheels:
+    def __init__(
+        self,
+        wheels: WheelStore,
+        installer: WheelInstaller,
+        worker_tags: Sequence[str],
+        supported: Sequence[Tag],
+        clock: Clock,
+    ) -> None:
+        self._wheels = wheels
+        self._installer = installer
+        self._worker_tags = worker_tags
+        self._supported = supported
+        self._clock = clock
+        self.active: tuple[InstalledWheel, ...] = ()
+        """What executors that are started now get."""
+        self.status = WheelSync(enabled=True, last_result=SyncResult.IDLE)
+        self._failed: frozenset[str] = frozenset()
+        """What could not be installed at the last sync, by nuid."""
+        self._refused: tuple[InstalledWheel, ...] | None = None
+        """The set with which the flows could not be loaded."""
+
+    async def is_due(self, *, with_retries: bool) -> bool:
+        """Whether a sync would change anything; `with_retries`: or would try again what has failed."""
+        attempt = self._clock()
+        try:
+            selection = select(await self._wheels.list_wheels(), self._worker_tags, self._supported)
+        except NatsUnavailable as error:
+            self._fail(attempt, error.detail)
+            return False
+        planned = plan(selection.wheels, self.active)
+        target = self._target(planned, frozenset() if with_retries else self._failed)
+        if target == self.active or (target == self._refused and not with_retries):
+            if not planned.install:
+                self._report(attempt, selection, planned, [], [], [])
+            return False
+        return True
+
+    def _target(self, planned: Plan, failed: Collection[str]) -> tuple[InstalledWheel, ...]:
+        """What would be active if everything but `failed` could be installed."""
+        good = [described(wheel) for wheel in planned.install if wheel.nuid not in failed]
+        bad = [wheel for wheel in planned.install if wheel.nuid in failed]
+        return tuple(after_failures(planned, good, bad))
+
+    async def __call__(self, use: Use) -> None:
+        """One sync. `use` gets the new set when it is another one; a set it cannot use is not kept."""
+        attempt = self._clock()
+        try:
+            selection = select(await self._wheels.list_wheels(), self._worker_tags, self._supported)
+        except NatsUnavailable as error:
+            self._fail(attempt, error.detail)
+            return
+        planned = plan(selection.wheels, self.active)
+        installed, failures = await self._install(planned.install)
+        self._failed = frozenset(wheel.nuid for wheel, _ in failures)
+        active = tuple(after_failures(planned, installed, [wheel for wheel, _ in failures]))
+        if active != self.active:
+            problem = await use(active)
+            if problem is not None:
+                self._refused = active
+                self._fail(attempt, f"the flows cannot be loaded with the new wheels: {problem}")
+                return
+        self._refused = None
+        dropped = [wheel for wheel in planned.drop if wheel not in active]
+        self.active = active
+        await self._installer.keep_only(active)
+        self._report(attempt, selection, planned, installed, dropped, failures)
+
+    async def _install(self, wheels: Sequence[Wheel]) -> tuple[list[InstalledWheel], list[tuple[Wheel, str]]]:
+        installed, failures = [], []
+        for wheel in wheels:
+            try:
+                installed.append(await self._installer.install(wheel, self._wheels.read(wheel)))
+            except (WheelSyncFailed, NatsUnavailable) as error:
+                log.exception(
+                    "a wheel could not be installed; the worker goes on without it",
+                    action="wheel.install_failed",
+                    wheel=wheel.name,
+                    reason=error.detail,
+                    **WheelSyncFailed().ids,
+                )
+                failures.append((wheel, error.detail))
+        return installed, failures
+
+    def _report(
+        self,
+        attempt: float,
+        selection: Selection,
+        planned: Plan,
+        installed: Sequence[InstalledWheel],
+        dropped: Sequence[InstalledWheel],
+        failures: Sequence[tuple[Wheel, str]],
+    ) -> None:
+        before, changed = self.status, bool(installed or dropped)
+        skipped = tuple(SkippedWheel(wheel.name, reason) for wheel, reason in selection.skipped)
+        result = SyncResult.ERROR if failures else SyncResult.OK if changed else SyncResult.IDLE
+        self.status = WheelSync(
+            enabled=True,
+            last_result=result,
+            last_attempt_at=attempt,
+            last_success_at=before.last_success_at if failures else attempt,
+            last_synced_at=attempt if changed else before.last_synced_at,
+            selected_count=len(selection.wheels),
+            updated_count=len(installed),
+            removed_count=len(dropped),
+            skipped_incompatible_count=len(skipped),
+            selected_wheels=tuple(wheel.name for wheel in selection.wheels),
+            updated_wheels=tuple(wheel.name for wheel in installed),
+            removed_wheels=tuple(wheel.name for wheel in dropped),
+            skipped_incompatible=skipped,
+            installed_wheels=self.active,
+            error="; ".join(f"{wheel.name}: {reason}" for wheel, reason in failures) or None,
+        )
+        if changed:
+            log.info(
+                "wheels synced",
+                action="wheel.synced",
+                installed=[wheel.name for wheel in installed],
+                removed=[wheel.name for wheel in dropped],
+                kept=len(planned.keep),
+            )
+
+    def _fail(self, attempt: float, error: str) -> None:
+        log.warning("wheels not synced", action="wheel.sync_failed", reason=error, **WheelSyncFailed().ids)
+        self.status = WheelSync(
+            enabled=True,
+            last_result=SyncResult.ERROR,
+            last_attempt_at=attempt,
+            last_success_at=self.status.last_success_at,
+            last_synced_at=self.status.last_synced_at,
+            installed_wheels=self.active,
+            error=error,
+        )

@@ -1,0 +1,279 @@
+"""Connections to NATS, and buckets on them."""
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+from uuid_utils import uuid7
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import codec
+from pyoco_server.domain.auth import ApiKey
+from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.runs.jobs import IdempotencyClaim
+from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
+from pyoco_server.errors import SnapshotTooLarge
+from pyoco_server.jetstream import topology
+from pyoco_server.jetstream.auth import JetStreamApiKeys
+from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.feed import BucketFeed
+from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
+from pyoco_server.jetstream.kv import KvStore
+from pyoco_server.jetstream.queue import DlqStream, JetStreamUndeliverable, WorkQueue
+from pyoco_server.jetstream.runs import BucketSignals, LogStream
+from pyoco_server.jetstream.streams import stream_config
+from pyoco_server.jetstream.topology import JetStreamStorage
+from pyoco_server.jetstream.wheels import WheelHistoryBucket, WheelObjects
+from pyoco_server.logs import get_logger
+from pyoco_server.read_model.runs import SqliteRunIndex
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connected(
+    config: NatsBackendConfig, name: str, *, patiently: bool
+) -> AsyncIterator[NatsConnection]:
+    """Patiently: it waits for a NATS that is not there yet. Otherwise raises NatsUnavailable."""
+    connection = NatsConnection(config.nats_url, name, config.jetstream_api_prefix)
+    await connection.open(patiently=patiently)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@dataclass(frozen=True)
+class GatewayConnections:
+    """Three of them, so that a long history or a large wheel never delays a request's answer."""
+
+    requests: NatsConnection
+    feeds: NatsConnection
+    objects: NatsConnection
+
+
+@asynccontextmanager
+async def gateway_connections(config: NatsBackendConfig) -> AsyncIterator[GatewayConnections]:
+    async with (
+        connected(config, "pyoco-server", patiently=True) as requests,
+        connected(config, "pyoco-server feeds", patiently=True) as feeds,
+        connected(config, "pyoco-server objects", patiently=True) as objects,
+    ):
+        yield GatewayConnections(requests, feeds, objects)
+
+
+def restorer(connection: NatsConnection, config: NatsBackendConfig) -> Callable[[], Awaitable[object]]:
+    """Makes again what somebody has removed while we work with it."""
+    return partial(topology.ensure_resources, connection, config)
+
+
+async def bucket_config(connection: NatsConnection, bucket: str) -> dict[str, Any]:
+    return await stream_config(connection, f"KV_{bucket}") or {}
+
+
+async def bucket_of(
+    connection: NatsConnection,
+    bucket: str,
+    encode: Callable[[T], bytes],
+    decode: Callable[[bytes], T],
+    restore: Callable[[], Awaitable[object]] | None = None,
+) -> KvStore[T]:
+    config = await bucket_config(connection, bucket)
+    return KvStore(connection, bucket, config, encode, decode, restore=restore)
+
+
+# The level of runs: what a worker, a client and a gateway need of it.
+
+log = get_logger(__name__)
+
+HEADER_ROOM = 4_096
+"""The server's limit is for a message with its headers."""
+
+
+@dataclass(frozen=True)
+class JetStreamWorkerBackend:
+    connection: NatsConnection
+    runs: KvStore[RunSnapshot]
+    workers: KvStore[WorkerRecord]
+    sources: JetStreamJobSources
+    dead_letters: DlqStream
+    task_logs: LogStream
+    run_signals: BucketSignals
+
+    @property
+    def is_available(self) -> bool:
+        return self.connection.is_connected
+
+
+@dataclass(frozen=True)
+class JetStreamBackend(JetStreamWorkerBackend):
+    api_keys: JetStreamApiKeys
+    queue: WorkQueue
+
+
+@dataclass(frozen=True)
+class JetStreamRunLevel(JetStreamBackend):
+    claims: KvStore[IdempotencyClaim]
+    wheels: WheelObjects
+    wheel_history: WheelHistoryBucket
+    run_feed: BucketFeed[RunSnapshot]
+    worker_feed: BucketFeed[WorkerRecord]
+    undeliverable: JetStreamUndeliverable
+    run_index: SqliteRunIndex
+    storage: JetStreamStorage
+
+
+@asynccontextmanager
+async def open_worker_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamWorkerBackend]:
+    """What a worker needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    async with connected(config, name, patiently=False) as connection:
+        specs = topology.worker_resources(config)
+        streams = await topology.ensure_resources(connection, config, specs)
+        yield _worker_backend(connection, config, streams)
+
+
+@asynccontextmanager
+async def open_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamBackend]:
+    """What a client needs, on one connection. Raises NatsUnavailable when NATS is not there."""
+    async with connected(config, name, patiently=False) as connection:
+        yield await _backend(connection, config)
+
+
+@asynccontextmanager
+async def open_run_level(
+    connections: GatewayConnections, config: NatsBackendConfig
+) -> AsyncIterator[JetStreamRunLevel]:
+    """What a gateway needs."""
+    requests, feeds, objects = connections.requests, connections.feeds, connections.objects
+    backend = await _backend(requests, config, scans=feeds)
+    for tag in config.tags_of_queues:
+        await ensure_consumer(requests, config, tag)
+    restore = restorer(feeds, config)
+    with closing(_run_index(config)) as index:
+        yield JetStreamRunLevel(
+            **{**vars(backend), "task_logs": _task_logs(feeds, config)},
+            claims=await bucket_of(requests, config.idempotency_kv_bucket, codec.encode, codec.decode_claim),
+            wheels=WheelObjects(objects, config.wheel_object_store_bucket),
+            wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
+            run_feed=BucketFeed(feeds, config.runs_kv_bucket, codec.decode_run, restore),
+            worker_feed=BucketFeed(feeds, config.workers_kv_bucket, codec.decode_worker, restore),
+            undeliverable=JetStreamUndeliverable(feeds, config),
+            run_index=index,
+            storage=JetStreamStorage(feeds, config),
+        )
+
+
+@asynccontextmanager
+async def open_wheels(config: NatsBackendConfig) -> AsyncIterator[WheelObjects]:
+    """The registered wheels, on a connection of their own: a large one must not delay a heartbeat."""
+    async with connected(config, "pyoco-worker objects", patiently=True) as connection:
+        yield WheelObjects(connection, config.wheel_object_store_bucket)
+
+
+async def _backend(
+    connection: NatsConnection, config: NatsBackendConfig, scans: NatsConnection | None = None
+) -> JetStreamBackend:
+    streams = await topology.ensure_resources(connection, config)
+    return JetStreamBackend(
+        **vars(_worker_backend(connection, config, streams)),
+        api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
+        queue=WorkQueue(
+            connection,
+            config.work_stream,
+            config.work_subject_prefix,
+            scans=scans,
+            retention_sec=config.runs_retention_sec,
+        ),
+    )
+
+
+def _worker_backend(
+    connection: NatsConnection, config: NatsBackendConfig, streams: dict[str, dict[str, Any]]
+) -> JetStreamWorkerBackend:
+    return JetStreamWorkerBackend(
+        connection=connection,
+        runs=_runs(connection, config, streams[f"KV_{config.runs_kv_bucket}"]),
+        workers=_workers(connection, config, streams[f"KV_{config.workers_kv_bucket}"]),
+        sources=JetStreamJobSources(connection, config),
+        dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
+        task_logs=_task_logs(connection, config),
+        run_signals=BucketSignals(connection, config.runs_kv_bucket),
+    )
+
+
+def _runs(
+    connection: NatsConnection, config: NatsBackendConfig, stream: dict[str, Any]
+) -> KvStore[RunSnapshot]:
+    return KvStore(
+        connection,
+        config.runs_kv_bucket,
+        stream,
+        partial(encode_within, min(config.max_run_snapshot_bytes, connection.max_payload - HEADER_ROOM)),
+        codec.decode_run,
+        partial(_retention, config.runs_retention_sec),
+        named=lambda run, key: run if run.run_id == key else replace(run, run_id=key),
+    )
+
+
+def _workers(
+    connection: NatsConnection, config: NatsBackendConfig, stream: dict[str, Any]
+) -> KvStore[WorkerRecord]:
+    return KvStore(
+        connection,
+        config.workers_kv_bucket,
+        stream,
+        codec.encode,
+        codec.decode_worker,
+        named=lambda worker, key: worker if worker.worker_id == key else replace(worker, worker_id=key),
+    )
+
+
+def _task_logs(connection: NatsConnection, config: NatsBackendConfig) -> LogStream:
+    return LogStream(connection, config.logs_stream, config.logs_subject_prefix)
+
+
+def _run_index(config: NatsBackendConfig) -> SqliteRunIndex:
+    path = Path(config.read_model_path) if config.read_model_path else None
+    return SqliteRunIndex(path, tenants=config.http_auth_mode != "none")
+
+
+def _retention(keep_sec: float, snapshot: RunSnapshot) -> float | None:
+    """Only what has ended may expire: as the gateway said that accepted it, else as we say."""
+    wanted = snapshot.retention_sec or keep_sec
+    return wanted if wanted > 0 and snapshot.status.is_terminal else None
+
+
+def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:
+    fitted = trim_snapshot(snapshot, limit, codec.encode)
+    if not fitted.within_limit:
+        log.error(
+            "a snapshot is over its limit even without records; it is written all the same",
+            action="run.snapshot_over_limit",
+            run_id=snapshot.run_id,
+            bytes=len(fitted.data),
+            limit=limit,
+            **SnapshotTooLarge().ids,
+        )
+    return fitted.data
+
+
+# Random and time-ordered things, for those who are given them as arguments.
+
+
+def new_run_id() -> str:
+    """Time-ordered, so that ids of neighbouring runs stand together."""
+    return str(uuid7())
+
+
+def new_api_key() -> ApiKey:
+    """256 random bits: what makes a fast hash of them enough."""
+    return ApiKey(secrets.token_hex(12), secrets.token_urlsafe(32))
+
+
+def new_salt() -> bytes:
+    return secrets.token_bytes(16)

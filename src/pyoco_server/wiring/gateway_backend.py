@@ -1,0 +1,225 @@
+"""The level of executions: graphs, the log of what happens to their executions, what is derived from it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import codec
+from pyoco_server.domain.events.imports import ImportMark
+from pyoco_server.domain.events.notifications import NotificationSettings
+from pyoco_server.domain.events.receipts import DAY_SEC, KeptResume, Slot
+from pyoco_server.domain.events.retry import RetryJob
+from pyoco_server.domain.events.sources import Source
+from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_record
+from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
+from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
+from pyoco_server.jetstream import topology
+from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.events import AuditFeed, AuditRecords, CountedBucket, ListedKvStore, ReceiptBucket
+from pyoco_server.jetstream.executions import JetStreamExecutionLog, JetStreamGraphs
+from pyoco_server.jetstream.feed import StreamFeed
+from pyoco_server.jetstream.kv import KvStore
+from pyoco_server.jetstream.streams import JetStreamTime, stream_config
+from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.usecases.clock import SharedClock
+from pyoco_server.wiring.backends import (
+    GatewayConnections,
+    JetStreamRunLevel,
+    bucket_config,
+    bucket_of,
+    connected,
+    gateway_connections,
+    open_run_level,
+    restorer,
+)
+
+
+@dataclass(frozen=True)
+class JetStreamExecutionLevel:
+    graphs: JetStreamGraphs
+    execution_log: JetStreamExecutionLog
+    execution_feed: StreamFeed[LoggedCommit]
+    execution_cache: KvStore[ExecutionRecord]
+    execution_index: SqliteExecutionIndex
+    leases: KvStore[LeaseRecord]
+
+
+@asynccontextmanager
+async def open_execution_level(
+    connections: GatewayConnections, config: NatsBackendConfig
+) -> AsyncIterator[JetStreamExecutionLevel]:
+    """Its streams and buckets have to be there."""
+    requests, feeds = connections.requests, connections.feeds
+    stream, prefix = config.executions_stream, config.executions_subject_prefix
+    restore = restorer(feeds, config)
+    with closing(SqliteExecutionIndex(tenants=config.http_auth_mode != "none")) as index:
+        yield JetStreamExecutionLevel(
+            graphs=await _graphs(requests, config),
+            execution_log=await _execution_log(requests, config),
+            execution_feed=StreamFeed(feeds, stream, prefix, decode_commit, restore),
+            execution_cache=await bucket_of(
+                requests, config.executions_kv_bucket, encode_record, decode_record, restore
+            ),
+            execution_index=index,
+            leases=await bucket_of(
+                requests, config.leases_kv_bucket, codec.encode, codec.decode_lease, restore
+            ),
+        )
+
+
+async def _graphs(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamGraphs:
+    bucket = config.graphs_kv_bucket
+    return JetStreamGraphs(connection, bucket, await bucket_config(connection, bucket))
+
+
+async def _execution_log(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamExecutionLog:
+    stream = await stream_config(connection, config.executions_stream) or {}
+    return JetStreamExecutionLog(
+        connection,
+        config.executions_stream,
+        config.executions_subject_prefix,
+        is_replicated=stream.get("num_replicas", 1) > 1,
+    )
+
+
+# The level of workflow events: what is remembered of them, and who is told.
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class JetStreamDefinitions:
+    """Seven kinds of things in one bucket."""
+
+    templates: ListedKvStore[Template]
+    actions: ListedKvStore[Action]
+    sources: ListedKvStore[Source]
+    notification_settings: ListedKvStore[NotificationSettings]
+    slots: ListedKvStore[Slot]
+    leases: ListedKvStore[LeaseRecord]
+    imports: ListedKvStore[ImportMark]
+
+
+@dataclass(frozen=True)
+class JetStreamEvents(JetStreamDefinitions):
+    receipts: ReceiptBucket
+    retry_jobs: CountedBucket[RetryJob]
+    resumes: CountedBucket[KeptResume]
+    audit: AuditRecords
+    audit_feed: AuditFeed
+
+
+@asynccontextmanager
+async def open_events(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamEvents]:
+    """What is remembered of workflow events, for a command."""
+    async with connected(config, name, patiently=False) as connection:
+        await topology.ensure_resources(connection, config)
+        yield await events_on(connection, connection, config)
+
+
+async def events_on(
+    requests: NatsConnection, feeds: NatsConnection, config: NatsBackendConfig
+) -> JetStreamEvents:
+    """Their streams and buckets have to be there."""
+    stream, prefix = config.audit_stream, config.audit_subject_prefix
+    return JetStreamEvents(
+        **vars(await _definitions(requests, config)),
+        receipts=await _receipts(requests, config),
+        retry_jobs=await _retry_jobs(requests, config),
+        resumes=await _resumes(requests, config),
+        audit=AuditRecords(requests, stream, prefix),
+        audit_feed=AuditFeed(feeds, stream, prefix, restorer(feeds, config)),
+    )
+
+
+async def _definitions(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamDefinitions:
+    bucket = config.workflows_kv_bucket
+    stream = await bucket_config(connection, bucket)
+
+    def part(name: str, decode: Callable[[bytes], T], *, is_cached: bool = False) -> ListedKvStore[T]:
+        return ListedKvStore(connection, bucket, stream, decode, part=name, is_cached=is_cached)
+
+    return JetStreamDefinitions(
+        templates=part("template.", codec.decode_template, is_cached=True),
+        actions=part("action.", codec.decode_action),
+        sources=part("source.", codec.decode_source),
+        notification_settings=part("notification.", codec.decode_notification_settings),
+        slots=part("slot.", codec.decode_slot),
+        leases=part("lease.", codec.decode_lease),
+        imports=part("import.", codec.decode_import_mark),
+    )
+
+
+async def _receipts(connection: NatsConnection, config: NatsBackendConfig) -> ReceiptBucket:
+    bucket = config.workflow_receipts_kv_bucket
+    stream = await bucket_config(connection, bucket)
+    return ReceiptBucket(
+        connection,
+        bucket,
+        stream,
+        max_receipts=config.workflow_event_max_receipts,
+        keep_sec=config.workflow_event_receipt_ttl_days * DAY_SEC,
+    )
+
+
+async def _retry_jobs(connection: NatsConnection, config: NatsBackendConfig) -> CountedBucket[RetryJob]:
+    """Only what has ended may expire."""
+    bucket = config.workflow_retry_kv_bucket
+    stream = await bucket_config(connection, bucket)
+    keep_sec = config.workflow_event_retry_terminal_ttl_days * DAY_SEC
+    return CountedBucket(
+        connection,
+        bucket,
+        stream,
+        codec.decode_retry_job,
+        ttl_of=lambda job: None if job.status.is_active else keep_sec,
+    )
+
+
+async def _resumes(connection: NatsConnection, config: NatsBackendConfig) -> CountedBucket[KeptResume]:
+    bucket = config.workflow_resumes_kv_bucket
+    stream = await bucket_config(connection, bucket)
+    return CountedBucket(connection, bucket, stream, codec.decode_kept_resume, is_cached=True)
+
+
+def new_notifier(config: NatsBackendConfig) -> GoogleChat:
+    return GoogleChat(config.google_chat_base_url)
+
+
+def new_audit_log(config: NatsBackendConfig) -> AuditFile:
+    return AuditFile(config.audit_log_path)
+
+
+def new_event_files(config: NatsBackendConfig) -> EventFiles:
+    return EventFiles(config.workflow_event_import_dir)
+
+
+# A gateway's backend: the three levels, on its connections.
+
+
+@dataclass(frozen=True)
+class JetStreamGatewayBackend(JetStreamRunLevel, JetStreamExecutionLevel):
+    events: JetStreamEvents
+    shared_clock: SharedClock
+
+
+@asynccontextmanager
+async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetStreamGatewayBackend]:
+    """What a gateway needs; it waits for a NATS that is not there yet."""
+    async with (
+        gateway_connections(config) as connections,
+        open_run_level(connections, config) as runs,  # first: it makes the streams and buckets of all levels
+        open_execution_level(connections, config) as executions,
+    ):
+        shared_clock = SharedClock(JetStreamTime(connections.requests, config.executions_stream))
+        await shared_clock.measure()
+        yield JetStreamGatewayBackend(
+            **vars(runs),
+            **vars(executions),
+            events=await events_on(connections.requests, connections.feeds, config),
+            shared_clock=shared_clock,
+        )
