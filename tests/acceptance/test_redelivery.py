@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -113,18 +112,16 @@ async def test_a_worker_that_is_asked_to_stop_lets_its_run_end(labs: Labs) -> No
 
 
 async def test_a_run_that_outlasts_the_drain_is_given_back_at_once(labs: Labs) -> None:
-    lab = await labs()  # with an AckWait of 30 s
+    lab = await labs(consumer_ack_wait_sec=600)  # only giving the run back can bring it to another worker
     async with lab.worker("w1", "--drain-timeout", "0.2") as worker:
         run_id = await lab.submit("steps")
         await lab.reached("in-first")
         lab.forget("in-first")
         worker.send(signal.SIGTERM)
         assert await asyncio.to_thread(worker.exit_code) == 0
-    gone_at = time.monotonic()
     await until(lambda: state_of(lab, "w1"), lambda state: state == "STOPPED_GRACEFUL")
     async with lab.worker("w2"):
         await lab.reached("in-first")
-        assert time.monotonic() - gone_at < 25.0
         lab.let("go")
         run = await lab.ended(run_id)
     assert (run["status"], run["worker_id"], run["attempt"]) == ("COMPLETED", "w2", 2)

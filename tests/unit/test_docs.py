@@ -171,3 +171,30 @@ def test_every_page_has_its_place_in_the_site() -> None:
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     assert {page for page in pages if not page.startswith("decisions/0")} == listed
+
+
+# The map
+
+
+SOURCE = ROOT / "src" / "pyoco_server"
+MAPS = [
+    ROOT / "CONTRIBUTING.md",
+    *sorted((DOCS / "explanation").glob("*.md")),
+    *sorted((DOCS / "decisions").glob("*.md")),
+]
+
+
+def files_named_in(page: Path) -> set[str]:
+    """Paths below the package, such as `domain/runs/changes.py`."""
+    rooms = "|".join(sorted(room.name for room in SOURCE.iterdir() if room.is_dir()))
+    return set(re.findall(rf"(?<![\w/])(?:src/pyoco_server/)?((?:{rooms})/[\w/]*\.py)\b", page.read_text()))
+
+
+@pytest.mark.parametrize("page", MAPS, ids=name_of)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    assert {named for named in files_named_in(page) if not (SOURCE / named).is_file()} == set()
+
+
+def test_the_map_shows_the_way_of_a_run_a_command_and_an_event() -> None:
+    named = files_named_in(ROOT / "CONTRIBUTING.md")
+    assert {"http_api/routes/runs.py", "http_api/routes/executions.py", "http_api/routes/events.py"} <= named
