@@ -3,8 +3,8 @@ import type { ExecutionEvent, ExecutionSummary } from "../src/api/client";
 import { asCommand, asCurl, readJson } from "../src/executions/commands";
 import { compare, filtersOf, progressOf, refreshed, standing, withOlder } from "../src/executions/list";
 import { appended, isKnown, momentOf, moved, nodeOf, saying, toneOfEvent } from "../src/executions/travel";
-import { place } from "../src/graph/layout";
-import { type Definition, framesOf, idIn, lookOf, picture, problemsIn, shortCondition } from "../src/graphs/definition";
+import { place } from "../src/drawing/layout";
+import { type Definition, framesOf, idIn, lookOf, picture, problemsIn, shortCondition } from "../src/executions/graphs/definition";
 import en from "../src/i18n/en.json";
 
 const summary = (id: string, created_at: number, more: Partial<ExecutionSummary> = {}) =>

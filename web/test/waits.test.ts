@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { Definition } from "../src/graphs/definition";
-import { badge, countdown, fieldsRead, skeleton, yesOrNo } from "../src/waits/answer";
+import type { Definition } from "../src/executions/graphs/definition";
+import { badge, countdown, fieldsRead, skeleton, yesOrNo } from "../src/executions/waits/answer";
 import type { ExecutionEvent } from "../src/api/client";
-import { answerIn } from "../src/waits/refusal";
+import { answerIn } from "../src/executions/waits/refusal";
 
 const graph = (...conditions: string[]): Definition => ({
   id: "g",

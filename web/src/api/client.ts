@@ -1,6 +1,6 @@
 /** The HTTP API, typed by its OpenAPI description (`npm run types`). */
 import { signal } from "@preact/signals";
-import { forgetKey, keyHeaders } from "../app/session";
+import { forgetKey, keyHeaders } from "../auth/session";
 import { language } from "../i18n";
 import type { components, paths } from "./schema";
 

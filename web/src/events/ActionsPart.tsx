@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { type Action, del, get, put } from "../api/client";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { readParams } from "../runs/submission";

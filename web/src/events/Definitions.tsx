@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Polled } from "../app/polling";
+import type { Polled } from "../live/usePolling";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { ConfirmDialog } from "../ui/ConfirmDialog";

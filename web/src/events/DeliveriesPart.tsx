@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { type Delivery, type EventSummary, get, post } from "../api/client";
 import { now } from "../app/clock";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { link, place, refine } from "../app/router";
 import { count, visible } from "../format";
 import { language, t } from "../i18n";

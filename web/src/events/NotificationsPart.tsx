@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { get, post } from "../api/client";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { Glyph } from "../ui/icons";

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { get, post, type RetryJob } from "../api/client";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { link } from "../app/router";
 import { count, visible } from "../format";
 import { language, t } from "../i18n";
@@ -9,7 +9,7 @@ import { Glyph } from "../ui/icons";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId } from "../ui/texts";
 import { toast } from "../ui/toasts";
-import { Deadline } from "../waits/Deadline";
+import { Deadline } from "../executions/waits/Deadline";
 
 const REFRESH_MS = 2000;
 const SHOWN = 200;

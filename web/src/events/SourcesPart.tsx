@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { del, get, put, type Source } from "../api/client";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { FormDialog } from "../ui/FormDialog";

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { type Action, ApiError, del, get, post, put, type Template } from "../api/client";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { go } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";

@@ -2,14 +2,14 @@ import type { ComponentChildren } from "preact";
 import type { Execution, NodeState } from "../api/client";
 import { link } from "../app/router";
 import { visible } from "../format";
-import { type Definition, kindOf, lookOf } from "../graphs/definition";
+import { type Definition, kindOf, lookOf } from "./graphs/definition";
 import { t } from "../i18n";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Age, Moment, Plain, RunId, Took } from "../ui/texts";
-import { Deadline } from "../waits/Deadline";
-import { ResumeForm } from "../waits/ResumeForm";
+import { Deadline } from "./waits/Deadline";
+import { ResumeForm } from "./waits/ResumeForm";
 
 /** Stands for itself where the log leaves it out. */
 const FAILED = "FAILED";

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type ApiError, type Execution, type ExecutionEvent, get } from "../api/client";
-import { follow } from "../api/events";
-import { type Definition, definitionOf } from "../graphs/definition";
+import { follow } from "../live/stream";
+import { type Definition, definitionOf } from "./graphs/definition";
 import { appended, type Moment } from "./travel";
 
 export interface FollowedExecution {

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { type ExecutionSummary, get } from "../api/client";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { type ExecutionFilters, refreshed, withOlder } from "./list";
 
 const REFRESH_MS = 2000;

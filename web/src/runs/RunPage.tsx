@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
 import { ApiError, type Run } from "../api/client";
-import { needsKey } from "../app/session";
+import { needsKey } from "../auth/session";
 import { settings } from "../app/settings";
 import { link, place, refine } from "../app/router";
 import { ago, visible } from "../format";
 import { now } from "../app/clock";
-import { GraphView } from "../graph/GraphView";
+import { GraphView } from "../drawing/GraphView";
 import { language, t } from "../i18n";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";

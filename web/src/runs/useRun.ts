@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, get, type LogLine, type Run, type RunStatus } from "../api/client";
-import { follow } from "../api/events";
+import { follow } from "../live/stream";
 import { merged, stored } from "./logs";
 
 const TERMINAL: readonly RunStatus[] = ["COMPLETED", "FAILED", "CANCELLED"];

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, type RunStatus, type RunSummary, type Schemas } from "../api/client";
-import { follow } from "../api/events";
+import { follow } from "../live/stream";
 import { applied, EMPTY, firstPage, type ListChange, LIVE_ROWS, released, type RunFilters, type RunList, withPage } from "./list";
 
 export type Counts = Partial<Record<RunStatus, number>>;

@@ -1,6 +1,6 @@
 import { useRef, useState } from "preact/hooks";
 import { del, get, request, type Wheel, type WheelEvent } from "../api/client";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { bytes, visible } from "../format";
 import { t } from "../i18n";
 import { save } from "../runs/LogView";

@@ -1,5 +1,5 @@
 import { refusal } from "../api/client";
-import { keyHeaders } from "../app/session";
+import { keyHeaders } from "../auth/session";
 import { language } from "../i18n";
 
 export interface WheelName {

@@ -1,6 +1,6 @@
 /** The API key of this tab. It is kept in sessionStorage only: closing the tab forgets it. */
 import { signal } from "@preact/signals";
-import { settings } from "./settings";
+import { settings } from "../app/settings";
 
 const PLACE = "pyoco.api-key";
 

@@ -1,9 +1,9 @@
 /** Graphs as they were registered, and the picture of one. */
-import type { Execution, Graph, NodeStatus } from "../api/client";
-import type { StateEdge, StateNode } from "../graph/GraphView";
-import type { GraphFrame } from "../graph/layout";
-import type { IconName } from "../ui/icons";
-import type { ExecutionLook } from "../ui/Status";
+import type { Execution, Graph, NodeStatus } from "../../api/client";
+import type { StateEdge, StateNode } from "../../drawing/GraphView";
+import type { GraphFrame } from "../../drawing/layout";
+import type { IconName } from "../../ui/icons";
+import type { ExecutionLook } from "../../ui/Status";
 
 export type NodeKind = "task" | "wait" | "fork" | "join";
 

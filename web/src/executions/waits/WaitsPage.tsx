@@ -1,11 +1,11 @@
 import { useEffect, useState } from "preact/hooks";
-import { get, type Wait } from "../api/client";
-import { link } from "../app/router";
-import { visible } from "../format";
+import { get, type Wait } from "../../api/client";
+import { link } from "../../app/router";
+import { visible } from "../../format";
 import { type Definition, definitionOf } from "../graphs/definition";
-import { t } from "../i18n";
-import { Glyph } from "../ui/icons";
-import { Age, Command, Empty, Plain, Problem } from "../ui/texts";
+import { t } from "../../i18n";
+import { Glyph } from "../../ui/icons";
+import { Age, Command, Empty, Plain, Problem } from "../../ui/texts";
 import { badge } from "./answer";
 import { Deadline } from "./Deadline";
 import { inbox, inboxError } from "./inbox";

@@ -1,13 +1,13 @@
 import { useState } from "preact/hooks";
-import { ApiError, put } from "../api/client";
-import { go } from "../app/router";
-import { t } from "../i18n";
-import { visible } from "../format";
-import { Dialog } from "../ui/Dialog";
-import { Glyph } from "../ui/icons";
-import { Problem } from "../ui/texts";
-import { toast } from "../ui/toasts";
-import { useSending } from "../ui/useSending";
+import { ApiError, put } from "../../api/client";
+import { go } from "../../app/router";
+import { t } from "../../i18n";
+import { visible } from "../../format";
+import { Dialog } from "../../ui/Dialog";
+import { Glyph } from "../../ui/icons";
+import { Problem } from "../../ui/texts";
+import { toast } from "../../ui/toasts";
+import { useSending } from "../../ui/useSending";
 import { idIn, problemsIn } from "./definition";
 
 const EXAMPLE = `id: monthly-close

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Worker } from "../src/api/client";
-import { shownWorkers } from "../src/workers/fleet";
+import { shownWorkers } from "../src/fleet/workers";
 
 const DAY = 24 * 3600;
 const NOW = 10 * DAY;

@@ -1,7 +1,7 @@
 /** What waits for somebody: asked for in one place, shown in the navigation and on its own page. */
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { get, type Wait } from "../api/client";
+import { get, type Wait } from "../../api/client";
 
 export interface Inbox {
   items: readonly Wait[];

@@ -1,6 +1,6 @@
-import { now } from "../app/clock";
-import { dateTime } from "../format";
-import { language, t } from "../i18n";
+import { now } from "../../app/clock";
+import { dateTime } from "../../format";
+import { language, t } from "../../i18n";
 import { countdown } from "./answer";
 
 /** How long there is. It says so more loudly when there is little; of a time that only comes, it does not. */

@@ -1,5 +1,5 @@
 /** Why an answer was refused: usually somebody else was faster. */
-import { type ExecutionEvent, get } from "../api/client";
+import { type ExecutionEvent, get } from "../../api/client";
 
 export interface GivenAnswer {
   who: string;

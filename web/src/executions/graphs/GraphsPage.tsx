@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
-import { get, type GraphSummary } from "../api/client";
-import { usePolling } from "../app/polling";
-import { link } from "../app/router";
-import { visible } from "../format";
-import { t } from "../i18n";
-import { Glyph } from "../ui/icons";
-import { Age, Command, Empty, Problem } from "../ui/texts";
+import { get, type GraphSummary } from "../../api/client";
+import { usePolling } from "../../live/usePolling";
+import { link } from "../../app/router";
+import { visible } from "../../format";
+import { t } from "../../i18n";
+import { Glyph } from "../../ui/icons";
+import { Age, Command, Empty, Problem } from "../../ui/texts";
 import { RegisterDialog } from "./RegisterDialog";
 
 const REFRESH_MS = 5000;

@@ -1,5 +1,5 @@
 /** What may be answered to a node that waits. */
-import { tickLabel } from "../format";
+import { tickLabel } from "../../format";
 import type { Definition } from "../graphs/definition";
 
 /** What the graph reads of a node's output: names of fields, and "" where it reads the whole. */

@@ -1,5 +1,5 @@
 /** Server-sent events over fetch: unlike EventSource it can carry the API key in a header. */
-import { ApiError, type CallOptions, request } from "./client";
+import { ApiError, type CallOptions, request } from "../api/client";
 
 export interface ServerEvent {
   name: string;

@@ -1,7 +1,7 @@
 import { get, patch, type Worker } from "../api/client";
 import { now } from "../app/clock";
 import { health } from "../app/health";
-import { usePolling } from "../app/polling";
+import { usePolling } from "../live/usePolling";
 import { link, place, refine } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
@@ -9,7 +9,7 @@ import { Glyph } from "../ui/icons";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId, Tags } from "../ui/texts";
 import { toast } from "../ui/toasts";
-import { isLost, shownWorkers } from "./fleet";
+import { isLost, shownWorkers } from "./workers";
 
 const REFRESH_MS = 2000;
 const LIMIT = 500;

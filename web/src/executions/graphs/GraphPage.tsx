@@ -1,14 +1,14 @@
 import { useState } from "preact/hooks";
-import { ApiError, get } from "../api/client";
-import { usePolling } from "../app/polling";
-import { link, place, refine } from "../app/router";
-import { visible } from "../format";
-import { StartDialog } from "../executions/StartDialog";
-import { GraphView } from "../graph/GraphView";
-import { t } from "../i18n";
-import { Glyph } from "../ui/icons";
-import { JsonValue } from "../ui/JsonValue";
-import { Age, Empty, Moment, Plain, Problem } from "../ui/texts";
+import { ApiError, get } from "../../api/client";
+import { usePolling } from "../../live/usePolling";
+import { link, place, refine } from "../../app/router";
+import { visible } from "../../format";
+import { StartDialog } from "../StartDialog";
+import { GraphView } from "../../drawing/GraphView";
+import { t } from "../../i18n";
+import { Glyph } from "../../ui/icons";
+import { JsonValue } from "../../ui/JsonValue";
+import { Age, Empty, Moment, Plain, Problem } from "../../ui/texts";
 import { type Definition, definitionOf, kindOf, picture } from "./definition";
 import { RegisterDialog } from "./RegisterDialog";
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { curve, fitting, nodeWidth, place, withJunctions } from "../src/graph/layout";
+import { curve, fitting, nodeWidth, place, withJunctions } from "../src/drawing/layout";
 
 const node = (id: string) => ({ id, label: id });
 
