@@ -29,14 +29,22 @@ describe("a graph", () => {
 
   it("has siblings in their order, from the top", () => {
     const middle = ["b1", "b2", "b3", "b4"];
-    const placed = place(["a", ...middle, "z"].map(node), middle.flatMap((b) => [{ from: "a", to: b }, { from: b, to: "z" }]));
+    const placed = place(
+      ["a", ...middle, "z"].map(node),
+      middle.flatMap((b) => [
+        { from: "a", to: b },
+        { from: b, to: "z" },
+      ]),
+    );
     const y = middle.map((b) => placed.nodes.find((one) => one.id === b)!.y);
     expect(y).toEqual([...y].sort((one, other) => one - other));
   });
 
   it("of 200 tasks in layers keeps every name readable", () => {
     const layers = Array.from({ length: 10 }, (_, l) => Array.from({ length: 20 }, (_, n) => `task_${l}_${n}`));
-    const edges = layers.slice(1).flatMap((layer, l) => layer.flatMap((to) => layers[l]!.map((from) => ({ from, to }))));
+    const edges = layers
+      .slice(1)
+      .flatMap((layer, l) => layer.flatMap((to) => layers[l]!.map((from) => ({ from, to }))));
     const placed = place(layers.flat().map(node), edges);
     const tasks = placed.nodes.filter((one) => !one.isJunction);
     expect(tasks).toHaveLength(200);
@@ -81,7 +89,12 @@ describe("pieces", () => {
 
   it("a line passes its points", () => {
     expect(curve([])).toBe("");
-    expect(curve([{ x: 0, y: 0 }, { x: 10, y: 4 }])).toBe("M0 0C5 0 5 4 10 4");
+    expect(
+      curve([
+        { x: 0, y: 0 },
+        { x: 10, y: 4 },
+      ]),
+    ).toBe("M0 0C5 0 5 4 10 4");
   });
 
   it("the scale shows the whole if that can be read", () => {

@@ -1,6 +1,16 @@
 import { describe, expect, it } from "vitest";
 import type { RunSummary } from "../src/api/client";
-import { applied, compare, filtersOf, firstPage, isMore, LIVE_ROWS, matches, released, withPage } from "../src/runs/list";
+import {
+  applied,
+  compare,
+  filtersOf,
+  firstPage,
+  isMore,
+  LIVE_ROWS,
+  matches,
+  released,
+  withPage,
+} from "../src/runs/list";
 
 function run(id: string, updated_at: number, more: Partial<RunSummary> = {}): RunSummary {
   return {

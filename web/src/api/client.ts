@@ -72,9 +72,7 @@ export const clockOffset = signal(0);
 const NOTICEABLE_SKEW_SEC = 3;
 
 export function url(template: string, options: CallOptions = {}): string {
-  const path = template.replace(/\{(\w+)\}/g, (_, name: string) =>
-    encodeURIComponent(options.path?.[name] ?? ""),
-  );
+  const path = template.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(options.path?.[name] ?? ""));
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(options.query ?? {})) {
     for (const one of Array.isArray(value) ? value : [value]) {

@@ -3,7 +3,7 @@ import { visible } from "../format";
 import { t } from "../i18n";
 import { Glyph, type IconName } from "../ui/icons";
 import { type AnyState, StatusIcon, toneOf } from "../ui/Status";
-import { fitting, type GraphEdge, type GraphFrame, type GraphNode, place, type PlacedNode } from "./layout";
+import { fitting, type GraphEdge, type GraphFrame, type GraphNode, type PlacedNode, place } from "./layout";
 
 export interface StateNode extends GraphNode {
   /** None: a plan, and nothing of it has happened. */
@@ -111,10 +111,22 @@ export function GraphView({
           height={placed.height * scale}
         >
           {placed.frames.map((frame) => (
-            <rect key={frame.id} class="graph-region" x={frame.x} y={frame.y} width={frame.width} height={frame.height} rx="12" />
+            <rect
+              key={frame.id}
+              class="graph-region"
+              x={frame.x}
+              y={frame.y}
+              width={frame.width}
+              height={frame.height}
+              rx="12"
+            />
           ))}
           {placed.edges.map((edge) => (
-            <path key={`${edge.from}→${edge.to} ${edge.key ?? ""}`} d={edge.path} class={`graph-edge ${lookOf(edge)}`} />
+            <path
+              key={`${edge.from}→${edge.to} ${edge.key ?? ""}`}
+              d={edge.path}
+              class={`graph-edge ${lookOf(edge)}`}
+            />
           ))}
           {placed.edges.map(
             (edge) =>
@@ -127,14 +139,26 @@ export function GraphView({
                   width={edge.labelAt.width}
                   height={edge.labelAt.height}
                 >
-                  <div class={`graph-edge-label ${lookOf(edge)}`} title={visible(known.get(edge.key)?.title ?? edge.label)}>
+                  <div
+                    class={`graph-edge-label ${lookOf(edge)}`}
+                    title={visible(known.get(edge.key)?.title ?? edge.label)}
+                  >
                     <span>{visible(edge.label)}</span>
                   </div>
                 </foreignObject>
               ),
           )}
           {placed.nodes.map((node) => {
-            if (node.isJunction) return <circle key={node.id} class="graph-junction" cx={node.x + node.width / 2} cy={node.y + node.height / 2} r="3" />;
+            if (node.isJunction)
+              return (
+                <circle
+                  key={node.id}
+                  class="graph-junction"
+                  cx={node.x + node.width / 2}
+                  cy={node.y + node.height / 2}
+                  r="3"
+                />
+              );
             const told = states.get(node.id);
             if (!told) return null;
             return (
@@ -212,4 +236,3 @@ function Node({
     </g>
   );
 }
-

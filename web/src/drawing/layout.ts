@@ -1,5 +1,5 @@
 /** Where the boxes and lines of a graph stand: layers from left to right. */
-import { Graph, layout as arrange } from "@dagrejs/dagre";
+import { layout as arrange, Graph } from "@dagrejs/dagre";
 
 export interface GraphNode {
   id: string;
@@ -93,7 +93,10 @@ export function withJunctions(edges: readonly GraphEdge[]): { edges: GraphEdge[]
     if (group.length <= from.size + to.size) return group;
     const junction = `junction ${junctions.length}`;
     junctions.push(junction);
-    return [...[...from].map((one) => ({ from: one, to: junction })), ...[...to].map((one) => ({ from: junction, to: one }))];
+    return [
+      ...[...from].map((one) => ({ from: one, to: junction })),
+      ...[...to].map((one) => ({ from: junction, to: one })),
+    ];
   });
   return { edges: [...drawn, ...edges.filter((edge) => edge.key !== undefined)], junctions };
 }
@@ -156,7 +159,12 @@ function nest(graph: Graph, frames: readonly GraphFrame[]): string[] {
   const drawn: GraphFrame[] = [];
   for (const frame of [...frames].sort((a, b) => b.nodes.length - a.nodes.length)) {
     const around = drawn.filter((one) => frame.nodes.some((node) => one.nodes.includes(node)));
-    if (!around.every((one) => one.nodes.length > frame.nodes.length && frame.nodes.every((node) => one.nodes.includes(node)))) continue;
+    if (
+      !around.every(
+        (one) => one.nodes.length > frame.nodes.length && frame.nodes.every((node) => one.nodes.includes(node)),
+      )
+    )
+      continue;
     graph.setNode(frame.id, {});
     const parent = around.at(-1);
     if (parent) graph.setParent(frame.id, parent.id);

@@ -1,10 +1,10 @@
 import { get, patch, type Worker } from "../api/client";
 import { now } from "../app/clock";
 import { health } from "../app/health";
-import { usePolling } from "../live/usePolling";
 import { link, place, refine } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
+import { usePolling } from "../live/usePolling";
 import { Glyph } from "../ui/icons";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId, Tags } from "../ui/texts";
@@ -46,8 +46,16 @@ export function WorkersPage() {
       <header class="page-head">
         <h1>{t("workers.title")}</h1>
         <div class="actions">
-          <Toggle label={t("workers.scope")} isOn={all} onChange={(on) => refine({ ...place.value.query, all: on ? "1" : "" })} />
-          <Toggle label={t("workers.hidden")} isOn={hidden} onChange={(on) => refine({ ...place.value.query, hidden: on ? "1" : "" })} />
+          <Toggle
+            label={t("workers.scope")}
+            isOn={all}
+            onChange={(on) => refine({ ...place.value.query, all: on ? "1" : "" })}
+          />
+          <Toggle
+            label={t("workers.hidden")}
+            isOn={hidden}
+            onChange={(on) => refine({ ...place.value.query, hidden: on ? "1" : "" })}
+          />
         </div>
       </header>
       {workers.error && <Problem error={workers.error} />}
@@ -170,7 +178,10 @@ function Wheels({ sync }: { sync: Worker["wheel_sync"] }) {
         ))}
       </span>
       {(sync.skipped_incompatible_count ?? 0) > 0 && (
-        <span class="dim" title={(sync.skipped_incompatible ?? []).map((one) => `${one.name}: ${one.reason}`).join("\n")}>
+        <span
+          class="dim"
+          title={(sync.skipped_incompatible ?? []).map((one) => `${one.name}: ${one.reason}`).join("\n")}
+        >
           {t("workers.sync.skipped", { n: sync.skipped_incompatible_count ?? 0 })}
         </span>
       )}

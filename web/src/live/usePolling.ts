@@ -1,4 +1,5 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef } from "preact/hooks";
+import { useLive } from "./useLive";
 
 export interface Polled<T> {
   value: T | null;
@@ -6,45 +7,20 @@ export interface Polled<T> {
   refresh: () => Promise<void>;
 }
 
-/** Asks again and again while the page is in front; the next question waits for the answer to the last. */
+/** An answer that is read every so often; with another key the last one is shown until the next is there. */
 export function usePolling<T>(ask: (signal: AbortSignal) => Promise<T>, everyMs: number, key: string): Polled<T> {
-  const [value, setValue] = useState<T | null>(null);
-  const [error, setError] = useState<Error | null>(null);
   const asking = useRef(ask);
   asking.current = ask;
-  const refresh = useRef<() => Promise<void>>(() => Promise.resolve());
-
-  useEffect(() => {
-    const controller = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-
-    async function once(): Promise<void> {
-      try {
-        setValue(await asking.current(controller.signal));
-        setError(null);
-      } catch (problem) {
-        if (!controller.signal.aborted) setError(problem as Error);
-      }
-    }
-
-    async function keep(): Promise<void> {
-      if (!document.hidden) await once();
-      if (!controller.signal.aborted) timer = setTimeout(() => void keep(), everyMs);
-    }
-
-    function onVisible(): void {
-      if (!document.hidden) void once();
-    }
-
-    refresh.current = once;
-    document.addEventListener("visibilitychange", onVisible);
-    void keep();
-    return () => {
-      controller.abort();
-      clearTimeout(timer);
-      document.removeEventListener("visibilitychange", onVisible);
-    };
-  }, [everyMs, key]);
-
-  return { value, error, refresh: () => refresh.current() };
+  const live = useLive<T | null>(
+    `${everyMs} ${key}`,
+    {
+      everyMs,
+      read: async ({ signal, change }) => {
+        const value = await asking.current(signal);
+        change(() => value);
+      },
+    },
+    (shown) => shown,
+  );
+  return { value: live.state, error: live.error, refresh: live.refresh };
 }

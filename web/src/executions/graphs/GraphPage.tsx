@@ -1,14 +1,14 @@
 import { useState } from "preact/hooks";
 import { ApiError, get } from "../../api/client";
-import { usePolling } from "../../live/usePolling";
 import { link, place, refine } from "../../app/router";
-import { visible } from "../../format";
-import { StartDialog } from "../StartDialog";
 import { GraphView } from "../../drawing/GraphView";
+import { visible } from "../../format";
 import { t } from "../../i18n";
+import { usePolling } from "../../live/usePolling";
 import { Glyph } from "../../ui/icons";
 import { JsonValue } from "../../ui/JsonValue";
 import { Age, Empty, Moment, Plain, Problem } from "../../ui/texts";
+import { StartDialog } from "../StartDialog";
 import { type Definition, definitionOf, kindOf, picture } from "./definition";
 import { RegisterDialog } from "./RegisterDialog";
 
@@ -19,7 +19,8 @@ export function GraphPage({ id }: { id: string }) {
   const path = { graph_id: id };
   const newest = usePolling((signal) => get("/graphs/{graph_id}", { path, signal }), REFRESH_MS, id);
   const older = usePolling(
-    async (signal) => (wanted === null ? null : get("/graphs/{graph_id}", { path, query: { version: wanted }, signal })),
+    async (signal) =>
+      wanted === null ? null : get("/graphs/{graph_id}", { path, query: { version: wanted }, signal }),
     REFRESH_MS,
     `${id} ${wanted}`,
   );
@@ -56,7 +57,12 @@ export function GraphPage({ id }: { id: string }) {
           <span>{t("graphs.column.version")}</span>
           <select
             value={graph.version}
-            onChange={(event) => refine({ version: Number(event.currentTarget.value) === newest.value?.version ? undefined : event.currentTarget.value })}
+            onChange={(event) =>
+              refine({
+                version:
+                  Number(event.currentTarget.value) === newest.value?.version ? undefined : event.currentTarget.value,
+              })
+            }
           >
             {Array.from({ length: Math.max(newest.value?.version ?? 0, graph.version) }, (_, n) => n + 1)
               .reverse()
@@ -122,7 +128,11 @@ export function GraphPage({ id }: { id: string }) {
       </section>
       {open === "start" && <StartDialog graph={graph.graph_id} onClose={() => setOpen(null)} />}
       {open === "register" && (
-        <RegisterDialog id={graph.graph_id} text={JSON.stringify(graph.definition, null, 2)} onClose={() => setOpen(null)} />
+        <RegisterDialog
+          id={graph.graph_id}
+          text={JSON.stringify(graph.definition, null, 2)}
+          onClose={() => setOpen(null)}
+        />
       )}
     </>
   );

@@ -1,9 +1,9 @@
 import { useState } from "preact/hooks";
-import { get, type GraphSummary } from "../../api/client";
-import { usePolling } from "../../live/usePolling";
+import { type GraphSummary, get } from "../../api/client";
 import { link } from "../../app/router";
 import { visible } from "../../format";
 import { t } from "../../i18n";
+import { usePolling } from "../../live/usePolling";
 import { Glyph } from "../../ui/icons";
 import { Age, Command, Empty, Problem } from "../../ui/texts";
 import { RegisterDialog } from "./RegisterDialog";

@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { ApiError, put } from "../../api/client";
 import { go } from "../../app/router";
-import { t } from "../../i18n";
 import { visible } from "../../format";
+import { t } from "../../i18n";
 import { Dialog } from "../../ui/Dialog";
 import { Glyph } from "../../ui/icons";
 import { Problem } from "../../ui/texts";
@@ -19,7 +19,15 @@ edges:
 `;
 
 /** Pasted or dropped YAML becomes the next version of a graph. */
-export function RegisterDialog({ id: known, text: start = "", onClose }: { id?: string; text?: string; onClose: () => void }) {
+export function RegisterDialog({
+  id: known,
+  text: start = "",
+  onClose,
+}: {
+  id?: string;
+  text?: string;
+  onClose: () => void;
+}) {
   const [text, setText] = useState(start);
   const [id, setId] = useState(known ?? "");
   const [isOver, setOver] = useState(false);
@@ -76,7 +84,12 @@ export function RegisterDialog({ id: known, text: start = "", onClose }: { id?: 
           />
         </label>
         <label class="choose">
-          <input type="file" accept=".yaml,.yml,.json" class="sr-only" onChange={(event) => void take(event.currentTarget.files?.[0])} />
+          <input
+            type="file"
+            accept=".yaml,.yml,.json"
+            class="sr-only"
+            onChange={(event) => void take(event.currentTarget.files?.[0])}
+          />
           <span>{t("graphs.choose")}</span>
         </label>
         <label>

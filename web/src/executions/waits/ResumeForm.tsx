@@ -1,18 +1,21 @@
 import { useId, useState } from "preact/hooks";
 import { ApiError, post, type Wait } from "../../api/client";
-import { readJson } from "../commands";
 import { visible } from "../../format";
-import type { Definition } from "../graphs/definition";
 import { t } from "../../i18n";
 import { JsonValue } from "../../ui/JsonValue";
 import { Problem } from "../../ui/texts";
 import { toast } from "../../ui/toasts";
 import { useSending } from "../../ui/useSending";
+import { readJson } from "../commands";
+import type { Definition } from "../graphs/definition";
 import { fieldsRead, skeleton, yesOrNo } from "./answer";
 import { refreshInbox } from "./inbox";
 import { givenAnswer } from "./refusal";
 
-export type Waiting = Pick<Wait, "execution_id" | "node_id" | "wait_key" | "prompt" | "resume_data" | "resume_requested_by">;
+export type Waiting = Pick<
+  Wait,
+  "execution_id" | "node_id" | "wait_key" | "prompt" | "resume_data" | "resume_requested_by"
+>;
 
 /** Lets a waiting node go on: with yes or no where that is all the graph reads, else with any JSON. */
 export function ResumeForm({
@@ -88,7 +91,11 @@ export function ResumeForm({
           />
         </label>
       )}
-      {error && <Problem error={error instanceof SyntaxError ? new Error(t("resume.badJson", { reason: error.message })) : error} />}
+      {error && (
+        <Problem
+          error={error instanceof SyntaxError ? new Error(t("resume.badJson", { reason: error.message })) : error}
+        />
+      )}
       <footer>
         {isSimple && (
           <button type="button" class="button quiet" onClick={() => setJson(!isJson)}>

@@ -2,10 +2,10 @@ import { useEffect, useState } from "preact/hooks";
 import { get, type Wait } from "../../api/client";
 import { link } from "../../app/router";
 import { visible } from "../../format";
-import { type Definition, definitionOf } from "../graphs/definition";
 import { t } from "../../i18n";
 import { Glyph } from "../../ui/icons";
 import { Age, Command, Empty, Plain, Problem } from "../../ui/texts";
+import { type Definition, definitionOf } from "../graphs/definition";
 import { badge } from "./answer";
 import { Deadline } from "./Deadline";
 import { inbox, inboxError } from "./inbox";
@@ -18,7 +18,9 @@ export function WaitsPage() {
       <header class="page-head">
         <h1>{t("waits.title")}</h1>
         {found && found.items.length > 0 && (
-          <span class="status tone-waiting">{t("waits.count", { n: badge(found.items.length, found.cursor !== null) })}</span>
+          <span class="status tone-waiting">
+            {t("waits.count", { n: badge(found.items.length, found.cursor !== null) })}
+          </span>
         )}
       </header>
       <p class="lead">{t("waits.lead")}</p>
@@ -62,11 +64,18 @@ function WaitCard({ wait }: { wait: Wait }) {
               {t("waits.since")} <Age at={wait.waiting_at} />
             </span>
             {wait.deadline !== null && <Deadline at={wait.deadline} />}
-            {wait.resume_requested_by && <span class="tag is-asked">{t("waits.asked", { who: visible(wait.resume_requested_by) })}</span>}
+            {wait.resume_requested_by && (
+              <span class="tag is-asked">{t("waits.asked", { who: visible(wait.resume_requested_by) })}</span>
+            )}
             <span class="dim mono wide-only">{visible(wait.execution_id)}</span>
           </p>
         </div>
-        <button type="button" class={`button ${isOpen ? "" : "primary"}`} aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        <button
+          type="button"
+          class={`button ${isOpen ? "" : "primary"}`}
+          aria-expanded={isOpen}
+          onClick={() => setOpen(!isOpen)}
+        >
           {isOpen ? t("waits.later") : t("waits.answer")}
         </button>
       </div>
@@ -85,7 +94,9 @@ function Answering({ wait, onDone }: { wait: Wait; onDone: () => void }) {
     async function read(): Promise<void> {
       const execution = await get("/executions/{execution_id}", { path: { execution_id: wait.execution_id }, signal });
       const query = { version: execution.graph_version };
-      setDefinition(definitionOf(await get("/graphs/{graph_id}", { path: { graph_id: wait.graph_id }, query, signal })));
+      setDefinition(
+        definitionOf(await get("/graphs/{graph_id}", { path: { graph_id: wait.graph_id }, query, signal })),
+      );
     }
     read().catch((problem: Error) => {
       if (!signal.aborted) setError(problem);

@@ -6,7 +6,10 @@ import type { Definition } from "../graphs/definition";
 export function fieldsRead(definition: Definition | null, nodeId: string): string[] {
   const texts = [...(definition?.edges ?? []).map((edge) => edge.when ?? ""), JSON.stringify(definition?.nodes ?? {})];
   const name = nodeId.replaceAll(/[^\w]/g, "\\$&");
-  const reading = new RegExp(`nodes(?:\\.${name}|\\[\\\\?["']${name}\\\\?["']\\])\\.output(?:\\.([A-Za-z_]\\w*))?`, "g");
+  const reading = new RegExp(
+    `nodes(?:\\.${name}|\\[\\\\?["']${name}\\\\?["']\\])\\.output(?:\\.([A-Za-z_]\\w*))?`,
+    "g",
+  );
   const found = texts.flatMap((text) => [...text.matchAll(reading)].map((match) => match[1] ?? ""));
   return [...new Set(found)];
 }

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { get, type Wait } from "../../api/client";
+import { repeat } from "../../live/repeat";
 
 export interface Inbox {
   items: readonly Wait[];
@@ -24,19 +25,16 @@ export async function refreshInbox(aborting?: AbortSignal): Promise<void> {
   }
 }
 
-/** Keeps the inbox up to date while the page is in front. */
+/** Keeps the inbox up to date while the page is visible. */
 export function useInbox(): void {
   useEffect(() => {
     const controller = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    async function keep(): Promise<void> {
-      if (!document.hidden) await refreshInbox(controller.signal);
-      if (!controller.signal.aborted) timer = setTimeout(() => void keep(), REFRESH_MS);
-    }
-    void keep();
+    const read = () => refreshInbox(controller.signal);
+    void read();
+    const stop = repeat(REFRESH_MS, read);
     return () => {
+      stop();
       controller.abort();
-      clearTimeout(timer);
       inbox.value = null;
     };
   }, []);
