@@ -123,7 +123,7 @@ def test_a_template_is_made_refused_corrected_started_and_deleted(browser: Brows
     with page_of(browser, site, "#/events/templates", is_quiet=False) as page:  # the browser logs the 422
         page.get_by_role("button", name="New template").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Id", exact=True).fill("made here")
+        dialog.get_by_label("ID", exact=True).fill("made here")
         dialog.get_by_label("Name").fill("Made here")
         dialog.get_by_label("Action").fill("sum-up")
         dialog.get_by_role("button", name="Add a step").click()
@@ -132,7 +132,7 @@ def test_a_template_is_made_refused_corrected_started_and_deleted(browser: Brows
         dialog.get_by_role("button", name="Save").click()
         expect(dialog.get_by_role("alert")).to_contain_text("id: must match")
         keep(page, "events-template")
-        dialog.get_by_label("Id", exact=True).fill("made-here")
+        dialog.get_by_label("ID", exact=True).fill("made-here")
         dialog.get_by_role("button", name="Save").click()
         row = page.locator('[data-template="made-here"]')
         expect(row).to_contain_text("an event")
@@ -194,7 +194,7 @@ def test_a_source_keeps_its_secret_to_itself(browser: Browser, site: Site) -> No
     with page_of(browser, site, "#/events/sources") as page:
         page.get_by_role("button", name="New source").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Id", exact=True).fill("billing")
+        dialog.get_by_label("ID", exact=True).fill("billing")
         dialog.get_by_label("Secret", exact=True).fill(SECRET)
         keep(page, "events-source")
         dialog.get_by_role("button", name="Save").click()

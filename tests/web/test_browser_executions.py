@@ -342,7 +342,10 @@ def test_what_others_wrote_stays_text(browser: Browser, site: Site) -> None:
 
 
 def test_what_does_not_exist_is_said_so(browser: Browser, site: Site) -> None:
-    for place, text in (("#/executions/nothing", "no such execution"), ("#/graphs/nothing", "no such graph")):
+    for place, text in (
+        ("#/executions/nothing", "Execution not found"),
+        ("#/graphs/nothing", "Graph or version not found"),
+    ):
         with page_of(browser, site, place, is_quiet=False) as page:  # the browser logs the 404 itself
             expect(page.locator("main")).to_contain_text(text)
 
