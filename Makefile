@@ -16,6 +16,13 @@ OLD_PYOCO := pyoco==0.6.2
 ENGINE_TESTS := tests/engine
 AUDIT_VENV := .venv-audit
 
+# Every Python that is supported has an environment of its own, too: .venv-3.11 and so on.
+MATRIX := 3.11 3.12 3.13 3.14
+TESTS := tests
+# The Python of a version: on the path, or one that pyenv has but does not select.
+FIND_VERSION = for p in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version*/bin/python; do \
+	$$p -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" 2>/dev/null && echo $$p && exit; done; exit 1
+
 # The dashboard is built into the package, when anything of it has changed.
 DASHBOARD := src/pyoco_server/http_api/static/index.html
 WEB_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' -not -path 'web/test/*')
@@ -24,7 +31,7 @@ NODE_MODULES := web/node_modules/.package-lock.json
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --loglevel=error
 HAS_NODE = npm --version && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'
 
-.PHONY: help demo up web test test-long test-pyoco-0.6 test-web lint unit bench types bench-peers chaos audit reference docs lock clean
+.PHONY: help demo up web test test-long test-pyoco-0.6 test-web test-matrix coverage lint unit bench types bench-peers chaos audit reference docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -54,6 +61,21 @@ test-web: $(DASHBOARD) ## The dashboard's own tests
 
 test-pyoco-0.6: $(OLD_VENV)/dev.stamp ## The engine's tests on the oldest pyoco that is supported
 	$(OLD_VENV)/bin/python -m pytest --quiet $(ENGINE_TESTS)
+
+test-matrix: $(DASHBOARD) ## The tests on every Python 3.11 to 3.14 of this machine; TESTS=tests/unit: only these
+	@failed=; for version in $(MATRIX); do \
+		python=$$($(FIND_VERSION)) || { echo "Python $$version: not on this machine, skipped"; continue; }; \
+		echo "Python $$version: $$python"; \
+		$(MAKE) --no-print-directory .venv-$$version/dev.stamp MATRIX_PYTHON=$$python && \
+			.venv-$$version/bin/python -m pytest -n 2 --dist loadfile --quiet $(TESTS) || failed="$$failed $$version"; \
+	done; if [ -n "$$failed" ]; then echo "failed on Python$$failed" >&2; exit 1; fi
+
+# Only tests that stay in one process: coverage of processes that are killed would be a guess.
+COVERED := tests/unit tests/engine tests/gateway
+coverage: $(VENV)/dev.stamp ## How much of the code the tests without a server run
+	@$(PIP) install coverage
+	$(BIN)/python -m coverage run --branch --source=src/pyoco_server --data-file=.venv/coverage -m pytest --quiet $(COVERED)
+	$(BIN)/python -m coverage report --data-file=.venv/coverage --skip-covered --sort=miss
 
 lint: $(VENV)/dev.stamp $(NODE_MODULES) ## Formatting, rules, types, import directions
 	$(BIN)/ruff format --check --quiet .
@@ -116,7 +138,7 @@ LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-h
 	--no-emit-index-url --no-annotate --no-header
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) $(OLD_VENV) $(AUDIT_VENV) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLD_VENV) $(AUDIT_VENV) $(addprefix .venv-,$(MATRIX)) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/python.stamp:
 	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)
@@ -152,6 +174,14 @@ $(NODE_MODULES): web/package.json web/package-lock.json web/.npmrc $(VENV)/node.
 $(DASHBOARD): $(WEB_SOURCES) $(NODE_MODULES)
 	@echo "building the dashboard"
 	@$(NPM) run --silent build
+	@touch $@
+
+.venv-3.%/dev.stamp: requirements.lock requirements-dev.lock pyproject.toml
+	@echo "installing pyoco-server and what the tests need into .venv-3.$*"
+	@$(MATRIX_PYTHON) -m venv .venv-3.$*
+	@.venv-3.$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes \
+		-r requirements.lock -r requirements-dev.lock
+	@.venv-3.$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
 	@touch $@
 
 $(OLD_VENV)/dev.stamp: requirements.lock requirements-dev.lock pyproject.toml

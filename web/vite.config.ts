@@ -2,7 +2,18 @@ import { defineConfig } from "vitest/config";
 
 /** For `npx vite`: a page that reloads as it is written, on the server of `make up`. */
 const SERVER = "http://127.0.0.1:8000";
-const API = ["/runs", "/workers", "/wheels", "/metrics", "/health", "/ready", "/executions", "/graphs", "/waits", "/api"];
+const API = [
+  "/runs",
+  "/workers",
+  "/wheels",
+  "/metrics",
+  "/health",
+  "/ready",
+  "/executions",
+  "/graphs",
+  "/waits",
+  "/api",
+];
 
 export default defineConfig({
   base: "/static/",

@@ -103,7 +103,7 @@ def test_filters_live_in_the_address(browser: Browser, site: Site) -> None:
 def test_a_run_shows_its_tasks_values_and_log(browser: Browser, site: Site) -> None:
     run_id = site.finished("report", rows=4)
     with page_of(browser, site, f"#/runs/{run_id}") as page:
-        timeline = page.get_by_role("group", name="Timeline of the tasks")
+        timeline = page.get_by_role("group", name="Task timeline")
         for task in ("fetch", "double", "square", "total"):
             expect(timeline.get_by_role("button", name=re.compile(f"^{task}.*Succeeded"))).to_be_visible()
         expect(page.get_by_label("Params", exact=True).last).to_contain_text('"rows": 4')
@@ -116,8 +116,8 @@ def test_a_run_shows_its_tasks_values_and_log(browser: Browser, site: Site) -> N
         expect(page.get_by_role("region", name="total")).to_contain_text('"double": 12')
         expect(page).to_have_url(re.compile("task=total"))
         keep(page, "graph")
-        page.get_by_role("button", name="Only its log").click()
-        expect(page.get_by_role("log").get_by_text("Nothing has been printed")).to_be_visible()
+        page.get_by_role("button", name="Show only this log").click()
+        expect(page.get_by_role("log").get_by_text("No output.")).to_be_visible()
 
 
 def test_a_long_log_is_shown_and_downloaded_to_its_end(browser: Browser, site: Site) -> None:
@@ -131,7 +131,7 @@ def test_a_long_log_is_shown_and_downloaded_to_its_end(browser: Browser, site: S
         expect(log.get_by_text(f"… {mark['cut_lines']} lines", exact=False)).to_have_count(1)
         keep(page, "long-log")
         with page.expect_download() as downloading:
-            page.get_by_role("button", name="Download the log").click()
+            page.get_by_role("button", name="Download log").click()
         text = downloading.value.path().read_text()
     assert text.startswith("line 00000 of many\n")
     assert text.endswith("line 10199 of many\n")
@@ -143,7 +143,7 @@ def test_a_failed_run_shows_where_and_why(browser: Browser, site: Site) -> None:
     run_id = site.finished("failing")
     with page_of(browser, site, f"#/runs/{run_id}") as page:
         error = page.get_by_role("region", name="Error")
-        expect(error).to_contain_text("in the task divide")
+        expect(error).to_contain_text("in task divide")
         expect(error).to_contain_text("division by zero")
         error.get_by_text("Traceback", exact=True).click()
         expect(error).to_contain_text("return load / 0")
@@ -188,7 +188,7 @@ def test_a_run_can_be_run_again_and_taken_to_a_terminal(browser: Browser, site: 
 def test_a_run_that_does_not_exist_is_said_so(browser: Browser, site: Site) -> None:
     missing = "#/runs/0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001"
     with page_of(browser, site, missing, is_quiet=False) as page:  # the browser logs the 404 itself
-        expect(page.get_by_text("There is no such run")).to_be_visible()
+        expect(page.get_by_text("Run not found")).to_be_visible()
 
 
 def test_200_tasks_can_be_read(browser: Browser, site: Site) -> None:
@@ -250,9 +250,9 @@ def test_a_worker_is_shown_hidden_and_shown_again(browser: Browser, site: Site) 
         keep(page, "workers")
         worker.get_by_role("button", name="Hide worker-1").click()
         expect(page.get_by_text("No worker is running")).to_be_visible()
-        page.get_by_label("Hidden too").check()
+        page.get_by_label("Show hidden").check()
         page.get_by_role("button", name="Show worker-1").click()
-        page.get_by_label("Hidden too").uncheck()
+        page.get_by_label("Show hidden").uncheck()
         expect(worker).to_be_visible()
 
 
@@ -293,7 +293,7 @@ def test_charts_are_drawn_from_what_the_server_counts(browser: Browser, site: Si
         expect(page.locator(".figure-value").nth(2)).to_have_text("1")
         expect(page.locator(".chart")).to_have_count(4)
         site.finished("report")
-        wait = page.locator(".chart", has=page.get_by_role("heading", name="Wait for a worker"))
+        wait = page.locator(".chart", has=page.get_by_role("heading", name="Queue wait"))
         expect(wait.locator(".legend")).to_contain_text(re.compile(r"median: \d"))
         keep(page, "metrics")
 
@@ -336,7 +336,7 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Site) -> 
     with page_of(browser, site) as page:
         row(page, run_id).wait_for()
         page.keyboard.press("Tab")
-        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
         page.keyboard.press("Enter")
         expect(page.locator("main")).to_be_focused()
         row(page, run_id).get_by_role("link").focus()
@@ -370,9 +370,9 @@ def test_the_colours_can_be_switched_and_stay(browser: Browser, site: Site) -> N
     with page_of(browser, site, theme="light") as page:
         ground = "getComputedStyle(document.body).backgroundColor"
         light = page.evaluate(ground)
-        page.get_by_role("button", name="Colours: as the system").click()
-        page.get_by_role("button", name="Colours: light").click()
+        page.get_by_role("button", name="Theme: system").click()
+        page.get_by_role("button", name="Theme: light").click()
         expect(page.locator("html")).to_have_attribute("data-theme", "dark")
         assert page.evaluate(ground) != light
         page.reload()
-        expect(page.get_by_role("button", name="Colours: dark")).to_be_visible()
+        expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()

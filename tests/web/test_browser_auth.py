@@ -111,7 +111,7 @@ def test_a_key_shows_a_tenant_its_own_executions_waits_and_events(browser: Brows
         page.goto(f"{site.url}/#/executions/{ours}")
         expect(page.locator(".page-head .status")).to_have_attribute("data-state", "COMPLETED")
         page.goto(f"{site.url}/#/executions/{theirs}")
-        expect(page.get_by_role("heading", name="There is no such execution.")).to_be_visible()
+        expect(page.get_by_role("heading", name="Execution not found.")).to_be_visible()
 
         page.goto(f"{site.url}/#/events/deliveries?ym=2026-11")
         expect(page.locator("table.deliveries tr", has_text="key-of-acme")).to_contain_text("Started")

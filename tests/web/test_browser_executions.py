@@ -133,7 +133,7 @@ def test_an_execution_waits_is_answered_in_the_inbox_and_completes_live(browser:
         expect(mine).to_contain_text("Close 2026-11?")
         expect(mine.locator(".deadline")).to_contain_text(re.compile(r"\d+m \d\ds left"))
         mine.get_by_role("button", name="Answer").click()
-        expect(mine.get_by_label("Key of the wait")).to_have_value("2026-11")
+        expect(mine.get_by_label("Wait key")).to_have_value("2026-11")
         keep(inbox, "waits")
         mine.get_by_role("button", name="Yes").click()
         expect(mine).to_have_count(0)
@@ -202,10 +202,10 @@ def test_the_past_can_be_looked_at_and_left(browser: Browser, site: Site) -> Non
         form = page.get_by_role("form", name="Answer approve")
         form.get_by_role("button", name="Answer with JSON").click()
         form.get_by_label("Answer (JSON)").fill("{nonsense")
-        form.get_by_role("button", name="Let it go on").click()
-        expect(form.get_by_role("alert")).to_contain_text("The answer is no JSON")
+        form.get_by_role("button", name="Send answer").click()
+        expect(form.get_by_role("alert")).to_contain_text("The answer is not valid JSON")
         form.get_by_label("Answer (JSON)").fill('{"ok": false}')
-        form.get_by_role("button", name="Let it go on").click()
+        form.get_by_role("button", name="Send answer").click()
         expect(page.get_by_role("button", name="reopen: Succeeded")).to_be_visible()
 
 
@@ -248,7 +248,7 @@ def test_a_failed_one_tells_why_and_goes_on_from_where_it_failed(browser: Browse
         expect(found).to_contain_text("division by zero")
         keep(page, "executions-failed")
         found.get_by_role("link").click()
-        expect(page.get_by_role("region", name="Error")).to_contain_text("in the node divide")
+        expect(page.get_by_role("region", name="Error")).to_contain_text("in node divide")
         keep(page, "execution-failed")
         page.get_by_role("button", name="Copy as CLI command").click()
         until_true(
@@ -287,7 +287,7 @@ def test_a_graph_is_pasted_refused_corrected_and_drawn(browser: Browser, site: S
         dialog = page.get_by_role("dialog")
         text = dialog.get_by_label("YAML or JSON")
         text.fill("id: pasted\nnodes:\n  a: {type: task}\n  b: {type: wait}\nedges:\n  - {from: a, to: c}\n")
-        expect(dialog.get_by_label("Id of the graph")).to_have_value("pasted")
+        expect(dialog.get_by_label("Graph ID")).to_have_value("pasted")
         dialog.get_by_role("button", name="Register").click()
         problems = dialog.get_by_role("alert")
         expect(problems.locator("li")).to_have_count(2)
@@ -342,7 +342,10 @@ def test_what_others_wrote_stays_text(browser: Browser, site: Site) -> None:
 
 
 def test_what_does_not_exist_is_said_so(browser: Browser, site: Site) -> None:
-    for place, text in (("#/executions/nothing", "no such execution"), ("#/graphs/nothing", "no such graph")):
+    for place, text in (
+        ("#/executions/nothing", "Execution not found"),
+        ("#/graphs/nothing", "Graph or version not found"),
+    ):
         with page_of(browser, site, place, is_quiet=False) as page:  # the browser logs the 404 itself
             expect(page.locator("main")).to_contain_text(text)
 

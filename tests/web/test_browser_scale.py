@@ -81,7 +81,7 @@ def test_news_do_not_move_what_somebody_reads(browser: Browser, site: Site) -> N
         until_true(page, "window.scrollY > 240")
         first = page.locator("tbody tr").first.get_attribute("data-run")
         run_id = site.submit("news")
-        held = page.get_by_role("button", name="1 changed: show")
+        held = page.get_by_role("button", name="Show updates (1)")
         held.wait_for()
         assert page.locator("tbody tr").first.get_attribute("data-run") == first
         held.click()

@@ -177,7 +177,7 @@ def test_nodes_of_a_graph_are_reached_by_keyboard(browser: Browser, site: Site) 
         expect(page.locator(".graph-node:focus")).to_have_count(1)
         page.keyboard.press("Enter")
         expect(page.locator(".graph-node[aria-pressed=true]")).to_have_count(1)
-        expect(page.locator("section[aria-label]", has_text="Output").first).to_be_visible()
+        expect(page.get_by_role("heading", name="Output", exact=True)).to_be_visible()
 
 
 def test_a_live_log_can_be_scrolled_by_keyboard(browser: Browser, site: Site) -> None:
@@ -190,9 +190,9 @@ def test_a_live_log_can_be_scrolled_by_keyboard(browser: Browser, site: Site) ->
         log.focus()
         page.keyboard.press("Home")
         until_true(page, "document.querySelector('[role=log]').scrollTop === 0")
-        expect(page.get_by_label("Follow the end")).not_to_be_checked()
+        expect(page.get_by_label("Follow output")).not_to_be_checked()
         (site.marks / "more").touch()
         expect(log.get_by_text("the last line", exact=True)).to_be_attached()
         assert page.evaluate("document.querySelector('[role=log]').scrollTop") == 0
         page.keyboard.press("End")
-        expect(page.get_by_label("Follow the end")).to_be_checked()
+        expect(page.get_by_label("Follow output")).to_be_checked()

@@ -39,9 +39,7 @@ export function ago(seconds: number, language: Language): string {
 }
 
 export function dateTime(unixSeconds: number, language: Language): string {
-  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(
-    unixSeconds * 1000,
-  );
+  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(unixSeconds * 1000);
 }
 
 export function clockTime(unixSeconds: number, withSeconds = true): string {
@@ -76,6 +74,7 @@ export function shortId(id: string): string {
   return id.slice(-12);
 }
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is its purpose
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
 /** Anybody's text, with what would be invisible or turn the line around made visible. */

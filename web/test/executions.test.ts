@@ -1,10 +1,18 @@
 import { describe, expect, it } from "vitest";
 import type { ExecutionEvent, ExecutionSummary } from "../src/api/client";
+import { place } from "../src/drawing/layout";
 import { asCommand, asCurl, readJson } from "../src/executions/commands";
+import {
+  type Definition,
+  framesOf,
+  idIn,
+  lookOf,
+  picture,
+  problemsIn,
+  shortCondition,
+} from "../src/executions/graphs/definition";
 import { compare, filtersOf, progressOf, refreshed, standing, withOlder } from "../src/executions/list";
 import { appended, isKnown, momentOf, moved, nodeOf, saying, toneOfEvent } from "../src/executions/travel";
-import { place } from "../src/graph/layout";
-import { type Definition, framesOf, idIn, lookOf, picture, problemsIn, shortCondition } from "../src/graphs/definition";
 import en from "../src/i18n/en.json";
 
 const summary = (id: string, created_at: number, more: Partial<ExecutionSummary> = {}) =>
@@ -13,7 +21,11 @@ const ids = (rows: readonly ExecutionSummary[]) => rows.map((row) => row.executi
 
 describe("the list of executions", () => {
   it("has its filters in the address, and ignores nonsense there", () => {
-    expect(filtersOf({ status: "FAILED", graph: "g", archived: "1" })).toEqual({ status: "FAILED", graph: "g", archived: "1" });
+    expect(filtersOf({ status: "FAILED", graph: "g", archived: "1" })).toEqual({
+      status: "FAILED",
+      graph: "g",
+      archived: "1",
+    });
     expect(filtersOf({ status: "RUNNING", graph: "", archived: "yes" })).toEqual({});
   });
 
@@ -91,7 +103,9 @@ describe("time travel", () => {
   });
 
   it("has a word for each of the 24 types of events, and leaves a newer one as it is", () => {
-    const words = Object.keys(en).filter((key) => key.startsWith("event.")).map((key) => key.slice("event.".length));
+    const words = Object.keys(en)
+      .filter((key) => key.startsWith("event."))
+      .map((key) => key.slice("event.".length));
     expect(words).toHaveLength(24);
     expect(words.every(isKnown)).toBe(true);
     expect(isKnown("NODE_PAUSED")).toBe(false);
@@ -167,7 +181,8 @@ describe("the picture of a graph", () => {
     expect(placed.frames).toHaveLength(2);
     expect(isIn("frame meet", "frame gather")).toBe(true);
     for (const frame of drawn.frames) {
-      for (const node of Object.keys(NESTED.nodes)) expect(isIn(node, frame.id), `${node} ${frame.id}`).toBe(frame.nodes.includes(node));
+      for (const node of Object.keys(NESTED.nodes))
+        expect(isIn(node, frame.id), `${node} ${frame.id}`).toBe(frame.nodes.includes(node));
     }
   });
 
@@ -198,7 +213,14 @@ describe("the picture of a graph", () => {
     const now = picture(NESTED, state as never, (kind) => kind, "");
     const states = Object.fromEntries(now.nodes.map((node) => [node.id, node.state]));
     expect(states).toMatchObject({ begin: "SUCCEEDED", ask: "WAITING", a: "UNREACHED", outer: "UNREACHED" });
-    expect(now.edges.slice(0, 6).map((edge) => edge.fate)).toEqual(["taken", "untaken", "failed", "untaken", "failed", "open"]);
+    expect(now.edges.slice(0, 6).map((edge) => edge.fate)).toEqual([
+      "taken",
+      "untaken",
+      "failed",
+      "untaken",
+      "failed",
+      "open",
+    ]);
     expect(lookOf("IDLE")).toBe("UNREACHED");
   });
 
@@ -226,6 +248,8 @@ describe("a pasted graph", () => {
   });
 
   it("has conditions that are short enough to be read", () => {
-    expect(shortCondition("nodes.approve.output.ok == true && nodes.x-1.output > 2")).toBe("approve.ok == true && x-1 > 2");
+    expect(shortCondition("nodes.approve.output.ok == true && nodes.x-1.output > 2")).toBe(
+      "approve.ok == true && x-1 > 2",
+    );
   });
 });

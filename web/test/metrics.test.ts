@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { line, roundUp, scaleOf } from "../src/metrics/chart";
-import { quantiles, rates, type Reading, reading } from "../src/metrics/history";
+import { quantiles, type Reading, rates, reading } from "../src/metrics/history";
 import { buckets, parse, quantile, since, total } from "../src/metrics/prometheus";
 
 const TEXT = `# HELP pyoco_runs_total Runs in the store, by status.
@@ -49,11 +49,23 @@ describe("quantiles", () => {
 
   it("of nothing are nothing; beyond the last bound they are that bound", () => {
     expect(quantile(0.5, new Map([[Infinity, 0]]))).toBeNull();
-    expect(quantile(0.5, new Map([[1, 0], [Infinity, 4]]))).toBe(1);
+    expect(
+      quantile(
+        0.5,
+        new Map([
+          [1, 0],
+          [Infinity, 4],
+        ]),
+      ),
+    ).toBe(1);
   });
 
   it("are of what happened between two readings, also after a restart", () => {
-    const later = new Map([[1, 60], [10, 100], [Infinity, 100]]);
+    const later = new Map([
+      [1, 60],
+      [10, 100],
+      [Infinity, 100],
+    ]);
     expect(since(later, seen).get(1)).toBe(10);
     expect(since(new Map([[Infinity, 3]]), seen).get(Infinity)).toBe(3);
   });
@@ -67,7 +79,10 @@ function at(time: number, completed: number): Reading {
     workers: 0,
     deadLetters: 0,
     ended: { completed, failed: 0, cancelled: 0 },
-    durations: new Map([[1, completed], [Infinity, completed]]),
+    durations: new Map([
+      [1, completed],
+      [Infinity, completed],
+    ]),
     waits: new Map(),
     http: new Map(),
   };

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
+import { type Run, url } from "../src/api/client";
 import { link, readPlace } from "../src/app/router";
 import { readSettings } from "../src/app/settings";
-import { type Run, url } from "../src/api/client";
 import { merged, ofTask } from "../src/runs/logs";
-import { newer } from "../src/runs/useRun";
 import { asCommand, asCurl, readParams, readTags, submissionOf } from "../src/runs/submission";
+import { newer } from "../src/runs/useRun";
 import { tokens } from "../src/ui/JsonValue";
 import { readName } from "../src/wheels/upload";
 
@@ -74,7 +74,14 @@ describe("a run that is seen by two ways", () => {
 });
 
 describe("logs", () => {
-  const lineOf = (n: number, task = "t", attempt = 1) => ({ attempt, n, task, stream: "stdout", text: `${n}\n`, ts: n });
+  const lineOf = (n: number, task = "t", attempt = 1) => ({
+    attempt,
+    n,
+    task,
+    stream: "stdout",
+    text: `${n}\n`,
+    ts: n,
+  });
 
   it("of two sources are in order, each line once", () => {
     const both = merged([lineOf(0), lineOf(2)], [lineOf(1), lineOf(2), lineOf(0, "t", 2)]);
@@ -95,7 +102,11 @@ describe("logs", () => {
 
 describe("values", () => {
   it("in colour are the same text", () => {
-    const text = JSON.stringify({ key: "a \"quoted\" : 1", n: -1.5e3, ok: true, no: null, deep: [{ "k:": "v" }] }, null, 2);
+    const text = JSON.stringify(
+      { key: 'a "quoted" : 1', n: -1.5e3, ok: true, no: null, deep: [{ "k:": "v" }] },
+      null,
+      2,
+    );
     const found = tokens(text);
     expect(found.map((token) => token.text).join("")).toBe(text);
     expect(found.filter((token) => token.kind === "key")).toHaveLength(6);

@@ -1,11 +1,12 @@
 import { describe, expect, it } from "vitest";
-import type { Definition } from "../src/graphs/definition";
-import { badge, countdown, fieldsRead, skeleton, yesOrNo } from "../src/waits/answer";
 import type { ExecutionEvent } from "../src/api/client";
-import { answerIn } from "../src/waits/refusal";
+import type { Definition } from "../src/executions/graphs/definition";
+import { badge, countdown, fieldsRead, skeleton, yesOrNo } from "../src/executions/waits/answer";
+import { answerIn } from "../src/executions/waits/refusal";
 
 const graph = (...conditions: string[]): Definition => ({
   id: "g",
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: the syntax of graphs
   nodes: { ask: { type: "wait" }, after: { type: "task", params: { who: "${nodes.ask.output.who}" } } },
   edges: conditions.map((when) => ({ from: "ask", to: "after", when })),
 });
@@ -15,9 +16,15 @@ describe("an answer", () => {
   it("has the fields that the graph reads of it", () => {
     expect(fieldsRead(plain, "ask")).toEqual([]);
     expect(fieldsRead(null, "ask")).toEqual([]);
-    expect(fieldsRead(graph("nodes.ask.output.approved == true", "nodes.ask.output.approved == false"), "ask")).toEqual(["approved", "who"]);
-    expect(fieldsRead({ ...plain, edges: [{ from: "ask", to: "x", when: "nodes.ask.output == true" }] }, "ask")).toEqual([""]);
-    expect(fieldsRead({ ...plain, edges: [{ from: "ask", to: "x", when: 'nodes["ask-1"].output.ok' }] }, "ask-1")).toEqual(["ok"]);
+    expect(fieldsRead(graph("nodes.ask.output.approved == true", "nodes.ask.output.approved == false"), "ask")).toEqual(
+      ["approved", "who"],
+    );
+    expect(
+      fieldsRead({ ...plain, edges: [{ from: "ask", to: "x", when: "nodes.ask.output == true" }] }, "ask"),
+    ).toEqual([""]);
+    expect(
+      fieldsRead({ ...plain, edges: [{ from: "ask", to: "x", when: 'nodes["ask-1"].output.ok' }] }, "ask-1"),
+    ).toEqual(["ok"]);
     expect(fieldsRead(graph("nodes.asking.output.x == 1"), "ask")).toEqual(["who"]);
   });
 

@@ -1,6 +1,6 @@
 /** The HTTP API, typed by its OpenAPI description (`npm run types`). */
 import { signal } from "@preact/signals";
-import { forgetKey, keyHeaders } from "../app/session";
+import { forgetKey, keyHeaders } from "../auth/session";
 import { language } from "../i18n";
 import type { components, paths } from "./schema";
 
@@ -72,9 +72,7 @@ export const clockOffset = signal(0);
 const NOTICEABLE_SKEW_SEC = 3;
 
 export function url(template: string, options: CallOptions = {}): string {
-  const path = template.replace(/\{(\w+)\}/g, (_, name: string) =>
-    encodeURIComponent(options.path?.[name] ?? ""),
-  );
+  const path = template.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(options.path?.[name] ?? ""));
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(options.query ?? {})) {
     for (const one of Array.isArray(value) ? value : [value]) {

@@ -1,11 +1,17 @@
 import type { ComponentType } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { SignIn } from "../auth/SignIn";
+import { apiKey, forgetKey, needsKey } from "../auth/session";
 import { EventsPage, EventsPart } from "../events/EventsPage";
 import { ExecutionPage } from "../executions/ExecutionPage";
 import { ExecutionsPage } from "../executions/ExecutionsPage";
-import { GraphPage } from "../graphs/GraphPage";
-import { GraphsPage } from "../graphs/GraphsPage";
-import { chooseLanguage, type Key, language, LANGUAGES, t } from "../i18n";
+import { GraphPage } from "../executions/graphs/GraphPage";
+import { GraphsPage } from "../executions/graphs/GraphsPage";
+import { badge } from "../executions/waits/answer";
+import { inbox, useInbox } from "../executions/waits/inbox";
+import { WaitsPage } from "../executions/waits/WaitsPage";
+import { WorkersPage } from "../fleet/WorkersPage";
+import { chooseLanguage, type Key, LANGUAGES, language, t } from "../i18n";
 import { collect } from "../metrics/history";
 import { MetricsPage } from "../metrics/MetricsPage";
 import { RunPage } from "../runs/RunPage";
@@ -13,17 +19,11 @@ import { RunsPage } from "../runs/RunsPage";
 import { Glyph, type IconName, Logo } from "../ui/icons";
 import { Empty } from "../ui/texts";
 import { Toasts } from "../ui/toasts";
-import { badge } from "../waits/answer";
-import { inbox, useInbox } from "../waits/inbox";
-import { WaitsPage } from "../waits/WaitsPage";
 import { WheelsPage } from "../wheels/WheelsPage";
-import { WorkersPage } from "../workers/WorkersPage";
 import { BANNERS, health, useHealth } from "./health";
 import { link, place } from "./router";
-import { apiKey, forgetKey, needsKey } from "./session";
 import { settings } from "./settings";
-import { SignIn } from "./SignIn";
-import { chooseTheme, theme, type Theme, THEMES } from "./theme";
+import { chooseTheme, THEMES, type Theme, theme } from "./theme";
 
 interface Section {
   path: string;
@@ -51,6 +51,7 @@ export function Shell() {
   const isOut = needsKey && apiKey.value === "";
   return (
     <>
+      {/* biome-ignore lint/a11y/useValidAnchor: it leads to a place on this page, as a skip link does */}
       <a class="skip" href="#content" onClick={skip}>
         {t("nav.skip")}
       </a>
@@ -80,7 +81,13 @@ function Content() {
   return (
     <main id="content" tabIndex={-1}>
       <AwayBanner />
-      {section === undefined ? <NotFound /> : id !== undefined && section.Detail ? <section.Detail key={id} id={id} /> : <section.Page />}
+      {section === undefined ? (
+        <NotFound />
+      ) : id !== undefined && section.Detail ? (
+        <section.Detail key={id} id={id} />
+      ) : (
+        <section.Page />
+      )}
     </main>
   );
 }
@@ -112,7 +119,8 @@ function Header({ isOut }: { isOut: boolean }) {
   const nav = useRef<HTMLElement>(null);
   useEffect(() => {
     const here = nav.current?.querySelector<HTMLElement>("[aria-current]");
-    if (here && nav.current) nav.current.scrollLeft = here.offsetLeft - (nav.current.clientWidth - here.offsetWidth) / 2;
+    if (here && nav.current)
+      nav.current.scrollLeft = here.offsetLeft - (nav.current.clientWidth - here.offsetWidth) / 2;
   }, [current, isOut]);
   return (
     <header class="top">
@@ -143,7 +151,13 @@ function Header({ isOut }: { isOut: boolean }) {
         <LanguageSwitch />
         <ThemeSwitch />
         {needsKey && !isOut && (
-          <button type="button" class="icon-button" aria-label={t("action.signOut")} title={t("action.signOut")} onClick={forgetKey}>
+          <button
+            type="button"
+            class="icon-button"
+            aria-label={t("action.signOut")}
+            title={t("action.signOut")}
+            onClick={forgetKey}
+          >
             <Glyph name="leave" />
           </button>
         )}

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Key } from "../i18n";
+import { repeat } from "../live/repeat";
 
 export type Health = "ok" | "nats" | "starting" | "server";
 
@@ -35,23 +36,19 @@ async function ask(aborting: AbortSignal): Promise<Health> {
   }
 }
 
-/** Keeps `health` up to date while the page is in front. */
+/** Keeps `health` up to date while the page is visible. */
 export function useHealth(): void {
   useEffect(() => {
     const controller = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    async function keep(): Promise<void> {
-      if (!document.hidden) {
-        const found = await ask(controller.signal);
-        if (controller.signal.aborted) return;
-        health.value = found;
-      }
-      timer = setTimeout(() => void keep(), health.value === "ok" ? CALM_MS : AWAY_MS);
+    async function read(): Promise<void> {
+      const found = await ask(controller.signal);
+      if (!controller.signal.aborted) health.value = found;
     }
-    void keep();
+    void read();
+    const stop = repeat(() => (health.value === "ok" ? CALM_MS : AWAY_MS), read);
     return () => {
+      stop();
       controller.abort();
-      clearTimeout(timer);
       health.value = "ok";
     };
   }, []);

@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { type Action, del, get, put } from "../api/client";
-import { usePolling } from "../app/polling";
 import { visible } from "../format";
 import { t } from "../i18n";
+import { usePolling } from "../live/usePolling";
 import { readParams } from "../runs/submission";
 import { FormDialog } from "../ui/FormDialog";
 import { Problem } from "../ui/texts";
@@ -21,8 +21,16 @@ export function ActionsPart() {
       columns={[
         { title: t("actions.column.key"), class: "cell-main strong", cell: (action) => visible(action.key) },
         { title: t("actions.column.does"), isLabelled: true, cell: (action) => <What action={action} /> },
-        { title: t("runs.filter.tag"), isLabelled: true, cell: (action) => (action.tag ? visible(action.tag) : <span class="dim">–</span>) },
-        { title: t("actions.column.concurrency"), isLabelled: true, cell: (action) => t(`actions.concurrency.${action.concurrency}`) },
+        {
+          title: t("runs.filter.tag"),
+          isLabelled: true,
+          cell: (action) => (action.tag ? visible(action.tag) : <span class="dim">–</span>),
+        },
+        {
+          title: t("actions.column.concurrency"),
+          isLabelled: true,
+          cell: (action) => t(`actions.concurrency.${action.concurrency}`),
+        },
       ]}
       idOf={(action) => action.key}
       nameOf={(action) => action.key}
@@ -35,12 +43,21 @@ export function ActionsPart() {
 function What({ action }: { action: Action }) {
   return (
     <>
-      <span class="tag">{action.graph_id ? t("actions.kind.graph") : t("actions.kind.flow")}</span> {visible(whatItDoes(action))}
+      <span class="tag">{action.graph_id ? t("actions.kind.graph") : t("actions.kind.flow")}</span>{" "}
+      {visible(whatItDoes(action))}
     </>
   );
 }
 
-function ActionDialog({ action, onClose, onSaved }: { action: Action | null; onClose: () => void; onSaved: () => Promise<void> }) {
+function ActionDialog({
+  action,
+  onClose,
+  onSaved,
+}: {
+  action: Action | null;
+  onClose: () => void;
+  onSaved: () => Promise<void>;
+}) {
   const [key, setKey] = useState(action?.key ?? "");
   const [isGraph, setGraph] = useState(Boolean(action?.graph_id));
   const [name, setName] = useState(action ? whatItDoes(action) : "");
@@ -63,10 +80,22 @@ function ActionDialog({ action, onClose, onSaved }: { action: Action | null; onC
   }
 
   return (
-    <FormDialog title={action ? t("actions.edit") : t("actions.new")} verb={t("action.save")} isBusy={isBusy} onSubmit={() => send(save)} onClose={onClose}>
+    <FormDialog
+      title={action ? t("actions.edit") : t("actions.new")}
+      verb={t("action.save")}
+      isBusy={isBusy}
+      onSubmit={() => send(save)}
+      onClose={onClose}
+    >
       <label>
         <span>{t("actions.key")}</span>
-        <input required readOnly={action !== null} value={key} placeholder="invoice.received" onInput={(e) => setKey(e.currentTarget.value)} />
+        <input
+          required
+          readOnly={action !== null}
+          value={key}
+          placeholder="invoice.received"
+          onInput={(e) => setKey(e.currentTarget.value)}
+        />
       </label>
       <div class="form-row">
         <label>
@@ -96,9 +125,19 @@ function ActionDialog({ action, onClose, onSaved }: { action: Action | null; onC
       </div>
       <label>
         <span>{t("submit.params")}</span>
-        <textarea rows={5} class="mono" spellcheck={false} value={params} onInput={(e) => setParams(e.currentTarget.value)} />
+        <textarea
+          rows={5}
+          class="mono"
+          spellcheck={false}
+          value={params}
+          onInput={(e) => setParams(e.currentTarget.value)}
+        />
       </label>
-      {error && <Problem error={error instanceof SyntaxError ? new Error(t("submit.badJson", { reason: error.message })) : error} />}
+      {error && (
+        <Problem
+          error={error instanceof SyntaxError ? new Error(t("submit.badJson", { reason: error.message })) : error}
+        />
+      )}
     </FormDialog>
   );
 }

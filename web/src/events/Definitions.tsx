@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Polled } from "../app/polling";
 import { visible } from "../format";
 import { t } from "../i18n";
+import type { Polled } from "../live/usePolling";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Glyph } from "../ui/icons";
 import { Age, Command, Empty, Problem } from "../ui/texts";
@@ -59,7 +59,9 @@ export function Definitions<T extends { updated_at: string }>(props: Props<T>) {
           <Command text={command} />
         </Empty>
       )}
-      {found && found.length > 0 && <DefinitionTable {...props} items={found} onEdit={setEdited} onDelete={setDoomed} />}
+      {found && found.length > 0 && (
+        <DefinitionTable {...props} items={found} onEdit={setEdited} onDelete={setDoomed} />
+      )}
       {edited && form(edited === "new" ? null : edited, () => setEdited(null))}
       {doomed && (
         <ConfirmDialog
@@ -82,7 +84,16 @@ const ROW_ATTRIBUTE = { templates: "data-template", actions: "data-action", sour
 
 type TableProps<T> = Props<T> & { items: readonly T[]; onEdit: (item: T) => void; onDelete: (item: T) => void };
 
-function DefinitionTable<T extends { updated_at: string }>({ kind, columns, idOf, nameOf, tools, items, onEdit, onDelete }: TableProps<T>) {
+function DefinitionTable<T extends { updated_at: string }>({
+  kind,
+  columns,
+  idOf,
+  nameOf,
+  tools,
+  items,
+  onEdit,
+  onDelete,
+}: TableProps<T>) {
   return (
     <div class="table-frame">
       <table class="stack definitions">
@@ -112,10 +123,20 @@ function DefinitionTable<T extends { updated_at: string }>({ kind, columns, idOf
               </td>
               <td class="cell-actions">
                 {tools?.(item)}
-                <button type="button" class="icon-button" aria-label={t("templates.edit.label", { name: visible(nameOf(item)) })} onClick={() => onEdit(item)}>
+                <button
+                  type="button"
+                  class="icon-button"
+                  aria-label={t("templates.edit.label", { name: visible(nameOf(item)) })}
+                  onClick={() => onEdit(item)}
+                >
                   <Glyph name="edit" />
                 </button>
-                <button type="button" class="icon-button danger" aria-label={t("templates.delete.label", { name: visible(nameOf(item)) })} onClick={() => onDelete(item)}>
+                <button
+                  type="button"
+                  class="icon-button danger"
+                  aria-label={t("templates.delete.label", { name: visible(nameOf(item)) })}
+                  onClick={() => onDelete(item)}
+                >
                   <Glyph name="trash" />
                 </button>
               </td>

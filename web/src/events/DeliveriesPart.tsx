@@ -1,10 +1,10 @@
 import { useState } from "preact/hooks";
 import { type Delivery, type EventSummary, get, post } from "../api/client";
 import { now } from "../app/clock";
-import { usePolling } from "../app/polling";
 import { link, place, refine } from "../app/router";
 import { count, visible } from "../format";
 import { language, t } from "../i18n";
+import { usePolling } from "../live/usePolling";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Glyph } from "../ui/icons";
 import { Count } from "../ui/lists";
@@ -39,7 +39,12 @@ export function DeliveriesPart() {
           <Glyph name="back" />
         </a>
         <strong>{month}</strong>
-        <a class="icon-button" href={to({ ym: monthsFrom(month, 1) })} aria-label={t("events.month.after")} aria-disabled={month >= current}>
+        <a
+          class="icon-button"
+          href={to({ ym: monthsFrom(month, 1) })}
+          aria-label={t("events.month.after")}
+          aria-disabled={month >= current}
+        >
           <Glyph name="chevron" />
         </a>
         {found && <span class="dim">{t("events.total", { n: count(found.total, language.value) })}</span>}
@@ -68,7 +73,9 @@ export function DeliveriesPart() {
       {found && found.total === 0 && (
         <Empty title={t("events.empty.title")}>
           <p>{t("events.empty.lead")}</p>
-          <Command text={`curl ${location.origin}/api/workflow-events -H 'Content-Type: application/json' -d '{"event_name": "invoice.received"}'`} />
+          <Command
+            text={`curl ${location.origin}/api/workflow-events -H 'Content-Type: application/json' -d '{"event_name": "invoice.received"}'`}
+          />
         </Empty>
       )}
       {found && found.total > 0 && shown.length === 0 && (
@@ -142,7 +149,11 @@ function MonthChart({ current, month, live }: { current: string; month: string; 
 function Breakdown({ summary }: { summary: EventSummary }) {
   const parts = [
     { title: t("events.reasons"), counts: summary.by_reason_code, word: visible },
-    { title: t("events.advice"), counts: summary.by_retry_advice, word: (name: string) => t(`advice.${adviceOf(name)}`) },
+    {
+      title: t("events.advice"),
+      counts: summary.by_retry_advice,
+      word: (name: string) => t(`advice.${adviceOf(name)}`),
+    },
   ].filter((part) => Object.keys(part.counts).length > 0);
   if (parts.length === 0) return null;
   return (
@@ -199,7 +210,9 @@ function DeliveryTable({ rows, onChanged }: { rows: readonly Delivery[]; onChang
       {replayed && (
         <ConfirmDialog
           title={t("events.replay.title")}
-          lead={t("events.replay.lead", { name: visible(replayed.template_name ?? replayed.event_name ?? replayed.event_id) })}
+          lead={t("events.replay.lead", {
+            name: visible(replayed.template_name ?? replayed.event_name ?? replayed.event_id),
+          })}
           verb={t("events.replay")}
           isHarmless
           onConfirm={() => replay(replayed)}
@@ -222,12 +235,15 @@ function DeliveryRow({ row, onReplay }: { row: Delivery; onReplay: () => void })
         {row.source && <span class="dim note">{visible(row.source)}</span>}
         {row.reason && (
           <span class="row-reason">
-            {visible(row.reason)} {row.retry_advice && <span class="tag">{t(`advice.${adviceOf(row.retry_advice)}`)}</span>}
+            {visible(row.reason)}{" "}
+            {row.retry_advice && <span class="tag">{t(`advice.${adviceOf(row.retry_advice)}`)}</span>}
           </span>
         )}
         {row.duplicate && <span class="row-reason">{t("events.duplicate")}</span>}
       </td>
-      <td class="cell-template" data-label={t("events.column.template")}>{visible(row.template_name ?? row.template_id ?? "–")}</td>
+      <td class="cell-template" data-label={t("events.column.template")}>
+        {visible(row.template_name ?? row.template_id ?? "–")}
+      </td>
       <td>
         <Age at={Date.parse(row.at) / 1000} />
       </td>
@@ -244,7 +260,13 @@ function DeliveryRow({ row, onReplay }: { row: Delivery; onReplay: () => void })
         )}
       </td>
       <td class="cell-actions">
-        <button type="button" class="icon-button" title={t("events.replay")} aria-label={t("events.replay.label", { id: row.event_id })} onClick={onReplay}>
+        <button
+          type="button"
+          class="icon-button"
+          title={t("events.replay")}
+          aria-label={t("events.replay.label", { id: row.event_id })}
+          onClick={onReplay}
+        >
           <Glyph name="again" />
         </button>
       </td>

@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { get, post } from "../api/client";
-import { usePolling } from "../app/polling";
 import { visible } from "../format";
 import { t } from "../i18n";
+import { usePolling } from "../live/usePolling";
 import { Glyph } from "../ui/icons";
 import { Age, Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
@@ -13,7 +13,11 @@ const SOURCES = ["file", "env", "none"] as const;
 
 /** Where escalations are told. The address is a secret: it goes in, and comes back masked. */
 export function NotificationsPart() {
-  const settings = usePolling((signal) => get("/api/workflow-events/notification-settings", { signal }), REFRESH_MS, "settings");
+  const settings = usePolling(
+    (signal) => get("/api/workflow-events/notification-settings", { signal }),
+    REFRESH_MS,
+    "settings",
+  );
   const [url, setUrl] = useState("");
   const saving = useSending();
   const testing = useSending();
@@ -42,7 +46,9 @@ export function NotificationsPart() {
           <dl class="facts">
             <div>
               <dt>{t("notifications.state")}</dt>
-              <dd class={found.configured ? "strong" : "dim"}>{found.configured ? t("notifications.on") : t("notifications.off")}</dd>
+              <dd class={found.configured ? "strong" : "dim"}>
+                {found.configured ? t("notifications.on") : t("notifications.off")}
+              </dd>
             </div>
             {found.configured && (
               <div>
@@ -86,11 +92,21 @@ export function NotificationsPart() {
             {saving.error && <Problem error={saving.error} />}
             {testing.error && <Problem error={testing.error} />}
             <footer>
-              <button type="button" class="button" disabled={testing.isBusy || !found.configured} onClick={() => testing.send(test)}>
+              <button
+                type="button"
+                class="button"
+                disabled={testing.isBusy || !found.configured}
+                onClick={() => testing.send(test)}
+              >
                 {t("notifications.test")}
               </button>
               {source === "file" && (
-                <button type="button" class="button danger" disabled={saving.isBusy} onClick={() => saving.send(() => save(""))}>
+                <button
+                  type="button"
+                  class="button danger"
+                  disabled={saving.isBusy}
+                  onClick={() => saving.send(() => save(""))}
+                >
                   <Glyph name="trash" />
                   {t("notifications.remove")}
                 </button>

@@ -1,22 +1,26 @@
 import { useState } from "preact/hooks";
 import { get, post, type RetryJob } from "../api/client";
-import { usePolling } from "../app/polling";
 import { link } from "../app/router";
+import { Deadline } from "../executions/waits/Deadline";
 import { count, visible } from "../format";
 import { language, t } from "../i18n";
+import { usePolling } from "../live/usePolling";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Glyph } from "../ui/icons";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId } from "../ui/texts";
 import { toast } from "../ui/toasts";
-import { Deadline } from "../waits/Deadline";
 
 const REFRESH_MS = 2000;
 const SHOWN = 200;
 const JOB_STATUSES = ["pending", "retrying", "escalated", "succeeded", "discarded"] as const;
 
 export function QueuePart() {
-  const queue = usePolling((signal) => get("/api/workflow-events/retry-jobs", { query: { limit: SHOWN }, signal }), REFRESH_MS, "queue");
+  const queue = usePolling(
+    (signal) => get("/api/workflow-events/retry-jobs", { query: { limit: SHOWN }, signal }),
+    REFRESH_MS,
+    "queue",
+  );
   const [isBusy, setBusy] = useState(false);
   const [doomed, setDoomed] = useState<RetryJob | null>(null);
   const found = queue.value;
@@ -52,7 +56,12 @@ export function QueuePart() {
           <button type="button" class="button" disabled={isBusy || active === 0} onClick={() => void drain(false)}>
             {t("queue.drain", { n: found?.due ?? 0 })}
           </button>
-          <button type="button" class="button primary" disabled={isBusy || active === 0} onClick={() => void drain(true)}>
+          <button
+            type="button"
+            class="button primary"
+            disabled={isBusy || active === 0}
+            onClick={() => void drain(true)}
+          >
             {t("queue.force", { n: active })}
           </button>
         </div>
@@ -94,7 +103,15 @@ export function QueuePart() {
   );
 }
 
-function JobTable({ jobs, onAgain, onDiscard }: { jobs: readonly RetryJob[]; onAgain: (job: RetryJob) => Promise<void>; onDiscard: (job: RetryJob) => void }) {
+function JobTable({
+  jobs,
+  onAgain,
+  onDiscard,
+}: {
+  jobs: readonly RetryJob[];
+  onAgain: (job: RetryJob) => Promise<void>;
+  onDiscard: (job: RetryJob) => void;
+}) {
   return (
     <div class="table-frame">
       <table class="jobs stack">
@@ -129,7 +146,8 @@ function JobRow({ job, onAgain, onDiscard }: { job: RetryJob; onAgain: () => voi
         <Status state={job.status} />
       </td>
       <td class="cell-main">
-        <span class="strong">{visible(job.template_name)}</span> <span class="dim note">{visible(job.event_name ?? job.action)}</span>
+        <span class="strong">{visible(job.template_name)}</span>{" "}
+        <span class="dim note">{visible(job.event_name ?? job.action)}</span>
         {job.status !== "succeeded" && job.last_error && <span class="row-error">{visible(job.last_error)}</span>}
         {job.status === "succeeded" && job.last_run_id && (
           <span class="row-reason">
@@ -142,7 +160,9 @@ function JobRow({ job, onAgain, onDiscard }: { job: RetryJob; onAgain: () => voi
       <td data-label={t("queue.column.attempts")}>
         {job.attempts}/{job.max_attempts}
       </td>
-      <td data-label={t("queue.column.next")}>{isActive ? <Deadline at={Date.parse(job.next_retry_at) / 1000} isTime /> : <span class="dim">–</span>}</td>
+      <td data-label={t("queue.column.next")}>
+        {isActive ? <Deadline at={Date.parse(job.next_retry_at) / 1000} isTime /> : <span class="dim">–</span>}
+      </td>
       <td data-label={t("events.column.key")} class="dim cell-key">
         <span class="mono">{visible(job.idempotency_key)}</span>
       </td>
@@ -152,12 +172,29 @@ function JobRow({ job, onAgain, onDiscard }: { job: RetryJob; onAgain: () => voi
       <td class="cell-actions">
         {job.status !== "succeeded" && (
           <>
-            <button type="button" class="button quiet" aria-label={t("queue.retry.label", { name: visible(job.template_name), key: visible(job.idempotency_key) })} onClick={onAgain}>
+            <button
+              type="button"
+              class="button quiet"
+              aria-label={t("queue.retry.label", {
+                name: visible(job.template_name),
+                key: visible(job.idempotency_key),
+              })}
+              onClick={onAgain}
+            >
               <Glyph name="again" />
               {t("queue.retry")}
             </button>
             {job.status !== "discarded" && (
-              <button type="button" class="icon-button danger" title={t("queue.discard")} aria-label={t("queue.discard.label", { name: visible(job.template_name), key: visible(job.idempotency_key) })} onClick={onDiscard}>
+              <button
+                type="button"
+                class="icon-button danger"
+                title={t("queue.discard")}
+                aria-label={t("queue.discard.label", {
+                  name: visible(job.template_name),
+                  key: visible(job.idempotency_key),
+                })}
+                onClick={onDiscard}
+              >
                 <Glyph name="trash" />
               </button>
             )}

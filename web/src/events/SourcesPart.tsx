@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { del, get, put, type Source } from "../api/client";
-import { usePolling } from "../app/polling";
 import { visible } from "../format";
 import { t } from "../i18n";
+import { usePolling } from "../live/usePolling";
 import { FormDialog } from "../ui/FormDialog";
 import { Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
@@ -22,9 +22,17 @@ export function SourcesPart() {
       columns={[
         { title: t("sources.column.source"), class: "cell-main strong", cell: (source) => visible(source.id) },
         { title: t("sources.column.kind"), isLabelled: true, cell: (source) => t(`sources.kind.${source.kind}`) },
-        { title: t("sources.column.secrets"), isLabelled: true, cell: (source) => <span class="tag">{t("sources.secrets", { n: source.secrets })}</span> },
+        {
+          title: t("sources.column.secrets"),
+          isLabelled: true,
+          cell: (source) => <span class="tag">{t("sources.secrets", { n: source.secrets })}</span>,
+        },
         { title: t("events.column.template"), isLabelled: true, cell: (source) => visible(source.template_id ?? "–") },
-        { title: t("sources.column.address"), class: "dim", cell: (source) => <span class="mono">{visible(source.events_path)}</span> },
+        {
+          title: t("sources.column.address"),
+          class: "dim",
+          cell: (source) => <span class="mono">{visible(source.events_path)}</span>,
+        },
       ]}
       idOf={(source) => source.id}
       nameOf={(source) => source.id}
@@ -34,7 +42,15 @@ export function SourcesPart() {
   );
 }
 
-function SourceDialog({ source, onClose, onSaved }: { source: Source | null; onClose: () => void; onSaved: () => Promise<void> }) {
+function SourceDialog({
+  source,
+  onClose,
+  onSaved,
+}: {
+  source: Source | null;
+  onClose: () => void;
+  onSaved: () => Promise<void>;
+}) {
   const [id, setId] = useState(source?.id ?? "");
   const [kind, setKind] = useState<Source["kind"]>(source?.kind ?? "standard");
   const [secrets, setSecrets] = useState(["", ""]);
@@ -69,7 +85,13 @@ function SourceDialog({ source, onClose, onSaved }: { source: Source | null; onC
       <div class="form-row">
         <label class="grow">
           <span>{t("sources.id")}</span>
-          <input required readOnly={source !== null} value={id} placeholder="github" onInput={(e) => setId(e.currentTarget.value)} />
+          <input
+            required
+            readOnly={source !== null}
+            value={id}
+            placeholder="github"
+            onInput={(e) => setId(e.currentTarget.value)}
+          />
         </label>
         <label>
           <span>{t("sources.column.kind")}</span>

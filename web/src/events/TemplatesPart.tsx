@@ -1,16 +1,27 @@
 import { useState } from "preact/hooks";
 import { type Action, ApiError, del, get, post, put, type Template } from "../api/client";
-import { usePolling } from "../app/polling";
 import { go } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
+import { usePolling } from "../live/usePolling";
 import { FormDialog } from "../ui/FormDialog";
 import { Glyph } from "../ui/icons";
 import { Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
 import { useSending } from "../ui/useSending";
 import { Definitions, REFRESH_MS } from "./Definitions";
-import { bodyOf, changedStep, type Draft, draftOf, kindsAt, movedStep, newDraft, type TriggerKind, withoutStep, withStep } from "./templates";
+import {
+  bodyOf,
+  changedStep,
+  type Draft,
+  draftOf,
+  kindsAt,
+  movedStep,
+  newDraft,
+  type TriggerKind,
+  withoutStep,
+  withStep,
+} from "./templates";
 
 export function TemplatesPart() {
   const templates = usePolling((signal) => get("/api/workflow-templates", { signal }), REFRESH_MS, "templates");
@@ -34,7 +45,12 @@ export function TemplatesPart() {
         idOf={(template) => template.id}
         nameOf={(template) => template.name}
         tools={(template) => (
-          <button type="button" class="button quiet" aria-label={t("templates.start.label", { name: visible(template.name) })} onClick={() => setStarted(template)}>
+          <button
+            type="button"
+            class="button quiet"
+            aria-label={t("templates.start.label", { name: visible(template.name) })}
+            onClick={() => setStarted(template)}
+          >
             {t("templates.start")}
           </button>
         )}
@@ -122,7 +138,13 @@ function TemplateDialog({
       <div class="form-row">
         <label>
           <span>{t("templates.id")}</span>
-          <input required readOnly={start.updated_at !== null} value={draft.id} placeholder="monthly-close" onInput={(e) => change({ id: e.currentTarget.value })} />
+          <input
+            required
+            readOnly={start.updated_at !== null}
+            value={draft.id}
+            placeholder="monthly-close"
+            onInput={(e) => change({ id: e.currentTarget.value })}
+          />
         </label>
         <label>
           <span>{t("templates.name")}</span>
@@ -142,17 +164,30 @@ function TemplateDialog({
               <span class="step-number">{at + 1}</span>
               <label>
                 <span>{t("templates.step.id")}</span>
-                <input required value={step.id} onInput={(e) => change({ steps: changedStep(draft.steps, at, { id: e.currentTarget.value }) })} />
+                <input
+                  required
+                  value={step.id}
+                  onInput={(e) => change({ steps: changedStep(draft.steps, at, { id: e.currentTarget.value }) })}
+                />
               </label>
               <label>
                 <span>{t("templates.step.action")}</span>
-                <input required list="known-actions" value={step.action} onInput={(e) => change({ steps: changedStep(draft.steps, at, { action: e.currentTarget.value }) })} />
+                <input
+                  required
+                  list="known-actions"
+                  value={step.action}
+                  onInput={(e) => change({ steps: changedStep(draft.steps, at, { action: e.currentTarget.value }) })}
+                />
               </label>
               <label>
                 <span>{t("templates.step.trigger")}</span>
                 <select
                   value={step.trigger_kind}
-                  onChange={(e) => change({ steps: changedStep(draft.steps, at, { trigger_kind: e.currentTarget.value as TriggerKind }) })}
+                  onChange={(e) =>
+                    change({
+                      steps: changedStep(draft.steps, at, { trigger_kind: e.currentTarget.value as TriggerKind }),
+                    })
+                  }
                 >
                   {kindsAt(at).map((kind) => (
                     <option key={kind} value={kind}>
@@ -163,23 +198,50 @@ function TemplateDialog({
               </label>
               <label>
                 <span>{t("templates.step.title")}</span>
-                <input maxLength={80} value={step.title ?? ""} onInput={(e) => change({ steps: changedStep(draft.steps, at, { title: e.currentTarget.value }) })} />
+                <input
+                  maxLength={80}
+                  value={step.title ?? ""}
+                  onInput={(e) => change({ steps: changedStep(draft.steps, at, { title: e.currentTarget.value }) })}
+                />
               </label>
               <span class="step-tools">
-                <button type="button" class="icon-button" disabled={at === 0} aria-label={t("templates.step.up", { n: at + 1 })} onClick={() => change({ steps: movedStep(draft.steps, at, -1) })}>
+                <button
+                  type="button"
+                  class="icon-button"
+                  disabled={at === 0}
+                  aria-label={t("templates.step.up", { n: at + 1 })}
+                  onClick={() => change({ steps: movedStep(draft.steps, at, -1) })}
+                >
                   <Glyph name="up" />
                 </button>
-                <button type="button" class="icon-button" disabled={at === draft.steps.length - 1} aria-label={t("templates.step.down", { n: at + 1 })} onClick={() => change({ steps: movedStep(draft.steps, at, 1) })}>
+                <button
+                  type="button"
+                  class="icon-button"
+                  disabled={at === draft.steps.length - 1}
+                  aria-label={t("templates.step.down", { n: at + 1 })}
+                  onClick={() => change({ steps: movedStep(draft.steps, at, 1) })}
+                >
                   <Glyph name="down" />
                 </button>
-                <button type="button" class="icon-button danger" disabled={draft.steps.length === 1} aria-label={t("templates.step.remove", { n: at + 1 })} onClick={() => change({ steps: withoutStep(draft.steps, at) })}>
+                <button
+                  type="button"
+                  class="icon-button danger"
+                  disabled={draft.steps.length === 1}
+                  aria-label={t("templates.step.remove", { n: at + 1 })}
+                  onClick={() => change({ steps: withoutStep(draft.steps, at) })}
+                >
                   <Glyph name="trash" />
                 </button>
               </span>
             </li>
           ))}
         </ol>
-        <button type="button" class="button quiet" disabled={draft.steps.length >= 30} onClick={() => change({ steps: withStep(draft.steps) })}>
+        <button
+          type="button"
+          class="button quiet"
+          disabled={draft.steps.length >= 30}
+          onClick={() => change({ steps: withStep(draft.steps) })}
+        >
           <Glyph name="plus" />
           {t("templates.step.add")}
         </button>
@@ -187,20 +249,41 @@ function TemplateDialog({
       <div class="form-row">
         <label>
           <span>{t("templates.year")}</span>
-          <input type="number" min={2000} max={9999} value={draft.year} onInput={(e) => change({ year: e.currentTarget.value })} />
+          <input
+            type="number"
+            min={2000}
+            max={9999}
+            value={draft.year}
+            onInput={(e) => change({ year: e.currentTarget.value })}
+          />
         </label>
         <label>
           <span>{t("templates.month")}</span>
-          <input type="number" min={1} max={12} value={draft.month} onInput={(e) => change({ month: e.currentTarget.value })} />
+          <input
+            type="number"
+            min={1}
+            max={12}
+            value={draft.month}
+            onInput={(e) => change({ month: e.currentTarget.value })}
+          />
         </label>
         <label class="grow">
           <span>{t("templates.url")}</span>
-          <input maxLength={2000} value={draft.mfcloud_url} onInput={(e) => change({ mfcloud_url: e.currentTarget.value })} />
+          <input
+            maxLength={2000}
+            value={draft.mfcloud_url}
+            onInput={(e) => change({ mfcloud_url: e.currentTarget.value })}
+          />
         </label>
       </div>
       <label>
         <span>{t("templates.notes")}</span>
-        <textarea rows={2} maxLength={2000} value={draft.notes} onInput={(e) => change({ notes: e.currentTarget.value })} />
+        <textarea
+          rows={2}
+          maxLength={2000}
+          value={draft.notes}
+          onInput={(e) => change({ notes: e.currentTarget.value })}
+        />
       </label>
       {error && !isLost && <Problem error={error} />}
       {isLost && (
@@ -225,22 +308,45 @@ function StartTemplateDialog({ template, onClose }: { template: Template; onClos
 
   async function start(): Promise<void> {
     const body = { year: Number(year), month: Number(month) };
-    const made = await post("/api/workflow-templates/{template_id}/start", { path: { template_id: template.id }, body });
+    const made = await post("/api/workflow-templates/{template_id}/start", {
+      path: { template_id: template.id },
+      body,
+    });
     toast(t("start.done"));
     onClose();
     go(made.execution_id ? ["executions", made.execution_id] : ["runs", made.run_id]);
   }
 
   return (
-    <FormDialog title={t("templates.start.label", { name: visible(template.name) })} verb={t("start.do")} isBusy={isBusy} onSubmit={() => send(start)} onClose={onClose}>
+    <FormDialog
+      title={t("templates.start.label", { name: visible(template.name) })}
+      verb={t("start.do")}
+      isBusy={isBusy}
+      onSubmit={() => send(start)}
+      onClose={onClose}
+    >
       <div class="form-row">
         <label>
           <span>{t("templates.year")}</span>
-          <input type="number" required min={2000} max={9999} value={year} onInput={(e) => setYear(e.currentTarget.value)} />
+          <input
+            type="number"
+            required
+            min={2000}
+            max={9999}
+            value={year}
+            onInput={(e) => setYear(e.currentTarget.value)}
+          />
         </label>
         <label>
           <span>{t("templates.month")}</span>
-          <input type="number" required min={1} max={12} value={month} onInput={(e) => setMonth(e.currentTarget.value)} />
+          <input
+            type="number"
+            required
+            min={1}
+            max={12}
+            value={month}
+            onInput={(e) => setMonth(e.currentTarget.value)}
+          />
         </label>
       </div>
       {error && <Problem error={error} />}

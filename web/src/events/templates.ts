@@ -21,7 +21,17 @@ export interface Draft {
 }
 
 export function newDraft(): Draft {
-  return { id: "", name: "", year: "", month: "", mfcloud_url: "", notes: "", steps: withStep([]), needs_month: null, updated_at: null };
+  return {
+    id: "",
+    name: "",
+    year: "",
+    month: "",
+    mfcloud_url: "",
+    notes: "",
+    steps: withStep([]),
+    needs_month: null,
+    updated_at: null,
+  };
 }
 
 export function draftOf(template: Template): Draft {
@@ -47,7 +57,12 @@ export function bodyOf(draft: Draft): Omit<Template, "id" | "updated_at"> {
     mfcloud_url: draft.mfcloud_url.trim() || null,
     notes: draft.notes.trim() || null,
     needs_month: draft.needs_month,
-    steps: draft.steps.map((step) => ({ ...step, id: step.id.trim(), action: step.action.trim(), title: step.title?.trim() || null })),
+    steps: draft.steps.map((step) => ({
+      ...step,
+      id: step.id.trim(),
+      action: step.action.trim(),
+      title: step.title?.trim() || null,
+    })),
   };
 }
 
@@ -57,7 +72,9 @@ export function kindsAt(place: number): readonly TriggerKind[] {
 
 /** A step that has moved may have to begin otherwise. */
 function fitting(steps: readonly Step[]): Step[] {
-  return steps.map((step, at) => (kindsAt(at).includes(step.trigger_kind) ? step : { ...step, trigger_kind: kindsAt(at)[0]! }));
+  return steps.map((step, at) =>
+    kindsAt(at).includes(step.trigger_kind) ? step : { ...step, trigger_kind: kindsAt(at)[0]! },
+  );
 }
 
 export function withStep(steps: readonly Step[]): Step[] {

@@ -54,7 +54,14 @@ export function EventLog({
       </header>
       {last > 1 && (
         <div class="travel">
-          <button type="button" class="icon-button" aria-label={t("travel.back")} title={t("travel.back")} disabled={at === 1} onClick={() => onTravel(moved(at, last, -1))}>
+          <button
+            type="button"
+            class="icon-button"
+            aria-label={t("travel.back")}
+            title={t("travel.back")}
+            disabled={at === 1}
+            onClick={() => onTravel(moved(at, last, -1))}
+          >
             <Glyph name="back" />
           </button>
           <input
@@ -67,7 +74,14 @@ export function EventLog({
             aria-valuetext={at === null ? t("travel.isNow") : t("travel.after", { n: at, total: last })}
             onInput={(event) => onTravel(moved(Number(event.currentTarget.value), last, 0))}
           />
-          <button type="button" class="icon-button" aria-label={t("travel.forth")} title={t("travel.forth")} disabled={at === null} onClick={() => onTravel(moved(at, last, 1))}>
+          <button
+            type="button"
+            class="icon-button"
+            aria-label={t("travel.forth")}
+            title={t("travel.forth")}
+            disabled={at === null}
+            onClick={() => onTravel(moved(at, last, 1))}
+          >
             <Glyph name="chevron" />
           </button>
           <button type="button" class="button quiet" disabled={at === null} onClick={() => onTravel(null)}>
@@ -78,14 +92,30 @@ export function EventLog({
       {events.length > shown.length && <p class="dim note pad">{t("log.cut", { n: SHOWN })}</p>}
       <ol class="event-list" ref={box} tabIndex={0} aria-label={t("log.title")}>
         {shown.map((event) => (
-          <Line key={event.sequence} event={event} at={at} onTravel={() => onTravel(moved(event.sequence, last, 0))} onNode={onNode} />
+          <Line
+            key={event.sequence}
+            event={event}
+            at={at}
+            onTravel={() => onTravel(moved(event.sequence, last, 0))}
+            onNode={onNode}
+          />
         ))}
       </ol>
     </section>
   );
 }
 
-function Line({ event, at, onTravel, onNode }: { event: ExecutionEvent; at: Moment; onTravel: () => void; onNode: (id: string) => void }) {
+function Line({
+  event,
+  at,
+  onTravel,
+  onNode,
+}: {
+  event: ExecutionEvent;
+  at: Moment;
+  onTravel: () => void;
+  onNode: (id: string) => void;
+}) {
   const node = nodeOf(event);
   const says = saying(event);
   const isAhead = at !== null && event.sequence > at;
@@ -94,7 +124,13 @@ function Line({ event, at, onTravel, onNode }: { event: ExecutionEvent; at: Mome
       class={`event tone-${toneOfEvent(event.type)} ${isAhead ? "is-ahead" : ""} ${event.sequence === at ? "is-here" : ""}`}
       data-sequence={event.sequence}
     >
-      <button type="button" class="event-moment" aria-current={event.sequence === at ? "step" : undefined} title={event.type} onClick={onTravel}>
+      <button
+        type="button"
+        class="event-moment"
+        aria-current={event.sequence === at ? "step" : undefined}
+        title={event.type}
+        onClick={onTravel}
+      >
         <span class="event-number">{event.sequence}</span>
         <span class="event-time">{clockTime(event.occurred_at)}</span>
         <span class="event-type">{isKnown(event.type) ? t(`event.${event.type}`) : visible(event.type)}</span>

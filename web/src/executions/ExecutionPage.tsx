@@ -2,27 +2,27 @@ import { useState } from "preact/hooks";
 import { ApiError, type Execution, type ExecutionEvent, post } from "../api/client";
 import { now } from "../app/clock";
 import { go, link, place, refine } from "../app/router";
-import { needsKey } from "../app/session";
 import { settings } from "../app/settings";
+import { needsKey } from "../auth/session";
+import { GraphView } from "../drawing/GraphView";
 import { ago, visible } from "../format";
-import { GraphView } from "../graph/GraphView";
-import { type Definition, picture } from "../graphs/definition";
 import { language, t } from "../i18n";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
 import { Live } from "../ui/Live";
 import { Status } from "../ui/Status";
-import { Age, CopyButton, Empty, Moment as At, Plain, Problem, RunId, Took } from "../ui/texts";
+import { Age, Moment as At, CopyButton, Empty, Plain, Problem, RunId, Took } from "../ui/texts";
 import { toast } from "../ui/toasts";
 import { useIdempotencyKey } from "../ui/useSending";
-import { refreshInbox } from "../waits/inbox";
 import { asCommand, asCurl } from "./commands";
 import { EventLog } from "./EventLog";
+import { type Definition, picture } from "./graphs/definition";
 import { endedAt, standing } from "./list";
 import { NodePanel } from "./NodePanel";
 import { type Moment, momentOf } from "./travel";
 import { useExecution, usePast } from "./useExecution";
+import { refreshInbox } from "./waits/inbox";
 
 export function ExecutionPage({ id }: { id: string }) {
   const { execution, definition, events, isLive, error, refresh } = useExecution(id);
@@ -44,7 +44,8 @@ export function ExecutionPage({ id }: { id: string }) {
 
   const shown = (at !== null && past) || execution;
   const node = place.value.query.node;
-  const selected = node !== undefined && (node in shown.nodes || (definition && node in definition.nodes)) ? node : null;
+  const selected =
+    node !== undefined && (node in shown.nodes || (definition && node in definition.nodes)) ? node : null;
   const select = (name: string | null) =>
     refine({ ...place.value.query, node: name === selected ? undefined : (name ?? undefined) });
   const travel = (to: Moment) => refine({ ...place.value.query, at: to === null ? undefined : String(to) });
@@ -54,7 +55,11 @@ export function ExecutionPage({ id }: { id: string }) {
       {error && <Problem error={error} />}
       {pastError && <Problem error={pastError} />}
       {at === null && (
-        <Notices execution={execution} selected={selected} onNode={(name) => refine({ ...place.value.query, node: name })} />
+        <Notices
+          execution={execution}
+          selected={selected}
+          onNode={(name) => refine({ ...place.value.query, node: name })}
+        />
       )}
       <Facts execution={shown} />
       {shown.error && <Failure execution={shown} />}
@@ -89,7 +94,15 @@ export function ExecutionPage({ id }: { id: string }) {
 
 type Asked = "cancel" | "archive" | "start" | "failed" | null;
 
-function Head({ execution, isLive, onChanged }: { execution: Execution; isLive: boolean; onChanged: () => Promise<void> }) {
+function Head({
+  execution,
+  isLive,
+  onChanged,
+}: {
+  execution: Execution;
+  isLive: boolean;
+  onChanged: () => Promise<void>;
+}) {
   const [asked, setAsked] = useState<Asked>(null);
   const keyFor = useIdempotencyKey();
   const header = needsKey ? settings.api_key_header : null;
@@ -132,7 +145,12 @@ function Head({ execution, isLive, onChanged }: { execution: Execution; isLive: 
             </button>
           )}
           {isEnded && execution.status !== "COMPLETED" && (
-            <button type="button" class="button" title={t("execution.rerun.failed.hint")} onClick={() => setAsked("failed")}>
+            <button
+              type="button"
+              class="button"
+              title={t("execution.rerun.failed.hint")}
+              onClick={() => setAsked("failed")}
+            >
               <Glyph name="again" />
               {t("execution.rerun.failed")}
             </button>
@@ -183,9 +201,19 @@ function isWaiting(execution: Execution): boolean {
   return Object.values(execution.nodes).some((node) => node.status === "WAITING");
 }
 
-function Notices({ execution, selected, onNode }: { execution: Execution; selected: string | null; onNode: (id: string) => void }) {
+function Notices({
+  execution,
+  selected,
+  onNode,
+}: {
+  execution: Execution;
+  selected: string | null;
+  onNode: (id: string) => void;
+}) {
   const isActive = execution.status === "ACTIVE";
-  const waiting = Object.entries(execution.nodes).filter(([id, node]) => isActive && node.status === "WAITING" && id !== selected);
+  const waiting = Object.entries(execution.nodes).filter(
+    ([id, node]) => isActive && node.status === "WAITING" && id !== selected,
+  );
   return (
     <>
       {waiting.map(([id, node]) => (
@@ -356,7 +384,9 @@ function Values({ execution }: { execution: Execution }) {
           {execution.result != null ? (
             <JsonValue value={execution.result} label={t("run.result")} />
           ) : (
-            <p class="dim pad">{execution.status === "ACTIVE" ? t("execution.result.later") : t("execution.result.none")}</p>
+            <p class="dim pad">
+              {execution.status === "ACTIVE" ? t("execution.result.later") : t("execution.result.none")}
+            </p>
           )}
         </section>
       )}

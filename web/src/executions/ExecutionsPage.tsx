@@ -7,11 +7,11 @@ import { FilterForm, ListPage, StatusChips } from "../ui/ListPage";
 import { FilterInput, Progress } from "../ui/lists";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
 import { Age, Command, Empty, RunId, Took } from "../ui/texts";
-import { badge } from "../waits/answer";
-import { inbox } from "../waits/inbox";
-import { type ExecutionFilters, filtersOf, progressOf, standing, STATUSES } from "./list";
+import { type ExecutionFilters, filtersOf, progressOf, STATUSES, standing } from "./list";
 import { StartDialog } from "./StartDialog";
 import { useExecutionList } from "./useExecutionList";
+import { badge } from "./waits/answer";
+import { inbox } from "./waits/inbox";
 
 export function ExecutionsPage() {
   const filters = filtersOf(place.value.query);

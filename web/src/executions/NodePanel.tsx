@@ -2,14 +2,14 @@ import type { ComponentChildren } from "preact";
 import type { Execution, NodeState } from "../api/client";
 import { link } from "../app/router";
 import { visible } from "../format";
-import { type Definition, kindOf, lookOf } from "../graphs/definition";
 import { t } from "../i18n";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Age, Moment, Plain, RunId, Took } from "../ui/texts";
-import { Deadline } from "../waits/Deadline";
-import { ResumeForm } from "../waits/ResumeForm";
+import { type Definition, kindOf, lookOf } from "./graphs/definition";
+import { Deadline } from "./waits/Deadline";
+import { ResumeForm } from "./waits/ResumeForm";
 
 /** Stands for itself where the log leaves it out. */
 const FAILED = "FAILED";
@@ -83,7 +83,9 @@ export function NodePanel({
       <div class="task-values">
         {plan?.params && Object.keys(plan.params).length > 0 && <Value title={t("run.params")} value={plan.params} />}
         {node?.output != null && <Value title={t("task.output")} value={node.output} />}
-        {node?.output == null && node?.resume_data != null && <Value title={t("node.resumedWith")} value={node.resume_data} />}
+        {node?.output == null && node?.resume_data != null && (
+          <Value title={t("node.resumedWith")} value={node.resume_data} />
+        )}
         {node?.error?.details != null && <Value title={t("node.errorDetails")} value={node.error.details} />}
         {node?.metrics && <Value title={t("nav.metrics")} value={node.metrics} />}
       </div>
@@ -171,7 +173,8 @@ function GateView({ gate }: { gate: NonNullable<NodeState["gate"]> }) {
   return (
     <div class="gate">
       <h3>
-        {t("node.gate")} <span class="mono">{visible(gate.policy)}</span> · {gate.is_passable ? t("node.gate.open") : t("node.gate.closed")}
+        {t("node.gate")} <span class="mono">{visible(gate.policy)}</span> ·{" "}
+        {gate.is_passable ? t("node.gate.open") : t("node.gate.closed")}
       </h3>
       <ul>
         {rows.flatMap(([state, branches]) =>

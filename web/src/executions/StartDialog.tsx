@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { get, type GraphSummary, post } from "../api/client";
+import { type GraphSummary, get, post } from "../api/client";
 import { go, link } from "../app/router";
 import { t } from "../i18n";
 import { Dialog } from "../ui/Dialog";
@@ -71,14 +71,29 @@ export function StartDialog({ graph, onClose }: { graph?: string; onClose: () =>
           </label>
           <label>
             <span>{t("start.input")}</span>
-            <textarea rows={7} class="mono" spellcheck={false} value={input} onInput={(e) => setInput(e.currentTarget.value)} />
+            <textarea
+              rows={7}
+              class="mono"
+              spellcheck={false}
+              value={input}
+              onInput={(e) => setInput(e.currentTarget.value)}
+            />
           </label>
           <label>
             <span>{t("start.id")}</span>
-            <input value={id} pattern="[A-Za-z0-9_\-]{1,64}" placeholder={t("start.id.hint")} onInput={(e) => setId(e.currentTarget.value)} />
+            <input
+              value={id}
+              pattern="[A-Za-z0-9_\-]{1,64}"
+              placeholder={t("start.id.hint")}
+              onInput={(e) => setId(e.currentTarget.value)}
+            />
           </label>
           {reading && <Problem error={reading} />}
-          {error && <Problem error={error instanceof SyntaxError ? new Error(t("start.badJson", { reason: error.message })) : error} />}
+          {error && (
+            <Problem
+              error={error instanceof SyntaxError ? new Error(t("start.badJson", { reason: error.message })) : error}
+            />
+          )}
           <footer>
             <button type="button" class="button" onClick={onClose}>
               {t("action.dismiss")}

@@ -29,7 +29,19 @@ export function nodeOf(event: ExecutionEvent): string | null {
   return typeof id === "string" ? id : null;
 }
 
-const TELLING = ["prompt", "message", "reason", "error", "progress", "attempt", "output", "data", "result", "branch_ids", "policy"] as const;
+const TELLING = [
+  "prompt",
+  "message",
+  "reason",
+  "error",
+  "progress",
+  "attempt",
+  "output",
+  "data",
+  "result",
+  "branch_ids",
+  "policy",
+] as const;
 
 /** What an event says beyond its type, in one line. */
 export function saying(event: ExecutionEvent): string {

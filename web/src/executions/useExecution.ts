@@ -1,113 +1,73 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type ApiError, type Execution, type ExecutionEvent, get } from "../api/client";
-import { follow } from "../api/events";
-import { type Definition, definitionOf } from "../graphs/definition";
+import { type Execution, type ExecutionEvent, get } from "../api/client";
+import type { LiveEvent, Subject } from "../live/live";
+import { useLive } from "../live/useLive";
+import { type Definition, definitionOf } from "./graphs/definition";
 import { appended, type Moment } from "./travel";
 
-export interface FollowedExecution {
+interface ExecutionView {
   execution: Execution | null;
   definition: Definition | null;
   events: readonly ExecutionEvent[];
-  isLive: boolean;
-  error: Error | null;
-  refresh: () => Promise<void>;
 }
 
-/** Several events come at once, and one look shows them all. */
-const GATHER_MS = 120;
+const EMPTY: ExecutionView = { execution: null, definition: null, events: [] };
 const EDGES = { include: ["edges" as const] };
 
-/** An execution with its log and its graph, kept up to date until it has ended. */
-export function useExecution(id: string): FollowedExecution {
-  const [execution, setExecution] = useState<Execution | null>(null);
-  const [definition, setDefinition] = useState<Definition | null>(null);
-  const [events, setEvents] = useState<readonly ExecutionEvent[]>([]);
-  const [isLive, setLive] = useState(false);
-  const [error, setError] = useState<Error | null>(null);
-  const refresh = useRef<() => Promise<void>>(() => Promise.resolve());
+function lastSequence({ events }: ExecutionView): number {
+  return events.at(-1)?.sequence ?? 0;
+}
 
-  useEffect(() => {
-    const controller = new AbortController();
-    const { signal } = controller;
-    const path = { execution_id: id };
-    let latest: Execution | null = null;
-    let log: ExecutionEvent[] = [];
-    let looking: Promise<void> | null = null;
-    let isStale = false;
-    setExecution(null);
-    setDefinition(null);
-    setEvents([]);
-    setError(null);
+function withEvents(known: ExecutionView, found: readonly ExecutionEvent[]): ExecutionView {
+  return { ...known, events: appended(known.events, found) };
+}
 
-    function take(found: readonly ExecutionEvent[]): void {
-      log = appended(log, found);
-      setEvents(log);
-    }
+/** Answers may overtake each other: the newer version stays. */
+function withExecution(known: ExecutionView, found: Execution): ExecutionView {
+  return known.execution && found.version < known.execution.version ? known : { ...known, execution: found };
+}
 
-    async function read(): Promise<void> {
+function apply(known: ExecutionView, { name, data }: LiveEvent): ExecutionView {
+  return name === "heartbeat" ? known : withEvents(known, [data as ExecutionEvent]);
+}
+
+async function readDefinition(execution: Execution, signal: AbortSignal): Promise<Definition> {
+  const path = { graph_id: execution.graph_id };
+  const query = { version: execution.graph_version };
+  return definitionOf(await get("/graphs/{graph_id}", { path, query, signal }));
+}
+
+function executionSubject(id: string): Subject<ExecutionView> {
+  const path = { execution_id: id };
+  return {
+    read: async ({ signal, state, change, isStreamOver }) => {
       const found = await get("/executions/{execution_id}", { path, query: EDGES, signal });
-      if (latest && found.version < latest.version) return;
-      const isFirst = latest === null;
-      latest = found;
-      setExecution(found);
-      setError(null);
-      if (!isFirst) return;
-      const query = { version: found.graph_version };
-      setDefinition(definitionOf(await get("/graphs/{graph_id}", { path: { graph_id: found.graph_id }, query, signal })));
-    }
-
-    /** Looks once for any number of calls, and once more if there was another meanwhile. */
-    function look(): Promise<void> {
-      isStale = true;
-      looking ??= lookOnce().finally(() => {
-        looking = null;
-      });
-      return looking;
-    }
-
-    async function lookOnce(): Promise<void> {
-      while (isStale && !signal.aborted) {
-        isStale = false;
-        try {
-          await read();
-        } catch (problem) {
-          if (!signal.aborted) setError(problem as Error);
-        }
-        await new Promise((resolve) => setTimeout(resolve, GATHER_MS));
+      change((known) => withExecution(known, found));
+      if (state().definition === null) {
+        const definition = await readDefinition(found, signal);
+        change((known) => ({ ...known, definition }));
       }
-    }
+      if (!isStreamOver()) return;
+      // What happens after the end of the stream, such as archiving, is only read.
+      const query = { after: lastSequence(state()) };
+      const { items } = await get("/executions/{execution_id}/events", { path, query, signal });
+      change((known) => withEvents(known, items));
+    },
+    watch: {
+      path: "/executions/{execution_id}/watch",
+      options: { path },
+      apply,
+      needsRead: (known) => lastSequence(known) > (known.execution?.version ?? 0),
+      lastId: (known) => String(lastSequence(known) || ""),
+      isOver: ({ execution }) => execution !== null && execution.status !== "ACTIVE",
+    },
+  };
+}
 
-    async function readAll(): Promise<void> {
-      await look();
-      // A stream that has come to its end does not tell what happened after it, say that it was archived.
-      const query = { after: log.at(-1)?.sequence ?? 0 };
-      take((await get("/executions/{execution_id}/events", { path, query, signal })).items);
-    }
-
-    refresh.current = readAll;
-    void look();
-    const stop = follow("/executions/{execution_id}/watch", { path }, {
-      lastId: () => String(log.at(-1)?.sequence ?? ""),
-      onState: setLive,
-      onEvent: (name, data) => {
-        if (name === "heartbeat") return;
-        take([data as ExecutionEvent]);
-        if ((data as ExecutionEvent).sequence > (latest?.version ?? 0)) void look();
-      },
-      onEnd: () => {
-        const isOver = latest !== null && latest.status !== "ACTIVE";
-        if (!isOver) void look();
-        return !isOver;
-      },
-      onRefused: (refused: ApiError) => setError(refused),
-    });
-    return () => {
-      controller.abort();
-      stop();
-    };
-  }, [id]);
-
-  return { execution, definition, events, isLive, error, refresh: () => refresh.current() };
+/** An execution with its log and its graph, kept up to date until it has ended. */
+export function useExecution(id: string) {
+  const { state, isLive, error, refresh } = useLive(id, executionSubject(id), () => EMPTY);
+  return { ...state, isLive, error, refresh };
 }
 
 /** The state after an earlier event. It never changes, so it is asked for once. */

@@ -1,68 +1,62 @@
-import { useEffect, useState } from "preact/hooks";
 import { type ExecutionSummary, get } from "../api/client";
-import { usePolling } from "../app/polling";
+import type { Read, Subject } from "../live/live";
+import { useLive } from "../live/useLive";
 import { type ExecutionFilters, refreshed, withOlder } from "./list";
 
 const REFRESH_MS = 2000;
 const PAGE = 50;
 const MAX_PAGE = 200;
 
-export interface ExecutionList {
+interface ExecutionListState {
   rows: readonly ExecutionSummary[];
   counts: Record<string, number>;
+  cursor: string | null;
   isLoaded: boolean;
-  isMore: boolean;
-  error: Error | null;
-  more: () => Promise<void>;
 }
+
+const EMPTY: ExecutionListState = { rows: [], counts: {}, cursor: null, isLoaded: false };
 
 function queryOf(filters: ExecutionFilters) {
   return { status: filters.status, graph_id: filters.graph, archived: filters.archived === "1", stale: "ok" as const };
 }
 
-/** The rows that are shown are asked for again and again, up to a full page of the server's. */
-export function useExecutionList(filters: ExecutionFilters): ExecutionList {
-  const key = JSON.stringify(filters);
-  const [rows, setRows] = useState<readonly ExecutionSummary[]>([]);
-  const [cursor, setCursor] = useState<{ at: string | null } | null>(null);
-  const [isLoaded, setLoaded] = useState(false);
-  const limit = Math.min(MAX_PAGE, Math.max(PAGE, rows.length));
-  const polled = usePolling(
-    async (signal) => {
+/** The rows that are shown are read again every time, up to a full page of the server's. */
+function listSubject(filters: ExecutionFilters): Subject<ExecutionListState> {
+  return {
+    everyMs: REFRESH_MS,
+    read: async ({ signal, state, change }) => {
+      const limit = Math.min(MAX_PAGE, Math.max(PAGE, state().rows.length));
       const query = { ...queryOf(filters), include: ["counts" as const], limit };
-      return { key, page: await get("/executions", { query, signal }) };
+      const page = await get("/executions", { query, signal });
+      change((known) => ({
+        rows: refreshed(known.rows, page.items),
+        counts: page.counts ?? {},
+        // Older rows than these are shown: the next page begins behind them.
+        cursor: known.rows.length > page.items.length ? known.cursor : page.next_cursor,
+        isLoaded: true,
+      }));
     },
-    REFRESH_MS,
-    key,
-  );
+  };
+}
 
-  useEffect(() => {
-    setRows([]);
-    setCursor(null);
-    setLoaded(false);
-  }, [key]);
+function nextPage(filters: ExecutionFilters): Read<ExecutionListState> {
+  return async ({ signal, state, change }) => {
+    const query = { ...queryOf(filters), limit: PAGE, cursor: state().cursor };
+    const page = await get("/executions", { query, signal });
+    change((known) => ({ ...known, rows: withOlder(known.rows, page.items), cursor: page.next_cursor }));
+  };
+}
 
-  useEffect(() => {
-    if (polled.value?.key !== key) return;
-    const { page } = polled.value;
-    setRows((known) => refreshed(known, page.items));
-    setCursor((known) => (known && rows.length > page.items.length ? known : { at: page.next_cursor }));
-    setLoaded(true);
-  }, [polled.value, key]);
-
-  async function more(): Promise<void> {
-    const query = { ...queryOf(filters), limit: PAGE, cursor: cursor?.at ?? null };
-    const page = await get("/executions", { query });
-    setRows((known) => withOlder(known, page.items));
-    setCursor({ at: page.next_cursor });
-  }
-
+/** The list of executions with its counts, read every two seconds. */
+export function useExecutionList(filters: ExecutionFilters) {
+  const live = useLive(JSON.stringify(filters), listSubject(filters), () => EMPTY);
+  const { rows, counts, cursor, isLoaded } = live.state;
   return {
     rows,
-    counts: polled.value?.key === key ? (polled.value.page.counts ?? {}) : {},
+    counts,
     isLoaded,
-    isMore: Boolean(cursor?.at),
-    error: polled.error,
-    more,
+    isMore: cursor !== null,
+    error: live.error,
+    more: () => live.also(nextPage(filters)),
   };
 }

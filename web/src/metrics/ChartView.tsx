@@ -26,9 +26,12 @@ export function ChartView({
   format: (value: number) => string;
 }) {
   const [pointed, setPointed] = useState<number | null>(null);
-  const scale = scaleOf(series.map((one) => one.points), MIN_SPAN_SEC);
+  const scale = scaleOf(
+    series.map((one) => one.points),
+    MIN_SPAN_SEC,
+  );
   const hasValues = series.some((one) => one.points.some((point) => point.value !== null));
-  const valueOf = (one: Series) =>
+  const shownValue = (one: Series) =>
     pointed === null ? latest(one.points) : (nearest(one.points, pointed)?.value ?? null);
 
   return (
@@ -38,7 +41,7 @@ export function ChartView({
         <span class="dim">{unit}</span>
         <ul class="legend">
           {series.map((one) => {
-            const value = valueOf(one);
+            const value = shownValue(one);
             return (
               <li key={one.name}>
                 <span class={`swatch tone-${one.tone}`} aria-hidden="true" />

@@ -3,7 +3,7 @@ import { count, tickLabel } from "../format";
 import { language, t } from "../i18n";
 import { Problem } from "../ui/texts";
 import { ChartView, type Series } from "./ChartView";
-import { quantiles, rates, type Reading, readingError, readings } from "./history";
+import { quantiles, type Reading, rates, readingError, readings } from "./history";
 
 const perMinute = (value: number) => (value < 10 && value % 1 ? value.toFixed(1) : String(Math.round(value)));
 
@@ -28,9 +28,24 @@ export function MetricsPage() {
             series={throughput(all)}
             format={perMinute}
           />
-          <ChartView title={t("metrics.duration")} unit={t("metrics.quantiles")} series={both(all, "durations")} format={tickLabel} />
-          <ChartView title={t("metrics.wait")} unit={t("metrics.quantiles")} series={both(all, "waits")} format={tickLabel} />
-          <ChartView title={t("metrics.http")} unit={t("metrics.quantiles")} series={both(all, "http")} format={tickLabel} />
+          <ChartView
+            title={t("metrics.duration")}
+            unit={t("metrics.quantiles")}
+            series={both(all, "durations")}
+            format={tickLabel}
+          />
+          <ChartView
+            title={t("metrics.wait")}
+            unit={t("metrics.quantiles")}
+            series={both(all, "waits")}
+            format={tickLabel}
+          />
+          <ChartView
+            title={t("metrics.http")}
+            unit={t("metrics.quantiles")}
+            series={both(all, "http")}
+            format={tickLabel}
+          />
         </div>
       )}
     </>

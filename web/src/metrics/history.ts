@@ -1,6 +1,7 @@
 /** Readings of the server's figures over time, kept by the page since it was opened. */
 import { signal } from "@preact/signals";
 import { request } from "../api/client";
+import { repeat } from "../live/repeat";
 import { type Buckets, buckets, parse, quantile, type Sample, since, total } from "./prometheus";
 
 export interface Reading {
@@ -74,17 +75,8 @@ async function read(): Promise<void> {
   }
 }
 
-/** Until the returned function is called. A page in the background does not ask. */
+/** Until the returned function is called. A page in the background does not read. */
 export function collect(): () => void {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  let isWanted = true;
-  async function keep(): Promise<void> {
-    if (!document.hidden) await read();
-    if (isWanted) timer = setTimeout(() => void keep(), EVERY_MS);
-  }
-  void keep();
-  return () => {
-    isWanted = false;
-    clearTimeout(timer);
-  };
+  void read();
+  return repeat(EVERY_MS, read);
 }

@@ -114,7 +114,9 @@ function Cut({ line }: { line: LogLine }) {
   const size = bytes(line.cut_bytes ?? 0);
   return (
     <p class="log-cut">
-      {lines > 0 ? t("logs.cutLines", { n: lines, size, task: visible(line.task ?? "–") }) : t("logs.cutBytes", { size })}
+      {lines > 0
+        ? t("logs.cutLines", { n: lines, size, task: visible(line.task ?? "–") })
+        : t("logs.cutBytes", { size })}
     </p>
   );
 }

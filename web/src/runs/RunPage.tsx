@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
 import { ApiError, type Run } from "../api/client";
-import { needsKey } from "../app/session";
-import { settings } from "../app/settings";
-import { link, place, refine } from "../app/router";
-import { ago, visible } from "../format";
 import { now } from "../app/clock";
-import { GraphView } from "../graph/GraphView";
+import { link, place, refine } from "../app/router";
+import { settings } from "../app/settings";
+import { needsKey } from "../auth/session";
+import { GraphView } from "../drawing/GraphView";
+import { ago, visible } from "../format";
 import { language, t } from "../i18n";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
@@ -51,12 +51,7 @@ export function RunPage({ id }: { id: string }) {
       <Warnings run={run} />
       <Tasks run={run} selected={selected} onSelect={select} />
       {selected !== null && (
-        <TaskPanel
-          run={run}
-          task={selected}
-          onClose={() => select(null)}
-          onLogs={() => setLogTask(selected)}
-        />
+        <TaskPanel run={run} task={selected} onClose={() => select(null)} onLogs={() => setLogTask(selected)} />
       )}
       <div class="columns">
         <Values run={run} />
@@ -91,11 +86,20 @@ function Head({ run, isLive }: { run: Run; isLive: boolean }) {
         <div class="actions">
           {run.workflow_yaml_sha256 === null && (
             <>
-              <CopyButton short="curl" text={() => asCurl(submission, location.origin, header)} label={t("copy.curl")} />
+              <CopyButton
+                short="curl"
+                text={() => asCurl(submission, location.origin, header)}
+                label={t("copy.curl")}
+              />
               <CopyButton short="CLI" text={() => asCommand(submission, location.origin)} label={t("copy.cli")} />
             </>
           )}
-          <button type="button" class="button" onClick={() => setOpen("again")} disabled={run.workflow_yaml_sha256 !== null}>
+          <button
+            type="button"
+            class="button"
+            onClick={() => setOpen("again")}
+            disabled={run.workflow_yaml_sha256 !== null}
+          >
             <Glyph name="again" />
             {t("run.again")}
           </button>
@@ -147,7 +151,9 @@ function Notices({ run }: { run: Run }) {
       {run.workflow_yaml_sha256 !== null && isEnded(run) && (
         <div class="notice">
           <p>{t("run.again.yaml")}</p>
-          <Command text={`pyoco-client submit-yaml --server ${location.origin} --workflow-file flow.yaml --flow-name ${run.flow_name}`} />
+          <Command
+            text={`pyoco-client submit-yaml --server ${location.origin} --workflow-file flow.yaml --flow-name ${run.flow_name}`}
+          />
         </div>
       )}
     </>
@@ -188,7 +194,7 @@ function Facts({ run }: { run: Run }) {
           <Tags tags={run.tag ? [run.tag] : []} />
         </dd>
       </div>
-      {run.tags !== null && run.tags.some((tag) => tag !== run.tag) && (
+      {run.tags?.some((tag) => tag !== run.tag) && (
         <div>
           <dt>{t("run.fact.tags")}</dt>
           <dd>
@@ -304,7 +310,15 @@ function Tasks({ run, selected, onSelect }: { run: Run; selected: string | null;
   );
 }
 
-function FlowGraph({ run, selected, onSelect }: { run: Run; selected: string | null; onSelect: (task: string) => void }) {
+function FlowGraph({
+  run,
+  selected,
+  onSelect,
+}: {
+  run: Run;
+  selected: string | null;
+  onSelect: (task: string) => void;
+}) {
   if (!run.task_dependencies) return <p class="dim pad">{t("run.graph.none")}</p>;
   const names = Object.keys(run.task_dependencies).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   const nodes = names.map((name) => ({ id: name, label: name, state: run.tasks[name] ?? ("PENDING" as const) }));

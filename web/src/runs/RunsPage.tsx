@@ -5,8 +5,8 @@ import { visible } from "../format";
 import { t } from "../i18n";
 import { Glyph } from "../ui/icons";
 import { FilterForm, ListPage, StatusChips } from "../ui/ListPage";
-import { FilterInput, Progress } from "../ui/lists";
 import { Live } from "../ui/Live";
+import { FilterInput, Progress } from "../ui/lists";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, RunId, Tags, Took } from "../ui/texts";
 import { filtersOf, isMore, LIVE_ROWS, type RunFilters, STATUSES } from "./list";
@@ -26,7 +26,13 @@ export function RunsPage() {
         onNew={() => setSubmitting(true)}
         head={
           <>
-            <StatusChips section="runs" statuses={STATUSES} counts={counts} status={filters.status} rest={{ flow: filters.flow, tag: filters.tag }} />
+            <StatusChips
+              section="runs"
+              statuses={STATUSES}
+              counts={counts}
+              status={filters.status}
+              rest={{ flow: filters.flow, tag: filters.tag }}
+            />
             <Filters filters={filters} isFiltered={isFiltered} />
             {list.held.size > 0 && <Held n={list.held.size} onRelease={release} />}
           </>
@@ -116,7 +122,11 @@ function RunRow({ run }: { run: RunSummary }) {
         {run.error && <span class="row-error">{visible(run.error)}</span>}
       </td>
       <td class="cell-tasks">
-        <Progress done={run.tasks_done} total={run.tasks_total} label={t("runs.tasksDone", { done: run.tasks_done, total: run.tasks_total })} />
+        <Progress
+          done={run.tasks_done}
+          total={run.tasks_total}
+          label={t("runs.tasksDone", { done: run.tasks_done, total: run.tasks_total })}
+        />
       </td>
       <td class="num cell-took">
         <Took from={run.start_time} to={run.end_time} />

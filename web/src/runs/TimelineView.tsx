@@ -42,12 +42,7 @@ export function TimelineView({
 function Row({ bar, isSelected, onSelect }: { bar: Bar; isSelected: boolean; onSelect: (task: string) => void }) {
   const took = bar.seconds === null ? "–" : duration(bar.seconds);
   return (
-    <button
-      type="button"
-      class="timeline-row"
-      aria-pressed={isSelected}
-      onClick={() => onSelect(bar.task)}
-    >
+    <button type="button" class="timeline-row" aria-pressed={isSelected} onClick={() => onSelect(bar.task)}>
       <span class="timeline-name">
         <StatusIcon state={bar.state} />
         <bdi>{visible(bar.task)}</bdi>

@@ -1,14 +1,7 @@
 /** The list of runs as a value: a page is added, changes are applied, nothing is read twice. */
 import type { RunStatus, RunSummary } from "../api/client";
 
-export const STATUSES: readonly RunStatus[] = [
-  "FAILED",
-  "RUNNING",
-  "PENDING",
-  "CANCELLING",
-  "CANCELLED",
-  "COMPLETED",
-];
+export const STATUSES: readonly RunStatus[] = ["FAILED", "RUNNING", "PENDING", "CANCELLING", "CANCELLED", "COMPLETED"];
 
 export interface RunFilters {
   status?: RunStatus | undefined;
@@ -97,15 +90,8 @@ function trimmed(list: RunList, hasGrown: boolean): RunList {
   return { ...list, rows: list.rows.slice(0, LIVE_ROWS), cursor: null, isTrimmed: true };
 }
 
-function heldBack(
-  list: RunList,
-  news: Map<string, RunSummary>,
-  removed: Set<string>,
-  filters: RunFilters,
-): RunList {
-  const rows = list.rows
-    .filter((run) => !removed.has(run.run_id))
-    .map((run) => news.get(run.run_id) ?? run);
+function heldBack(list: RunList, news: Map<string, RunSummary>, removed: Set<string>, filters: RunFilters): RunList {
+  const rows = list.rows.filter((run) => !removed.has(run.run_id)).map((run) => news.get(run.run_id) ?? run);
   const shown = new Set(rows.map((run) => run.run_id));
   const held = new Map(list.held);
   for (const [id, run] of news) {

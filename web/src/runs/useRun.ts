@@ -1,6 +1,6 @@
-import { useEffect, useState } from "preact/hooks";
-import { ApiError, get, type LogLine, type Run, type RunStatus } from "../api/client";
-import { follow } from "../api/events";
+import { get, type LogLine, type Run, type RunStatus } from "../api/client";
+import type { LiveEvent, Reading, Subject } from "../live/live";
+import { useLive } from "../live/useLive";
 import { merged, stored } from "./logs";
 
 const TERMINAL: readonly RunStatus[] = ["COMPLETED", "FAILED", "CANCELLED"];
@@ -9,99 +9,68 @@ export function isEnded(run: Pick<Run, "status">): boolean {
   return TERMINAL.includes(run.status);
 }
 
-/** The newer of two sights of a run. They come by two ways, and may overtake each other. */
+/** The newer of two snapshots of a run. They come by two ways, and may overtake each other. */
 export function newer(known: Run | null, found: Run): Run {
   if (known === null) return found;
   const isOlder = found.updated_at < known.updated_at || (isEnded(known) && !isEnded(found));
-  // What is known of the worker comes with a read only; a pushed snapshot does not say.
+  // Whether its worker is alive is only read; a pushed snapshot does not contain it.
   return isOlder ? known : { ...known, ...found };
 }
 
-export interface FollowedRun {
+interface RunState {
   run: Run | null;
   lines: LogLine[];
-  isLive: boolean;
-  error: Error | null;
+  /** Behind the last stored line that was read. */
+  cursor: string;
 }
 
-/** The most that the server gives at once. */
+/** The most that the server returns at once. */
 const PAGE_LINES = 10_000;
 /** Whether its worker is alive is not pushed. */
 const WORKER_MS = 10_000;
+const EMPTY: RunState = { run: null, lines: [], cursor: "0" };
+
+function isOver({ run }: RunState): boolean {
+  return run !== null && isEnded(run);
+}
+
+function apply(known: RunState, { name, data }: LiveEvent): RunState {
+  if (name === "snapshot") return { ...known, run: newer(known.run, (data as { snapshot: Run }).snapshot) };
+  if (name === "log") return { ...known, lines: merged(known.lines, (data as { lines: LogLine[] }).lines) };
+  return known;
+}
+
+function runSubject(id: string): Subject<RunState> {
+  const path = { run_id: id };
+
+  async function readRun({ signal, change }: Reading<RunState>): Promise<void> {
+    const run = await get("/runs/{run_id}", { path, query: { include: ["records" as const] }, signal });
+    change((known) => ({ ...known, run: newer(known.run, run) }));
+  }
+
+  /** The lines stored since the last time, to the end. */
+  async function readLines({ signal, state, change }: Reading<RunState>): Promise<void> {
+    for (let hasMore = true; hasMore; ) {
+      const query = { limit: PAGE_LINES, cursor: state().cursor };
+      const found = await get("/runs/{run_id}/logs", { path, query, signal });
+      hasMore = found.has_more;
+      change((known) => ({ ...known, cursor: found.next_cursor, lines: merged(known.lines, found.lines) }));
+    }
+    change((known) => (isOver(known) ? { ...known, lines: stored(known.lines) } : known));
+  }
+
+  return {
+    everyMs: WORKER_MS,
+    read: async (reading) => {
+      await readRun(reading);
+      await readLines(reading);
+    },
+    watch: { path: "/runs/{run_id}/watch", options: { path, query: { include: "records" } }, apply, isOver },
+  };
+}
 
 /** A run with its records and its log, kept up to date until it has ended. */
-export function useRun(id: string): FollowedRun {
-  const [run, setRun] = useState<Run | null>(null);
-  const [lines, setLines] = useState<LogLine[]>([]);
-  const [isLive, setLive] = useState(false);
-  const [error, setError] = useState<Error | null>(null);
-
-  useEffect(() => {
-    const controller = new AbortController();
-    const path = { run_id: id };
-    let latest: Run | null = null;
-    setRun(null);
-    setLines([]);
-    setError(null);
-
-    function take(found: Run): void {
-      latest = newer(latest, found);
-      setRun(latest);
-      setError(null);
-    }
-
-    let cursor = "0";
-
-    /** What was stored since the last time, to its end. */
-    async function readLines(): Promise<void> {
-      for (let hasMore = true; hasMore; ) {
-        const query = { limit: PAGE_LINES, cursor };
-        const found = await get("/runs/{run_id}/logs", { path, query, signal: controller.signal });
-        cursor = found.next_cursor;
-        hasMore = found.has_more;
-        setLines((known) => merged(known, found.lines));
-      }
-      if (latest !== null && isEnded(latest)) setLines(stored);
-    }
-
-    async function readRun(): Promise<void> {
-      const query = { include: ["records" as const] };
-      take(await get("/runs/{run_id}", { path, query, signal: controller.signal }));
-    }
-
-    async function read(): Promise<void> {
-      try {
-        await readRun();
-        await readLines();
-      } catch (problem) {
-        if (!controller.signal.aborted) setError(problem as Error);
-      }
-    }
-
-    void read();
-    const looking = setInterval(() => {
-      if (latest && !isEnded(latest) && !document.hidden) void readRun().catch(() => undefined);
-    }, WORKER_MS);
-    const stop = follow("/runs/{run_id}/watch", { path, query: { include: "records" } }, {
-      onOpen: () => void readLines().catch(() => undefined),
-      onState: setLive,
-      onEvent: (name, data) => {
-        if (name === "snapshot") take((data as { snapshot: Run }).snapshot);
-        if (name === "log") setLines((known) => merged(known, (data as { lines: LogLine[] }).lines));
-      },
-      onEnd: () => {
-        const isOver = latest !== null && isEnded(latest);
-        if (isOver) void read(); // the last lines may have been on their way
-        return !isOver;
-      },
-      onRefused: (refused: ApiError) => setError(refused),
-    });
-    return () => {
-      controller.abort();
-      clearInterval(looking);
-      stop();
-    };
-  }, [id]);
-
-  return { run, lines, isLive, error };
+export function useRun(id: string) {
+  const { state, isLive, error } = useLive(id, runSubject(id), () => EMPTY);
+  return { run: state.run, lines: state.lines, isLive, error };
 }

@@ -1,112 +1,96 @@
-import { useEffect, useState } from "preact/hooks";
 import { get, type RunStatus, type RunSummary, type Schemas } from "../api/client";
-import { follow } from "../api/events";
-import { applied, EMPTY, firstPage, type ListChange, LIVE_ROWS, released, type RunFilters, type RunList, withPage } from "./list";
+import type { LiveEvent, Read, Subject } from "../live/live";
+import { useLive } from "../live/useLive";
+import {
+  applied,
+  EMPTY,
+  firstPage,
+  LIVE_ROWS,
+  type ListChange,
+  type RunFilters,
+  type RunList,
+  released,
+  withPage,
+} from "./list";
 
 export type Counts = Partial<Record<RunStatus, number>>;
 
 interface ListEvent extends ListChange {
   counts: Counts;
-  /** More has changed than the event tells. */
+  /** More has changed than the event contains. */
   is_partial: boolean;
 }
 
-export interface LiveList {
+interface RunListState {
   list: RunList;
   counts: Counts;
   isLoaded: boolean;
-  isLive: boolean;
-  error: Error | null;
-  more: () => Promise<void>;
-  release: () => void;
 }
 
+const START: RunListState = { list: EMPTY, counts: {}, isLoaded: false };
 const PAGE = 50;
 const READING_BELOW_PX = 240;
 
 async function page(
   filters: RunFilters,
   cursor: string | null,
+  signal: AbortSignal,
   limit = PAGE,
 ): Promise<{ items: RunSummary[]; next_cursor: string | null }> {
-  // `updated_after` asks for pages; without it the answer is a bare array.
+  // With `updated_after` the answer is a page; without it, a bare array.
   const query = { ...filters, cursor, limit, updated_after: 0, stale: "ok" as const };
-  const found = (await get("/runs", { query })) as Schemas["RunPage"];
+  const found = (await get("/runs", { query, signal })) as Schemas["RunPage"];
   return { items: found.items as RunSummary[], next_cursor: found.next_cursor };
 }
 
-/** The list of runs: read once, and kept up with what the server tells. */
-export function useRunList(filters: RunFilters): LiveList {
-  const key = JSON.stringify(filters);
-  const [list, setList] = useState(EMPTY);
-  const [counts, setCounts] = useState<Counts>({});
-  const [isLoaded, setLoaded] = useState(false);
-  const [isLive, setLive] = useState(false);
-  const [error, setError] = useState<Error | null>(null);
+function listSubject(filters: RunFilters): Subject<RunListState> {
+  return {
+    read: async ({ signal, change, meanwhile }) => {
+      const first = await page(filters, null, signal);
+      const fresh = firstPage(first.items, first.next_cursor);
+      const list = meanwhile().reduce((known, { data }) => applied(known, data as ListEvent, filters, false), fresh);
+      change((known) => ({ ...known, list, isLoaded: true }));
+    },
+    watch: {
+      path: "/runs/watch",
+      options: {},
+      apply: (known, { data }: LiveEvent) => {
+        const event = data as ListEvent;
+        const hasChanges = event.items.length > 0 || event.removed.length > 0;
+        const hold = window.scrollY > READING_BELOW_PX;
+        const list = hasChanges ? applied(known.list, event, filters, hold) : known.list;
+        return { ...known, list, counts: event.counts };
+      },
+      needsRead: (_, { data }) => (data as ListEvent).is_partial,
+    },
+  };
+}
 
-  useEffect(() => {
-    let isWanted = true;
-    let loading: Promise<void> | null = null;
-    /** What changed while the list was on its way: it may have been read before that. */
-    let meanwhile: ListChange[] = [];
-
-    function load(): Promise<void> {
-      loading ??= read().finally(() => {
-        loading = null;
-      });
-      return loading;
+function nextPage(filters: RunFilters): Read<RunListState> {
+  return async ({ signal, state, change }) => {
+    const { cursor, isTrimmed } = state().list;
+    if (isTrimmed) {
+      // Where the rows were cut there is no cursor: the list is read again, with one page more than is shown.
+      const again = await page(filters, null, signal, LIVE_ROWS + PAGE);
+      const longer = firstPage(again.items, again.next_cursor);
+      change((known) => (known.list.isTrimmed ? { ...known, list: longer } : known));
+      return;
     }
+    const next = await page(filters, cursor, signal);
+    change((known) =>
+      known.list.cursor === cursor ? { ...known, list: withPage(known.list, next.items, next.next_cursor) } : known,
+    );
+  };
+}
 
-    async function read(): Promise<void> {
-      meanwhile = [];
-      try {
-        const first = await page(filters, null);
-        if (!isWanted) return;
-        const fresh = firstPage(first.items, first.next_cursor);
-        setList(meanwhile.reduce((known, change) => applied(known, change, filters, false), fresh));
-        setLoaded(true);
-        setError(null);
-      } catch (problem) {
-        if (isWanted) setError(problem as Error);
-      }
-    }
-
-    function onEvent(event: ListEvent): void {
-      setCounts(event.counts);
-      if (event.is_partial) void load();
-      if (event.items.length === 0 && event.removed.length === 0) return;
-      if (loading) meanwhile.push(event);
-      const hold = window.scrollY > READING_BELOW_PX;
-      setList((known) => applied(known, event, filters, hold));
-    }
-
-    const first = load(); // to be seen at once
-    const stop = follow("/runs/watch", {}, {
-      // A list that is read after the stream has begun misses nothing.
-      onOpen: () => void first.then(load),
-      onState: setLive,
-      onEvent: (_, data) => onEvent(data as ListEvent),
-    });
-    return () => {
-      isWanted = false;
-      stop();
-    };
-  }, [key]);
-
-  async function more(): Promise<void> {
-    try {
-      if (list.isTrimmed) {
-        // Where the rows were cut there is no cursor: the list is read again, with one page more than is shown.
-        const again = await page(filters, null, LIVE_ROWS + PAGE);
-        setList((known) => (known.isTrimmed ? firstPage(again.items, again.next_cursor) : known));
-        return;
-      }
-      const next = await page(filters, list.cursor);
-      setList((known) => (known.cursor === list.cursor ? withPage(known, next.items, next.next_cursor) : known));
-    } catch (problem) {
-      setError(problem as Error);
-    }
-  }
-
-  return { list, counts, isLoaded, isLive, error, more, release: () => setList((known) => released(known, filters)) };
+/** The list of runs, kept up to date. The rows of other filters stay until the new ones are there. */
+export function useRunList(filters: RunFilters) {
+  const live = useLive(JSON.stringify(filters), listSubject(filters), (shown) => shown ?? START);
+  return {
+    ...live.state,
+    isLive: live.isLive,
+    error: live.error,
+    more: () => live.also(nextPage(filters)),
+    release: () => live.change((known) => ({ ...known, list: released(known.list, filters) })),
+  };
 }

@@ -27,6 +27,7 @@ export function Dialog({
   }, []);
 
   return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: a click beside the dialog closes it; the key for that is Escape
     <dialog
       ref={element}
       class={`dialog ${isWide ? "is-wide" : ""}`}

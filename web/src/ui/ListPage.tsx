@@ -103,7 +103,15 @@ export function StatusChips({
 }
 
 /** The fields are the children; all filters can be cleared at once. */
-export function FilterForm({ section, isFiltered, children }: { section: Section; isFiltered: boolean; children: ComponentChildren }) {
+export function FilterForm({
+  section,
+  isFiltered,
+  children,
+}: {
+  section: Section;
+  isFiltered: boolean;
+  children: ComponentChildren;
+}) {
   return (
     <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
       {children}

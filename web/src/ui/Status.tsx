@@ -5,7 +5,17 @@ import { Glyph, type IconName } from "./icons";
 /** Of an execution and its nodes. A node that is IDLE is shown as UNREACHED: an idle worker is another thing. */
 export type ExecutionLook = Exclude<NodeStatus, "IDLE"> | "UNREACHED" | "CREATED" | "ACTIVE" | "FAILING";
 /** Of an event from outside, and of the jobs that try one again. */
-export type EventLook = "success" | "skipped" | "rejected" | "failed" | "unknown" | "pending" | "retrying" | "succeeded" | "discarded" | "escalated";
+export type EventLook =
+  | "success"
+  | "skipped"
+  | "rejected"
+  | "failed"
+  | "unknown"
+  | "pending"
+  | "retrying"
+  | "succeeded"
+  | "discarded"
+  | "escalated";
 export type AnyState = RunStatus | TaskState | WorkerState | ExecutionLook | EventLook;
 
 /** Colour; the shape and the word say the same. */

@@ -14,7 +14,15 @@ export function Count({ value }: { value: number | undefined }) {
 
 const TYPING_MS = 300;
 
-export function FilterInput({ value, hint, onChange }: { value: string | undefined; hint: string; onChange: (text: string) => void }) {
+export function FilterInput({
+  value,
+  hint,
+  onChange,
+}: {
+  value: string | undefined;
+  hint: string;
+  onChange: (text: string) => void;
+}) {
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   return (
     <input
@@ -51,7 +59,13 @@ export function More({ isMore, shown, onMore }: { isMore: boolean; shown: number
   }, [isMore, shown]);
   if (!isMore) return <p class="dim list-end">{t("runs.end", { n: count(shown, language.value) })}</p>;
   return (
-    <button type="button" class="button quiet list-end" ref={button} disabled={isLoading} onClick={() => load.current()}>
+    <button
+      type="button"
+      class="button quiet list-end"
+      ref={button}
+      disabled={isLoading}
+      onClick={() => load.current()}
+    >
       {isLoading ? t("runs.loading") : t("runs.more")}
     </button>
   );

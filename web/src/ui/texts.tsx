@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { now } from "../app/clock";
 import { ago, dateTime, duration, shortId, visible } from "../format";
 import { language, t } from "../i18n";
-import { type IconName, Glyph } from "./icons";
+import { Glyph, type IconName } from "./icons";
 import { toast } from "./toasts";
 
 /** Anybody's text. It is never HTML, and nothing in it is invisible. */

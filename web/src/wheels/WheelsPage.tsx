@@ -1,8 +1,8 @@
 import { useRef, useState } from "preact/hooks";
 import { del, get, request, type Wheel, type WheelEvent } from "../api/client";
-import { usePolling } from "../app/polling";
 import { bytes, visible } from "../format";
 import { t } from "../i18n";
+import { usePolling } from "../live/usePolling";
 import { save } from "../runs/LogView";
 import { Dialog } from "../ui/Dialog";
 import { Glyph } from "../ui/icons";
@@ -32,7 +32,9 @@ export function WheelsPage() {
       {wheels.value?.length === 0 && (
         <Empty title={t("wheels.empty.title")}>
           <p>{t("wheels.empty.lead")}</p>
-          <Command text={`pyoco-client wheel-upload --server ${location.origin} --wheel-file dist/my_flows-1.0-py3-none-any.whl --tags default`} />
+          <Command
+            text={`pyoco-client wheel-upload --server ${location.origin} --wheel-file dist/my_flows-1.0-py3-none-any.whl --tags default`}
+          />
         </Empty>
       )}
       {wheels.value !== null && wheels.value.length > 0 && <WheelTable wheels={wheels.value} onDelete={setDoomed} />}
@@ -71,6 +73,7 @@ function Upload({ onDone }: { onDone: () => Promise<void> }) {
 
   return (
     <section class="panel upload" aria-label={t("wheels.upload")}>
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: dropping a file is for the mouse; the input does the same */}
       <div
         class={`drop ${isOver ? "is-over" : ""}`}
         onDragOver={(event) => {
@@ -115,8 +118,8 @@ function Upload({ onDone }: { onDone: () => Promise<void> }) {
 }
 
 function WheelTable({ wheels, onDelete }: { wheels: readonly Wheel[]; onDelete: (wheel: Wheel) => void }) {
-  const sorted = [...wheels].sort((a, b) =>
-    readName(a.name).package.localeCompare(readName(b.name).package) || b.modified - a.modified,
+  const sorted = [...wheels].sort(
+    (a, b) => readName(a.name).package.localeCompare(readName(b.name).package) || b.modified - a.modified,
   );
   const seen = new Set<string>();
   return (
@@ -166,7 +169,8 @@ function WheelRow({ wheel, isNewest, onDelete }: { wheel: Wheel; isNewest: boole
         <span class="strong">{visible(name.package)}</span>
       </td>
       <td data-label={t("wheels.column.version")}>
-        <span class="mono">{visible(name.version)}</span> {isNewest && <span class="tag is-good">{t("wheels.newest")}</span>}
+        <span class="mono">{visible(name.version)}</span>{" "}
+        {isNewest && <span class="tag is-good">{t("wheels.newest")}</span>}
       </td>
       <td data-label={t("wheels.column.tags")}>
         {wheel.tags.length ? <Tags tags={wheel.tags} /> : <span class="dim">{t("wheels.everyWorker")}</span>}
@@ -183,10 +187,20 @@ function WheelRow({ wheel, isNewest, onDelete }: { wheel: Wheel; isNewest: boole
         </span>
       </td>
       <td class="cell-actions">
-        <button type="button" class="icon-button" aria-label={t("wheels.download", { name: wheel.name })} onClick={() => void download()}>
+        <button
+          type="button"
+          class="icon-button"
+          aria-label={t("wheels.download", { name: wheel.name })}
+          onClick={() => void download()}
+        >
           <Glyph name="download" />
         </button>
-        <button type="button" class="icon-button danger" aria-label={t("wheels.delete", { name: wheel.name })} onClick={onDelete}>
+        <button
+          type="button"
+          class="icon-button danger"
+          aria-label={t("wheels.delete", { name: wheel.name })}
+          onClick={onDelete}
+        >
           <Glyph name="trash" />
         </button>
       </td>
@@ -268,7 +282,9 @@ function HistoryRow({ event }: { event: WheelEvent }) {
       <td data-label={t("wheels.column.tags")}>
         <Tags tags={event.tags} />
       </td>
-      <td data-label={t("wheels.history.who")}>{who ? visible(who) : <span class="dim">{t("wheels.anybody")}</span>}</td>
+      <td data-label={t("wheels.history.who")}>
+        {who ? visible(who) : <span class="dim">{t("wheels.anybody")}</span>}
+      </td>
       <td data-label={t("wheels.history.from")} title={visible(event.source.user_agent ?? "")}>
         {visible(event.source.remote_addr ?? "–")}
       </td>

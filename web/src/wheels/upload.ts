@@ -1,5 +1,5 @@
 import { refusal } from "../api/client";
-import { keyHeaders } from "../app/session";
+import { keyHeaders } from "../auth/session";
 import { language } from "../i18n";
 
 export interface WheelName {
@@ -23,8 +23,7 @@ export function upload(file: File, tags: string, onProgress: (fraction: number) 
     }
     sending.upload.onprogress = (event) => onProgress(event.total ? event.loaded / event.total : 0);
     sending.onerror = () => reject(new TypeError("network"));
-    sending.onload = () =>
-      sending.status < 300 ? resolve() : reject(refusal(sending.status, sending.responseText));
+    sending.onload = () => (sending.status < 300 ? resolve() : reject(refusal(sending.status, sending.responseText)));
     const form = new FormData();
     form.append("wheel", file);
     form.append("tags", tags);

@@ -1,0 +1,21 @@
+import { now } from "../../app/clock";
+import { dateTime } from "../../format";
+import { language, t } from "../../i18n";
+import { countdown } from "./answer";
+
+/** How long there is. It says so more loudly when there is little; of a time that only comes, it does not. */
+export function Deadline({ at, isTime = false }: { at: number; isTime?: boolean }) {
+  const left = countdown(at, now.value);
+  const words = isTime
+    ? t(left.urgency === "late" ? "time.due" : "time.in", { time: left.text })
+    : t(left.urgency === "late" ? "waits.overdue" : "waits.left", { time: left.text });
+  return (
+    <time
+      class={isTime ? undefined : `deadline is-${left.urgency}`}
+      dateTime={new Date(at * 1000).toISOString()}
+      title={dateTime(at, language.value)}
+    >
+      {words}
+    </time>
+  );
+}

@@ -1,0 +1,195 @@
+import { get, patch, type Worker } from "../api/client";
+import { now } from "../app/clock";
+import { health } from "../app/health";
+import { link, place, refine } from "../app/router";
+import { visible } from "../format";
+import { t } from "../i18n";
+import { usePolling } from "../live/usePolling";
+import { Glyph } from "../ui/icons";
+import { Status, toneOf } from "../ui/Status";
+import { Age, Command, Empty, Problem, RunId, Tags } from "../ui/texts";
+import { toast } from "../ui/toasts";
+import { isLost, shownWorkers } from "./workers";
+
+const REFRESH_MS = 2000;
+const LIMIT = 500;
+
+export function WorkersPage() {
+  const all = place.value.query.all === "1";
+  const hidden = place.value.query.hidden === "1";
+  const query = { include_hidden: hidden, limit: LIMIT, stale: "ok" as const };
+  const workers = usePolling(
+    async (signal) => {
+      // Asked for apart: a long list of stopped workers must not push living ones off the page.
+      const others = all ? { scope: "all" as const } : { state: "DISCONNECTED" as const };
+      const [alive, rest] = await Promise.all([
+        get("/workers", { query: { ...query, scope: "active" }, signal }),
+        get("/workers", { query: { ...query, ...others }, signal }),
+      ]);
+      return shownWorkers(alive, rest, all, now.value);
+    },
+    REFRESH_MS,
+    JSON.stringify([all, query]),
+  );
+
+  async function setHidden(worker: Worker): Promise<void> {
+    try {
+      await patch("/workers/{worker_id}", { path: { worker_id: worker.worker_id }, body: { hidden: !worker.hidden } });
+      await workers.refresh();
+    } catch (problem) {
+      toast((problem as Error).message, "bad");
+    }
+  }
+
+  return (
+    <>
+      <header class="page-head">
+        <h1>{t("workers.title")}</h1>
+        <div class="actions">
+          <Toggle
+            label={t("workers.scope")}
+            isOn={all}
+            onChange={(on) => refine({ ...place.value.query, all: on ? "1" : "" })}
+          />
+          <Toggle
+            label={t("workers.hidden")}
+            isOn={hidden}
+            onChange={(on) => refine({ ...place.value.query, hidden: on ? "1" : "" })}
+          />
+        </div>
+      </header>
+      {workers.error && <Problem error={workers.error} />}
+      {workers.value === null && !workers.error && <p class="dim loading">{t("runs.loading")}</p>}
+      {workers.value?.length === 0 && !workers.error && health.value === "ok" && (
+        <Empty title={t("workers.empty.title")}>
+          <p>{t("workers.empty.lead")}</p>
+          <Command text="pyoco-worker --flow-resolver flows.py:resolve --tags default" />
+        </Empty>
+      )}
+      {workers.value !== null && workers.value.length > 0 && (
+        <WorkerTable workers={workers.value} onHide={(worker) => void setHidden(worker)} />
+      )}
+    </>
+  );
+}
+
+function Toggle({ label, isOn, onChange }: { label: string; isOn: boolean; onChange: (on: boolean) => void }) {
+  return (
+    <label class="inline">
+      <input type="checkbox" checked={isOn} onChange={(event) => onChange(event.currentTarget.checked)} />
+      <span>{label}</span>
+    </label>
+  );
+}
+
+function WorkerTable({ workers, onHide }: { workers: readonly Worker[]; onHide: (worker: Worker) => void }) {
+  return (
+    <div class="table-frame">
+      <table class="workers stack">
+        <thead>
+          <tr>
+            <th scope="col">{t("workers.column.state")}</th>
+            <th scope="col">{t("workers.column.worker")}</th>
+            <th scope="col">{t("workers.column.current")}</th>
+            <th scope="col">{t("workers.column.last")}</th>
+            <th scope="col">{t("workers.column.heartbeat")}</th>
+            <th scope="col">{t("workers.column.tags")}</th>
+            <th scope="col">{t("workers.column.wheels")}</th>
+            <th scope="col">
+              <span class="sr-only">{t("workers.hide")}</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {workers.map((worker) => (
+            <WorkerRow key={worker.worker_id} worker={worker} onHide={() => onHide(worker)} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function WorkerRow({ worker, onHide }: { worker: Worker; onHide: () => void }) {
+  const name = visible(worker.worker_id);
+  return (
+    <tr class={`row tone-${toneOf(worker.state)} ${worker.hidden ? "is-hidden" : ""}`}>
+      <td class="cell-status">
+        <Status state={worker.state} />
+      </td>
+      <td class="cell-main">
+        <bdi class="strong">{name}</bdi>
+        {worker.hidden && <span class="tag">{t("workers.isHidden")}</span>}
+        {isLost(worker) && <span class="row-error">{t("workers.lost")}</span>}
+      </td>
+      <td data-label={t("workers.column.current")}>
+        <RunLink id={worker.current_run_id} />
+      </td>
+      <td data-label={t("workers.column.last")}>
+        <span class="last-run">
+          {worker.last_run_status && <Status state={worker.last_run_status} />}
+          <RunLink id={worker.last_run_id} />
+        </span>
+      </td>
+      <td data-label={t("workers.column.heartbeat")}>
+        <Age at={worker.last_heartbeat_at} />
+      </td>
+      <td data-label={t("workers.column.tags")}>
+        <Tags tags={worker.tags} />
+      </td>
+      <td data-label={t("workers.column.wheels")}>
+        <Wheels sync={worker.wheel_sync} />
+      </td>
+      <td class="cell-actions">
+        <button
+          type="button"
+          class="icon-button"
+          aria-label={t(worker.hidden ? "workers.show.label" : "workers.hide.label", { worker: name })}
+          title={worker.hidden ? t("workers.show") : t("workers.hide")}
+          onClick={onHide}
+        >
+          <Glyph name={worker.hidden ? "eye" : "hide"} />
+        </button>
+      </td>
+    </tr>
+  );
+}
+
+function RunLink({ id }: { id: string | null | undefined }) {
+  if (!id) return <span class="dim">–</span>;
+  return (
+    <a href={link(["runs", id])}>
+      <RunId id={id} />
+    </a>
+  );
+}
+
+function Wheels({ sync }: { sync: Worker["wheel_sync"] }) {
+  if (!sync?.enabled) return <span class="dim">{t("workers.sync.off")}</span>;
+  const installed = sync.installed_wheels ?? [];
+  return (
+    <span class="wheel-sync">
+      {installed.length === 0 && <span class="dim">{t("workers.sync.none")}</span>}
+      <span class="tags">
+        {installed.map((wheel) => (
+          <span class="tag" key={wheel.name} title={wheel.name}>
+            {visible(wheel.package)} {visible(wheel.version)}
+          </span>
+        ))}
+      </span>
+      {(sync.skipped_incompatible_count ?? 0) > 0 && (
+        <span
+          class="dim"
+          title={(sync.skipped_incompatible ?? []).map((one) => `${one.name}: ${one.reason}`).join("\n")}
+        >
+          {t("workers.sync.skipped", { n: sync.skipped_incompatible_count ?? 0 })}
+        </span>
+      )}
+      {sync.error && (
+        <span class="tone-bad" title={sync.error}>
+          {t("workers.sync.error")}
+        </span>
+      )}
+    </span>
+  );
+}
