@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from importlib import import_module
+from importlib.metadata import distribution
 
 import pytest
 
@@ -42,3 +44,33 @@ def test_a_client_does_not_pay_for_the_imports_of_the_server() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "module", ["pyoco_server.cli.worker", "pyoco_server.cli.client", "pyoco_server.worker"]
+)
+def test_only_a_gateway_imports_the_web_framework(module: str) -> None:
+    program = f"import sys, {module}; print({{'fastapi', 'pydantic', 'uvicorn'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+PUBLIC = [
+    ("pyoco_server.config", "NatsBackendConfig"),
+    ("pyoco_server.http_api", "create_app"),
+    ("pyoco_server.worker", "PyocoNatsWorker"),
+    ("pyoco_server.http_client", "PyocoHttpClient"),
+    ("pyoco_server.admin_cli", "main"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC)
+def test_the_public_paths_of_the_contract_are_there(module: str, name: str) -> None:
+    assert callable(getattr(import_module(module), name))
+
+
+def test_the_console_scripts_of_the_contract_are_there() -> None:
+    scripts = {
+        script.name for script in distribution("pyoco-server").entry_points.select(group="console_scripts")
+    }
+    assert scripts == {"pyoco-server", "pyoco-worker", "pyoco-client", "pyoco-server-admin"}

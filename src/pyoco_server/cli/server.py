@@ -23,11 +23,10 @@ from pyoco_server.cli.stack import (
     describe_nats,
     nats_for,
     running_stack,
-    say,
     stop_signal,
     worker_child,
 )
-from pyoco_server.cli.terminal import add_completion, run, serve
+from pyoco_server.cli.terminal import add_completion, run, say, serve
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_api import create_app

@@ -18,6 +18,7 @@ import uvicorn
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.http_protocol import BoundedHead
+from pyoco_server.cli.terminal import say
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
@@ -265,8 +266,3 @@ def _shown(directory: Path) -> Path:
     """As somebody in the working directory would call it."""
     here = Path.cwd()
     return directory.relative_to(here) if directory.is_relative_to(here) else directory
-
-
-def say(line: str) -> None:
-    """For the person at the terminal. stdout belongs to the log."""
-    print(line, file=sys.stderr, flush=True)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,11 @@ from rich.markdown import Markdown
 from rich.text import Text
 
 from pyoco_server.cli.help_ja import HELP_TEXTS
+
+
+def say(line: str) -> None:
+    """For the person at the terminal. stdout belongs to the log."""
+    print(line, file=sys.stderr, flush=True)
 
 
 class Interrupts:

@@ -15,8 +15,7 @@ from msgspec import Struct
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
 from pyoco_server.cli.output import Flag
-from pyoco_server.cli.stack import say
-from pyoco_server.cli.terminal import add_completion, serve
+from pyoco_server.cli.terminal import add_completion, say, serve
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
