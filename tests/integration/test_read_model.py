@@ -266,7 +266,7 @@ async def test_a_restart_goes_on_from_the_file(config: NatsBackendConfig, tmp_pa
         await shows(client, added, ended, kept)
         (first,) = (await client.get("/runs?status=COMPLETED")).json()
         assert first["run_id"] == ended
-        position = app.state.gateway.use_cases.index.position
+        position = app.state.gateway.levels.runs.index.position
     assert position.last_revision == 6
 
 
