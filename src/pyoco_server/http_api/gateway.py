@@ -49,6 +49,7 @@ class Gateway:
         self.imported: list[Imported] = []
         """Files of an earlier workflow server, imported at this start."""
         self._open_backend = open_backend
+        self.body_timeout_sec = setup.tuning.body_timeout_sec
         self._connect_timeout_sec = setup.tuning.connect_timeout_sec
         self._ask_who: AskWho | None = None
         self._opened = asyncio.Event()

@@ -63,6 +63,8 @@ class Tuning:
 
     connect_timeout_sec: float = 5.0
     """How long a start waits for NATS; after that the gateway answers 503 until NATS is there."""
+    body_timeout_sec: float = 30.0
+    """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
     expire_interval_sec: float = EXPIRE_INTERVAL_SEC
     first_worker_sec: float = START_SEC
     orchestrator_retry_sec: float = orchestrator.RETRY_SEC
