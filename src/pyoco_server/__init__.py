@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.http_client import PyocoHttpClient
     from pyoco_server.logs import configure_logging
-    from pyoco_server.nats_client import PyocoNatsClient
     from pyoco_server.wiring import ensure_resources
+    from pyoco_server.wiring.client import PyocoNatsClient
     from pyoco_server.worker import PyocoNatsWorker
 
 
@@ -25,7 +25,7 @@ __all__ = [
 _HOMES = {
     "NatsBackendConfig": "config",
     "PyocoHttpClient": "http_client",
-    "PyocoNatsClient": "nats_client",
+    "PyocoNatsClient": "wiring.client",
     "PyocoNatsWorker": "worker",
     "configure_logging": "logs",
     "ensure_resources": "wiring",

@@ -1,7 +1,6 @@
 """`pyoco-server-admin`: API keys, backup and restore, export of workflow events; JSON on stdout."""
 
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,18 +17,8 @@ from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
 from pyoco_server.processes import free_port
 from pyoco_server.running_server import settings_here
-from pyoco_server.usecases.auth import IssueApiKey, list_api_keys, revoke_api_key
-from pyoco_server.usecases.events.transfer import Export, export_events
-from pyoco_server.usecases.ports.runs import ApiKeyStore
-from pyoco_server.wiring import (
-    EmbeddedNats,
-    back_up,
-    new_api_key,
-    new_salt,
-    open_backend,
-    open_events,
-    restore,
-)
+from pyoco_server.wiring import EmbeddedNats, back_up, restore
+from pyoco_server.wiring.client import AdminKeys, open_admin_keys, read_export
 
 app = cyclopts.App(
     name="pyoco-server-admin",
@@ -73,16 +62,13 @@ def create(*, tenant: str, config: Settings) -> None:
     tenant
         Whom the key's runs belong to: [A-Za-z0-9_-]{1,64}.
     """
-    _print_answer(
-        config,
-        lambda keys: IssueApiKey(keys, time.time, config.auth_pepper)(tenant, new_api_key(), new_salt()),
-    )
+    _print_answer(config, lambda keys: keys.issue(tenant))
 
 
 @api_key.command(name="list")
 def list_(*, config: Settings) -> None:
     """Print all keys, revoked ones too."""
-    _print_answer(config, list_api_keys)
+    _print_answer(config, lambda keys: keys.list_keys())
 
 
 @api_key.command
@@ -94,7 +80,7 @@ def revoke(*, key_id: str, config: Settings) -> None:
     key_id
         The key, by its id: what stands between `pyoco_` and the dot.
     """
-    _print_answer(config, lambda keys: revoke_api_key(keys, key_id, time.time))
+    _print_answer(config, lambda keys: keys.revoke(key_id))
 
 
 @events.command
@@ -106,15 +92,10 @@ def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"]
     directory
         Where to; it is made if it is not there. The address of the webhook is masked.
     """
-
-    async def read() -> Export:
-        async with open_events(config, name="pyoco-server-admin") as backend:
-            return await export_events(backend)
-
-    exported = run(read())
+    exported = run(read_export(config))
     directory.mkdir(parents=True, exist_ok=True)
     counts = {}
-    for name in Export.__struct_fields__:
+    for name in exported.__struct_fields__:
         values = getattr(exported, name)
         counts[name] = len(values)
         content = msgspec.json.format(msgspec.json.encode(values), indent=2)
@@ -176,10 +157,10 @@ def _settings(nats_url: str | None) -> NatsBackendConfig:
     return config
 
 
-def _print_answer(config: NatsBackendConfig, ask: Callable[[ApiKeyStore], Awaitable[Any]]) -> None:
+def _print_answer(config: NatsBackendConfig, ask: Callable[[AdminKeys], Awaitable[Any]]) -> None:
     async def answer() -> Any:
-        async with open_backend(config, name="pyoco-server-admin") as backend:
-            return await ask(backend.api_keys)
+        async with open_admin_keys(config) as keys:
+            return await ask(keys)
 
     text = msgspec.json.format(msgspec.json.encode(run(answer())), indent=2)
     print(text.decode())

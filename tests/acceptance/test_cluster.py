@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from pyoco_server import PyocoNatsClient
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.nats_client import PyocoNatsClient
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import ensure_resources, open_backend
 from support.cluster import NODES, PASSWORD, Cluster, running_cluster

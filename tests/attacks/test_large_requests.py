@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.cli import http_protocol
+from pyoco_server.cli.http_protocol import BoundedHead
 from pyoco_server.cli.stack import gateway as gateway_here
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.http_api import bodies
+from pyoco_server.wiring.gateway import Tuning
 from support.gateway import memory_app
 from support.gateway_process import GatewayProcess, gateway_process
 from support.nats_server import free_port
@@ -158,9 +158,8 @@ async def test_a4_a_hundred_at_once_take_no_more(gateway: GatewayProcess) -> Non
 
 
 @pytest.mark.parametrize("path", ["/runs", "/runs/yaml", "/wheels"])
-async def test_a4_a_slow_sender_is_sent_away(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a4_a_slow_sender_is_sent_away(path: str) -> None:
     """ERR-PYOCO-0002"""
-    monkeypatch.setattr(bodies, "PATIENCE_SEC", 0.2)
     kind = "application/json" if path == "/runs" else "multipart/form-data; boundary=x"
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -168,19 +167,18 @@ async def test_a4_a_slow_sender_is_sent_away(path: str, monkeypatch: pytest.Monk
         await asyncio.Event().wait()
 
     body: Any = slowly()
-    async with memory_app() as gateway, asyncio.timeout(SOON_SEC):
+    given = {"tuning": Tuning(body_timeout_sec=0.2)}
+    async with memory_app(given=given) as gateway, asyncio.timeout(SOON_SEC):
         answer = await gateway.client.post(path, content=body, headers={"Content-Type": kind})
     assert (answer.status_code, answer.json()["err_id"]) == (408, "ERR-PYOCO-0002")
 
 
 @pytest.mark.parametrize("path", ["/runs/yaml", "/wheels"])
-async def test_a4_a_sender_of_a_byte_now_and_then_is_sent_away(
-    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+async def test_a4_a_sender_of_a_byte_now_and_then_is_sent_away(config: NatsBackendConfig, path: str) -> None:
     """D57: a byte before each patience is over kept an upload open for ever."""
-    monkeypatch.setattr(bodies, "PATIENCE_SEC", 0.5)
     port = free_port()
-    async with gateway_here(config, "127.0.0.1", port), asyncio.timeout(2 * SOON_SEC):
+    tuning = Tuning(body_timeout_sec=0.5)
+    async with gateway_here(config, "127.0.0.1", port, tuning=tuning), asyncio.timeout(2 * SOON_SEC):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
         async def drip() -> None:
@@ -195,13 +193,16 @@ async def test_a4_a_sender_of_a_byte_now_and_then_is_sent_away(
         writer.close()
 
 
+class ImpatientHead(BoundedHead):
+    head_timeout_sec = 0.2
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /runs HTTP/1.1\r\nHost: x\r\nX-Slow: "])
 async def test_a4_a_head_that_does_not_come_to_its_end_is_not_waited_for(
-    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    config: NatsBackendConfig, sent: bytes
 ) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_PATIENCE_SEC", 0.2)
     port = free_port()
-    async with gateway_here(config, "127.0.0.1", port), asyncio.timeout(SOON_SEC):
+    async with gateway_here(config, "127.0.0.1", port, protocol=ImpatientHead), asyncio.timeout(SOON_SEC):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         assert (await reader.read()).startswith(b"HTTP/1.1 408")

@@ -24,18 +24,23 @@ from pyoco_server.http_api.middleware import (
     NOBODY,
     PROTECTED,
     ApiKeyMiddleware,
-    AskWho,
-    authentication,
     caller_of,
     is_protected,
-    let_everybody_in,
 )
 from pyoco_server.testing import MemoryApiKeys, open_memory_gateway_backend
 from pyoco_server.testing.memory_stores import MemoryApiKeyFeed
 from pyoco_server.usecases import auth as module
-from pyoco_server.usecases.auth import Authenticate, Caller, IssueApiKey, list_api_keys, revoke_api_key
+from pyoco_server.usecases.auth import (
+    AskWho,
+    Authenticate,
+    Caller,
+    IssueApiKey,
+    list_api_keys,
+    revoke_api_key,
+)
+from pyoco_server.usecases.ports.events import ServerBackend
 from pyoco_server.usecases.ports.stores import Revision, Versioned
-from pyoco_server.usecases.server_backend import ServerBackend
+from pyoco_server.wiring.gateway import authentication, let_everybody_in
 from support.captured_logs import capture_logs
 
 PEPPER = "pepper"

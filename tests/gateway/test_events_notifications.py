@@ -216,9 +216,7 @@ async def test_nobody_at_the_other_end_is_an_error_too() -> None:
         assert (found["status"], found["sent"], found["http_status"]) == ("error", False, None)
 
 
-async def test_a_receiver_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyoco_server.event_adapters.TIMEOUT_SEC", 0.05)
-
+async def test_a_receiver_that_says_nothing_is_given_up() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -228,7 +226,7 @@ async def test_a_receiver_that_says_nothing_is_given_up(monkeypatch: pytest.Monk
     is_over = asyncio.Event()
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    sent = await GoogleChat(f"http://127.0.0.1:{port}").send(WEBHOOK, "hello")
+    sent = await GoogleChat(f"http://127.0.0.1:{port}", timeout_sec=0.05).send(WEBHOOK, "hello")
     await is_over.wait()
     server.close()
     await server.wait_closed()
@@ -267,7 +265,7 @@ async def test_an_escalation_is_told_once(monkeypatch: pytest.MonkeyPatch) -> No
         assert "<" not in text, "nothing from outside becomes a link or a mention"
         jobs = (await gateway.client.get(f"{URL}/retry-jobs")).json()["jobs"]
         assert jobs[0]["id"] in text
-        notify = gateway.app.state.gateway.event_level.notify_escalations
+        notify = gateway.app.state.gateway.levels.events.notify_escalations
         await notify.tell()
         assert len(chat.requests) == 1
 
@@ -281,7 +279,7 @@ async def test_an_escalation_that_a_gateway_left_untold_is_told_by_the_next(
         await escalate(gateway)
         await chat.heard(1)
         chat.status = 200
-        notify = gateway.app.state.gateway.event_level.notify_escalations
+        notify = gateway.app.state.gateway.levels.events.notify_escalations
         await notify.tell()
         await notify.tell()
         assert len(chat.requests) == 2
@@ -314,7 +312,7 @@ async def test_without_an_address_an_escalation_is_recorded_as_skipped(
     monkeypatch.setattr(StartTemplate, "_place_run", failing)
     async with events_gateway() as gateway:
         await escalate(gateway)
-        await gateway.app.state.gateway.event_level.notify_escalations.tell()
+        await gateway.app.state.gateway.levels.events.notify_escalations.tell()
         assert [r.status for r in records(gateway, "workflow_event_notification")] == ["skipped"]
 
 
@@ -353,7 +351,7 @@ async def test_token_and_address_are_seen_nowhere(monkeypatch: pytest.MonkeyPatc
                 seen.append((await gateway.client.request(method, path)).text)
             for _ in range(3):
                 await gateway.client.post(f"{URL}/retry-jobs/drain", json={"force": True})
-            await gateway.app.state.gateway.event_level.notify_escalations.tell()
+            await gateway.app.state.gateway.levels.events.notify_escalations.tell()
             seen += [repr(event) for event in gateway.backend.events.audit.events]
             config = gateway.app.state.gateway.config
             seen.append(repr(config))

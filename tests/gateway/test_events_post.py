@@ -14,6 +14,7 @@ from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.testing.memory_stores import MemoryExecutionLog
 from pyoco_server.usecases.events.start import StartTemplate
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
+from pyoco_server.wiring.gateway import Tuning
 from support.captured_logs import capture_logs
 from support.events import (
     ACTION,
@@ -617,9 +618,8 @@ async def test_of_fifty_at_once_one_starts_and_the_others_are_told_its_run(gatew
 
 
 async def test_while_the_first_is_starting_a_repeat_is_told_to_come_again(
-    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pyoco_server.usecases.events.start.PATIENCE_SEC", 0.0)
     reached, go_on = asyncio.Event(), asyncio.Event()
     real = StartTemplate._place_run
 
@@ -629,14 +629,15 @@ async def test_while_the_first_is_starting_a_repeat_is_told_to_come_again(
         await real(self, *args)
 
     monkeypatch.setattr(StartTemplate, "_place_run", slowly)
-    first = asyncio.ensure_future(started(gateway, {"idempotency_key": "k"}))
-    await reached.wait()
-    answer = await gateway.client.post(URL, json={"idempotency_key": "k"})
-    assert (answer.status_code, answer.headers["retry-after"]) == (409, "1")
-    assert (answer.json()["reason_class"], answer.json()["queued"]) == ("duplicate", False)
-    go_on.set()
-    run_id = (await first)["run_id"]
-    assert (await started(gateway, {"idempotency_key": "k"}))["run_id"] == run_id
+    async with events_gateway(given={"tuning": Tuning(event_repeat_sec=0.0)}) as gateway:
+        first = asyncio.ensure_future(started(gateway, {"idempotency_key": "k"}))
+        await reached.wait()
+        answer = await gateway.client.post(URL, json={"idempotency_key": "k"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (409, "1")
+        assert (answer.json()["reason_class"], answer.json()["queued"]) == ("duplicate", False)
+        go_on.set()
+        run_id = (await first)["run_id"]
+        assert (await started(gateway, {"idempotency_key": "k"}))["run_id"] == run_id
 
 
 # 7. What is recorded
@@ -724,7 +725,7 @@ async def test_refusals_without_credentials_fill_no_audit() -> None:
                 assert (await post(lab, None)).error is not None
             for number in range(30):
                 known = msgspec.structs.replace(arrival({"event_id": str(number)}), token=TOKEN)
-                assert (await lab.front.receive_event(known)).started is not None
+                assert (await lab.level.receive(known)).started is not None
             stored = lab.backend.events.audit.events
             assert Counter(event.record.status for event in stored) == {
                 "rejected": MAX_OF_ADDRESS,

@@ -12,7 +12,6 @@ from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.errors import GraphNotFound, NatsUnavailable
 from pyoco_server.testing.memory_stores import MemoryGraphs
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.executions import graphs as manage_graphs
 from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.ports.stores import Revision
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key
@@ -267,10 +266,9 @@ async def test_a_version_is_read_and_parsed_once() -> None:
         await graphs.read("acme", "g", 1)
 
 
-async def test_the_parsed_versions_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manage_graphs, "MAX_CACHED", 2)
+async def test_the_parsed_versions_that_are_kept_are_bounded() -> None:
     store = Counting()
-    graphs = ManageGraphs(store, lambda: 1.0)
+    graphs = ManageGraphs(store, lambda: 1.0, max_cached=2)
     for flow in ("one", "two", "three"):
         await register(graphs, flow)
     first = await graphs.read(None, "g", 1)

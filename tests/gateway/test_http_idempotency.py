@@ -223,7 +223,7 @@ async def test_d07_a_repeat_does_not_read_the_queue(
 async def test_d07_one_of_several_gateways_sweeps(gateway: RunningGateway) -> None:
     """D07: every gateway read the whole queue."""
     async with another_gateway(gateway) as second:
-        leases = [one.app.state.gateway.use_cases._sweep_lease for one in (gateway, second)]
+        leases = [one.app.state.gateway.levels.runs.sweep_lease for one in (gateway, second)]
 
         async def held() -> list[bool]:
             return [lease.is_held for lease in leases]

@@ -264,11 +264,11 @@ async def test_a_heartbeat_does_not_reorder_the_list(gateway: RunningGateway) ->
 
 async def test_a_list_after_a_write_that_never_arrives_waits_once_only(gateway: RunningGateway) -> None:
     """Somebody made the bucket anew: the revisions that this gateway wrote will never be reached."""
-    use_cases = gateway.app.state.gateway.use_cases
-    use_cases.list_runs._own_writes.wrote(10**9)
+    runs = gateway.app.state.gateway.levels.runs
+    runs.list._own_writes.wrote(10**9)
     await gateway.client.get("/runs")
-    assert use_cases.list_runs._own_writes._latest == 0
-    assert len(use_cases.follow_runs._waiting) <= 1
+    assert runs.list._own_writes._latest == 0
+    assert len(runs.follow._waiting) <= 1
 
 
 @pytest.mark.parametrize(

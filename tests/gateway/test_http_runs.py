@@ -14,6 +14,7 @@ from pyoco_server.domain.fleet import WorkerState
 from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.testing import MemoryGatewayBackend
+from pyoco_server.wiring.gateway import Tuning
 from support.gateway import new_memory_gateway
 from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.waiting import until
@@ -35,6 +36,13 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     async with new_memory_gateway() as (client, backend):
+        yield World(client, backend)
+
+
+@pytest.fixture
+async def impatient() -> AsyncIterator[World]:
+    """It expects workers from the beginning."""
+    async with new_memory_gateway(tuning=Tuning(first_worker_sec=0.0)) as (client, backend):
         yield World(client, backend)
 
 
@@ -304,11 +312,10 @@ async def test_what_cannot_be_included_is_refused(world: World) -> None:
     ],
 )
 async def test_a_held_run_says_whether_its_worker_is_alive(
-    world: World, monkeypatch: pytest.MonkeyPatch, seconds_ago: float, state: WorkerState, *, alive: bool
+    seconds_ago: float, state: WorkerState, *, alive: bool
 ) -> None:
-    monkeypatch.setattr("time.time", lambda: NOW)
     seen = NOW - seconds_ago
-    async with new_memory_gateway() as (client, backend):
+    async with new_memory_gateway(clock=lambda: NOW) as (client, backend):
         await backend.runs.create(RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER))
         await backend.workers.create(
             OWNER.worker_id, a_worker(state=state, last_seen_at=seen, last_heartbeat_at=seen, tags=("gpu",))
@@ -333,10 +340,14 @@ async def test_a_run_that_has_ended_does_not_speak_of_its_worker(world: World) -
     assert (await world.client.get(f"/runs/{RUN_ID}")).json()["worker_alive"] is None
 
 
-async def test_a_run_that_no_worker_can_take_is_accepted_with_a_warning(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_was_started_with_the_server_has_a_moment_to_register(world: World) -> None:
+    answer = await world.client.post("/runs", json={"flow_name": "f"})
+    assert "warning" not in answer.json()
+
+
+async def test_a_run_that_no_worker_can_take_is_accepted_with_a_warning(impatient: World) -> None:
     """D45: a mistyped tag waited for ever, and only doctor knew why."""
+    world = impatient
 
     async def warning(**body: Any) -> str | None:
         answer = await world.client.post("/runs", json={"flow_name": "f", **body})
@@ -344,8 +355,7 @@ async def test_a_run_that_no_worker_can_take_is_accepted_with_a_warning(
         found: str | None = answer.json().get("warning")
         return found
 
-    assert await warning() is None, "a worker that was started with the server needs a moment"
-    monkeypatch.setattr("pyoco_server.usecases.fleet.START_SEC", 0.0)
+    await until(warning, lambda found: found is not None)  # once the fleet has been read
     assert await warning() == "no worker is running: the run waits until one comes"
     seen = {"last_seen_at": time.time(), "last_heartbeat_at": time.time()}
     for worker_id, tags in (("w1", ("default", "gpu")), ("w2", ("cpu",))):

@@ -321,7 +321,7 @@ async def test_executions_of_older_versions_are_found_under_the_id_they_were_sto
     """D16: those stored every id as it was given."""
     for who in (tenants.ours, tenants.theirs):
         await tenants.ask("PUT", "/graphs/ask", who, json=WAITING)
-    create = tenants.gateway.app.state.gateway.use_cases.executions.create
+    create = tenants.gateway.app.state.gateway.levels.executions.create
     old = NewExecution(graph_id="ask", execution_id="old")
     await create(old, Caller(tenant_id="acme"), Actor(ActorKind.USER))
     assert (await tenants.ask("GET", "/executions/old", tenants.ours)).json()["execution_id"] == "old"

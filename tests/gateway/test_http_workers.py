@@ -12,11 +12,12 @@ from support.gateway import RunningGateway, memory_app, new_key
 from support.things import NOW, a_worker, an_activity
 from support.waiting import until
 
+AT_NOW = {"clock": lambda: NOW}
+
 
 @pytest.fixture
-async def gateway(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunningGateway]:
-    monkeypatch.setattr("time.time", lambda: NOW)
-    async with memory_app() as running:
+async def gateway() -> AsyncIterator[RunningGateway]:
+    async with memory_app(given=AT_NOW) as running:
         yield running
 
 
@@ -150,12 +151,9 @@ async def test_a_worker_that_does_not_exist_is_not_found(gateway: RunningGateway
     assert answer.json()["detail"] == "worker not found"
 
 
-async def test_hiding_a_worker_hides_it_from_ones_own_tenant_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_hiding_a_worker_hides_it_from_ones_own_tenant_alone() -> None:
     """D57: any key hid a worker from all tenants."""
-    monkeypatch.setattr("time.time", lambda: NOW)
-    async with memory_app(http_auth_mode="api_key") as gateway:
+    async with memory_app(given=AT_NOW, http_auth_mode="api_key") as gateway:
         ours = await new_key(gateway.backend.api_keys, "acme", "key-a")
         theirs = await new_key(gateway.backend.api_keys, "other", "key-b")
         await gateway.backend.workers.create("w", a_worker(worker_id="w"))
@@ -177,12 +175,9 @@ async def test_hiding_a_worker_hides_it_from_ones_own_tenant_alone(
         assert len(await seen(ours)) == 1
 
 
-async def test_a_worker_that_was_hidden_for_everybody_can_be_shown_again_by_a_tenant(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_worker_that_was_hidden_for_everybody_can_be_shown_again_by_a_tenant() -> None:
     """D57: say, before there were keys."""
-    monkeypatch.setattr("time.time", lambda: NOW)
-    async with memory_app(http_auth_mode="api_key") as gateway:
+    async with memory_app(given=AT_NOW, http_auth_mode="api_key") as gateway:
         ours = await new_key(gateway.backend.api_keys, "acme", "key-a")
         await gateway.backend.workers.create("w", a_worker(worker_id="w", hidden=True))
         answer = await gateway.client.patch("/workers/w", json={"hidden": False}, headers=ours)

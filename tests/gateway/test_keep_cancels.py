@@ -52,12 +52,9 @@ async def test_a_run_that_has_ended_is_left_alone(gateway: RunningGateway) -> No
     assert await status(gateway) is RunStatus.COMPLETED
 
 
-async def test_the_cancels_of_runs_that_had_ended_are_not_remembered_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cancel, "MAX_REMEMBERED", 3)
+async def test_the_cancels_of_runs_that_had_ended_are_not_remembered_for_ever() -> None:
     async with open_memory_backend() as backend:
-        keeper = cancel.ReassertCancels(backend.runs, lambda: NOW, 30.0)
+        keeper = cancel.ReassertCancels(backend.runs, lambda: NOW, 30.0, max_remembered=3)
         for number in range(9):
             keeper.accepted(f"run-{number}", RequestCancel(requested_by="ann"))
         assert list(keeper._accepted) == ["run-6", "run-7", "run-8"]

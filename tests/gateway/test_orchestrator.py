@@ -19,9 +19,9 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.testing.memory_stores import MemoryStore
 from pyoco_server.usecases.runs.submit import SubmitRun
-from pyoco_server.usecases.services import orchestrator
 from pyoco_server.wiring import new_run_id, new_thread_executors
-from pyoco_server.worker.worker import Worker
+from pyoco_server.wiring.gateway import Tuning
+from pyoco_server.wiring.worker import WorkerName, new_worker
 from support import flows
 from support.dying import Fuse, Stumble, mortal
 from support.gateway import on_backend, own_picture
@@ -29,6 +29,7 @@ from support.http_executions import Executions, attempts_in, fork_of, graph, tas
 from support.waiting import until
 
 CONFIG = NatsBackendConfig(cancel_grace_period_sec=0.3)
+SOON = Tuning(orchestrator_retry_sec=0.05)
 KEY = {"Idempotency-Key": "the-one"}
 FLOWS: dict[str, Callable[[], Any]] = {"chain": flows.chain, "failing": flows.failing}
 
@@ -39,7 +40,7 @@ Drive = Callable[[Executions], Awaitable[None]]
 async def working(backend: MemoryGatewayBackend) -> AsyncIterator[None]:
     """A worker on the same store. It never dies here."""
     executors = new_thread_executors(lambda name: FLOWS[name](), CONFIG)
-    worker = Worker(CONFIG, backend, executors, "w", ("default",))
+    worker = new_worker(CONFIG, backend, executors, WorkerName("w", ("default",)))
     await worker.open()
     running = asyncio.ensure_future(worker.run())
     try:
@@ -85,11 +86,13 @@ class Outcome(msgspec.Struct):
     calls: list[str]
 
 
-async def carried_out(definition: dict[str, Any], drive: Drive, fuse: Fuse) -> Outcome:
+async def carried_out(
+    definition: dict[str, Any], drive: Drive, fuse: Fuse, tuning: Tuning | None = None
+) -> Outcome:
     """The client asks a gateway that dies, and then, with the same key, one that does not."""
     async with open_memory_gateway_backend(CONFIG) as backend, working(backend):
         published = Published(backend)
-        async with on_backend(mortal(backend, fuse), CONFIG) as first:
+        async with on_backend(mortal(backend, fuse), CONFIG, tuning=tuning) as first:
             executions = Executions(first.client)
             await executions.register("g", definition)
             await drive(executions)
@@ -97,7 +100,7 @@ async def carried_out(definition: dict[str, Any], drive: Drive, fuse: Fuse) -> O
             await until(lambda: _has_ended(backend, fuse))
         if (lease := await backend.leases.get("orchestrator")) is not None:
             await backend.leases.remove("orchestrator", lease.revision)  # as its silence would have it
-        async with own_picture(backend, CONFIG) as other, on_backend(other, CONFIG) as second:
+        async with own_picture(backend, CONFIG) as other, on_backend(other, CONFIG, tuning=tuning) as second:
             executions = Executions(second.client)
             await drive(executions)
             state = await executions.until_ended("e")
@@ -158,13 +161,12 @@ async def dead_after_each_step(
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-async def test_any_call_may_have_no_answer(monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
+async def test_any_call_may_have_no_answer(*, is_done: bool) -> None:
     """It goes on in the same process, at the next look."""
-    monkeypatch.setattr(orchestrator, "RETRY_SEC", 0.05)
     definition = fork_of(params={"n": "${input.n}"})
     whole = await carried_out(definition, create, Fuse())
     for step, call in enumerate(whole.calls, start=1):
-        outcome = await carried_out(definition, create, Stumble(step, is_done=is_done))
+        outcome = await carried_out(definition, create, Stumble(step, is_done=is_done), SOON)
         check(outcome, f"no answer to step {step}, {call}")
         assert outcome.state["status"] == "COMPLETED", (step, call, outcome.state)
         assert len(outcome.runs) == len(outcome.jobs) == 3, (step, call)

@@ -4,45 +4,41 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
 import pytest
-from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.jetstream.connection import Requests
-from pyoco_server.wiring import EmbeddedNats, open_events
+from pyoco_server.wiring import EmbeddedNats, open_events, open_gateway_backend
+from pyoco_server.wiring.gateway import Tuning
 from support.events import ACTION, URL, a_template, define, lines_of, put
 from support.gateway import gateway
 from support.nats_server import jobs_waiting, messages_in, raw_nats, unique_config
 from support.waiting import until
 
 
+def patient(config: NatsBackendConfig) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
+    """However busy this machine is: it is about how many runs there are, not about how soon.
+
+    The thousand clients share the gateway's loop here, and may keep it from reading answers for seconds.
+    """
+    opened = partial(open_gateway_backend, config, request_timeout_sec=30.0)
+    return gateway(config, opened, tuning=Tuning(event_repeat_sec=30.0))
+
+
 @pytest.fixture
 async def two(config: NatsBackendConfig) -> AsyncIterator[list[httpx2.AsyncClient]]:
     """Gateways on one NATS, each with a file of its own."""
     first, second = (replace(config, audit_log_path=f"audit-{number}.jsonl") for number in (1, 2))
-    async with gateway(first) as one, gateway(second) as other:
+    async with patient(first) as one, patient(second) as other:
         await define(one)
         yield [one, other]
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy this machine is: it is about how many runs there are, not about how soon."""
-    monkeypatch.setattr("pyoco_server.usecases.events.start.PATIENCE_SEC", 30.0)
-    # The thousand clients share the gateway's loop here, and may keep it from reading answers for seconds.
-    real = Requests.send
-
-    async def send(self: Requests, subject: str, payload: bytes, headers: Any, _patience: float) -> Msg:
-        return await real(self, subject, payload, headers, 30.0)
-
-    monkeypatch.setattr(Requests, "send", send)
-    monkeypatch.setattr("pyoco_server.jetstream.kv.REQUEST_TIMEOUT_SEC", 30.0)
 
 
 async def post(client: httpx2.AsyncClient, key: str | None = "k", **fields: Any) -> dict[str, Any]:
@@ -63,7 +59,7 @@ async def runs_of(config: NatsBackendConfig) -> int:
 
 
 async def test_fifty_posts_with_one_key_on_two_gateways_start_one_run(
-    two: list[httpx2.AsyncClient], config: NatsBackendConfig, patient: None
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig
 ) -> None:
     answers = await asyncio.gather(*(post(two[number % 2]) for number in range(50)))
     assert Counter((answer["http"], answer["duplicate"]) for answer in answers) == {
@@ -76,10 +72,10 @@ async def test_fifty_posts_with_one_key_on_two_gateways_start_one_run(
 
 
 async def test_a_thousand_equal_events_at_once_start_one_run_and_leave_a_thousand_records(
-    config: NatsBackendConfig, patient: None
+    config: NatsBackendConfig,
 ) -> None:
     """F16"""
-    async with gateway(config) as client:
+    async with patient(config) as client:
         await define(client)
         answers = await asyncio.gather(*(post(client) for _ in range(1000)))
         counted = Counter((answer["http"], answer.get("duplicate")) for answer in answers)
@@ -97,7 +93,7 @@ async def test_a_thousand_equal_events_at_once_start_one_run_and_leave_a_thousan
 
 
 async def test_different_keys_at_once_are_all_started(
-    two: list[httpx2.AsyncClient], config: NatsBackendConfig, patient: None
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig
 ) -> None:
     answers = await asyncio.gather(*(post(two[number % 2], f"k{number}") for number in range(40)))
     assert len({answer["run_id"] for answer in answers}) == 40
@@ -105,7 +101,7 @@ async def test_different_keys_at_once_are_all_started(
 
 
 async def test_an_action_that_runs_one_at_a_time_does_so_on_all_gateways(
-    two: list[httpx2.AsyncClient], config: NatsBackendConfig, patient: None
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig
 ) -> None:
     await put(two[0], f"/api/workflow-actions/{ACTION}", {"flow_name": "flow", "concurrency": "one"})
     answers = await asyncio.gather(*(post(two[number % 2], f"k{number}") for number in range(10)))
@@ -149,7 +145,7 @@ async def test_a_new_gateway_reads_the_records_of_others(
 
 
 async def test_drains_during_posts_start_every_event_once(
-    two: list[httpx2.AsyncClient], config: NatsBackendConfig, patient: None
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig
 ) -> None:
     await put(two[0], f"/api/workflow-actions/{ACTION}", {"flow_name": "flow", "concurrency": "one"})
     first = await post(two[0], "first")
@@ -235,9 +231,7 @@ async def test_before_nats_is_there_an_event_is_503_and_in_the_file(own_nats: Em
         assert [line["status"] for line in lines_of("reports/audit_log.jsonl")] == ["failed"]
 
 
-async def test_gateways_that_start_at_once_import_a_file_together(
-    config: NatsBackendConfig, patient: None
-) -> None:
+async def test_gateways_that_start_at_once_import_a_file_together(config: NatsBackendConfig) -> None:
     """D38: whichever is asked first, every key of the file is known."""
     now = time.time()
     entries = {
@@ -257,7 +251,7 @@ async def test_gateways_that_start_at_once_import_a_file_together(
     settings = replace(config, workflow_event_import_dir="files", audit_log_path="")
 
     async def all_keys_of_a_new_gateway() -> set[str]:
-        async with gateway(settings) as client:
+        async with patient(settings) as client:
             template = await client.get("/api/workflow-templates/close")
             if template.status_code == 404:
                 await define(client)

@@ -20,6 +20,8 @@ from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
+from pyoco_server.wiring.gateway import Tuning
+from pyoco_server.wiring.worker import WorkerName, open_thread_worker
 from support import flows, printing_flows
 from support.captured_logs import capture_logs
 from support.gateway import gateway
@@ -29,6 +31,8 @@ from support.programs import Programs
 from support.silent_proxy import silent_proxy
 from support.waiting import until
 from support.workers import PATIENCE_SEC, entered, worker
+
+IMPATIENT = Tuning(connect_timeout_sec=0.2)
 
 
 async def post(client: httpx2.AsyncClient, **body: Any) -> httpx2.Response:
@@ -231,16 +235,21 @@ def _talking() -> Flow:
 
 
 async def test_a_run_ends_also_when_its_log_cannot_be_written(
-    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+    config: NatsBackendConfig,
 ) -> None:
     """D28"""
-    monkeypatch.setattr("pyoco_server.worker.session.REFUSED_PATIENCE_SEC", 1.0)
-    async with gateway(config) as client, worker(config, {"talking": _talking}) as instance:
+    name = WorkerName("worker-a", ("default",))
+    async with (
+        gateway(config) as client,
+        open_thread_worker(config, name, lambda _: _talking(), log_patience_sec=1.0) as instance,
+    ):
+        await instance.open()
         async with raw_nats(config.nats_url) as raw:
             await raw.jetstream().delete_stream(config.logs_stream)
         run_id = (await post(client, flow_name="talking")).json()["run_id"]
         with capture_logs() as logs:
-            assert await instance.run_once(PATIENCE_SEC) == run_id
+            await instance.handle_one(PATIENCE_SEC)
+        await instance.close()
         assert (await client.get(f"/runs/{run_id}")).json()["status"] == "COMPLETED"
         (lost,) = [line for line in logs if line["action"] == "run.log_lost"]
         assert (lost["run_id"], lost["lines"]) == (run_id, 1)
@@ -261,11 +270,10 @@ async def test_a_waiting_worker_gets_jobs_after_a_restart_of_nats(own_nats: Embe
             assert await waiting == run_id
 
 
-async def test_a_gateway_may_be_started_before_nats(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("pyoco_server.http_api.gateway.START_PATIENCE_SEC", 0.2)
+async def test_a_gateway_may_be_started_before_nats(tmp_path: Any) -> None:
     port = free_port()
     config = unique_config(f"nats://127.0.0.1:{port}")
-    async with gateway(config) as client:
+    async with gateway(config, tuning=IMPATIENT) as client:
         assert (await client.get("/health")).json()["nats"] == "unavailable"
         assert is_unavailable(await post(client))
         with EmbeddedNats(tmp_path / "late", durability="fast", port=port):
@@ -273,10 +281,9 @@ async def test_a_gateway_may_be_started_before_nats(tmp_path: Any, monkeypatch: 
             assert (await post(client)).status_code == 200
 
 
-async def test_a_gateway_that_never_found_nats_stops_and_leaves_nothing_running(monkeypatch: Any) -> None:
-    monkeypatch.setattr("pyoco_server.http_api.gateway.START_PATIENCE_SEC", 0.2)
+async def test_a_gateway_that_never_found_nats_stops_and_leaves_nothing_running() -> None:
     before = asyncio.all_tasks()
-    async with gateway(unique_config(f"nats://127.0.0.1:{free_port()}")) as client:
+    async with gateway(unique_config(f"nats://127.0.0.1:{free_port()}"), tuning=IMPATIENT) as client:
         assert is_unavailable(await post(client))
     if left := asyncio.all_tasks() - before:
         await asyncio.wait(left, timeout=PATIENCE_SEC)

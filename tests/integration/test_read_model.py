@@ -20,12 +20,15 @@ from pyoco_server.http_api import create_app
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.feed import _Reading
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_run_id, open_backend
+from pyoco_server.wiring.gateway import Tuning
 from support.captured_logs import capture_logs
 from support.gateway import gateway, running
 from support.nats_server import raw_nats, unique_config
 from support.things import NOW, OWNER, a_snapshot
 from support.waiting import until
 from support.watching import stream
+
+SOON = Tuning(expire_interval_sec=0.1)
 
 
 async def put(backend: JetStreamBackend, **fields: Any) -> str:
@@ -66,9 +69,9 @@ async def shows(client: httpx2.AsyncClient, *run_ids: str) -> None:
 
 @asynccontextmanager
 async def opened(
-    config: NatsBackendConfig,
+    config: NatsBackendConfig, **given: Any
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, JetStreamBackend]]:
-    async with gateway(config) as client, open_backend(config, "test") as backend:
+    async with gateway(config, **given) as client, open_backend(config, "test") as backend:
         yield client, backend
 
 
@@ -266,7 +269,7 @@ async def test_a_restart_goes_on_from_the_file(config: NatsBackendConfig, tmp_pa
         await shows(client, added, ended, kept)
         (first,) = (await client.get("/runs?status=COMPLETED")).json()
         assert first["run_id"] == ended
-        position = app.state.gateway.use_cases.index.position
+        position = app.state.gateway.levels.runs.index.position
     assert position.last_revision == 6
 
 
@@ -340,11 +343,10 @@ async def test_a_removed_run_leaves_the_picture(config: NatsBackendConfig, how: 
 
 
 async def test_runs_that_have_ended_expire_and_leave_list_and_counts(
-    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+    config: NatsBackendConfig,
 ) -> None:
-    monkeypatch.setattr("pyoco_server.usecases.services.follow_runs.EXPIRE_INTERVAL_SEC", 0.1)
     short = replace(config, runs_retention_sec=1.0)
-    async with opened(short) as (client, backend):
+    async with opened(short, tuning=SOON) as (client, backend):
         pending = await put(backend)
         ids = [await put(backend) for _ in range(3)]
         for run_id, status in zip(
@@ -363,16 +365,15 @@ async def test_runs_that_have_ended_expire_and_leave_list_and_counts(
 
 
 async def test_a_run_that_expired_while_the_gateway_was_down_is_not_shown(
-    config: NatsBackendConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: NatsBackendConfig, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("pyoco_server.usecases.services.follow_runs.EXPIRE_INTERVAL_SEC", 0.1)
     filed = replace(config, runs_retention_sec=1.0, read_model_path=str(tmp_path / "index.db"))
-    async with opened(filed) as (client, backend):
+    async with opened(filed, tuning=SOON) as (client, backend):
         kept, run_id = await put(backend), new_run_id()
         await backend.runs.create(run_id, a_snapshot(RunStatus.COMPLETED, run_id=run_id))
         await until(lambda: listed(client), lambda found: run_id in found)
     await asyncio.sleep(1.5)
-    async with gateway(filed) as client:
+    async with gateway(filed, tuning=SOON) as client:
         await shows(client, kept)
 
 

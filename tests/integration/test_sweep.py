@@ -41,7 +41,7 @@ async def opened(config: NatsBackendConfig) -> AsyncIterator[tuple[httpx2.AsyncC
     app = create_app(config)
     async with running(app) as client:
         await until(lambda: client.get("/ready"), lambda answer: answer.status_code == 200)
-        yield client, app.state.gateway.use_cases
+        yield client, app.state.gateway.levels.runs
 
 
 async def queued(config: NatsBackendConfig, count: int, **params: Any) -> list[str]:
@@ -62,9 +62,9 @@ async def claimed_by_a_dead_worker(config: NatsBackendConfig, run_ids: list[str]
             await change_run(backend.runs, run_id, Claim(DEAD), lambda: NOW)
 
 
-async def are_all(use_cases: Any, status: RunStatus, count: int) -> None:
+async def are_all(runs: Any, status: RunStatus, count: int) -> None:
     async def counted() -> dict[RunStatus, int]:
-        found: dict[RunStatus, int] = use_cases.index.counts(None)
+        found: dict[RunStatus, int] = runs.index.counts(None)
         return found
 
     await until(counted, lambda found: found[status] == count)
@@ -73,25 +73,25 @@ async def are_all(use_cases: Any, status: RunStatus, count: int) -> None:
 async def test_d01_a_queue_of_large_jobs_is_left_alone(config: NatsBackendConfig) -> None:
     """D01: 300 jobs of 250 KiB are more than a server puts into one batch; 38 of the runs were failed."""
     await queued(config, 300, x="y" * 249_000)
-    async with opened(config) as (_, use_cases):
-        await are_all(use_cases, RunStatus.PENDING, 300)
+    async with opened(config) as (_, runs):
+        await are_all(runs, RunStatus.PENDING, 300)
         for _ in range(PENDING_LOOKS + 3):
-            await use_cases.sweep_runs.sweep()
+            await runs.sweep.sweep()
         assert await jobs_waiting(config) == 300
-        await are_all(use_cases, RunStatus.PENDING, 300)
+        await are_all(runs, RunStatus.PENDING, 300)
 
 
 @pytest.mark.long
 async def test_d01_large_jobs_that_no_worker_takes_stay_pending(config: NatsBackendConfig) -> None:
     """D01 at full size: three minutes, in which the gateway sweeps as often as it does by itself."""
-    async with opened(config) as (client, use_cases):
+    async with opened(config) as (client, runs):
         body = {"flow_name": "f", "params": {"x": "y" * JOB_BYTES}}
         for _ in range(300):
             assert (await client.post("/runs", json=body)).status_code == 200
-        await are_all(use_cases, RunStatus.PENDING, 300)
+        await are_all(runs, RunStatus.PENDING, 300)
         three_minutes_on = time.monotonic() + 180.0
-        while time.monotonic() < three_minutes_on or use_cases.sweep_runs._looks < PENDING_LOOKS + 2:
-            assert use_cases.index.counts(None)[RunStatus.PENDING] == 300
+        while time.monotonic() < three_minutes_on or runs.sweep._looks < PENDING_LOOKS + 2:
+            assert runs.index.counts(None)[RunStatus.PENDING] == 300
             await asyncio.sleep(0.1)
         assert await jobs_waiting(config) == 300
 
@@ -107,11 +107,11 @@ async def test_d05_cancelled_runs_of_a_dead_worker_end_without_another(config: N
     config = replace(config, cancel_grace_period_sec=GRACE_SEC)
     run_ids = await queued(config, 200)
     await claimed_by_a_dead_worker(config, run_ids)
-    async with opened(config) as (client, use_cases), opened(config):
+    async with opened(config) as (client, runs), opened(config):
         await cancelled(client, run_ids)
-        await are_all(use_cases, RunStatus.CANCELLED, 200)
-        runs = [(await client.get(f"/runs/{run_id}")).json() for run_id in run_ids]
-    assert slowest_cancel(runs) <= GRACE_SEC + 2.0
+        await are_all(runs, RunStatus.CANCELLED, 200)
+        ended = [(await client.get(f"/runs/{run_id}")).json() for run_id in run_ids]
+    assert slowest_cancel(ended) <= GRACE_SEC + 2.0
 
 
 def slowest_cancel(runs: list[dict[str, Any]]) -> float:
@@ -146,19 +146,19 @@ async def test_d05_a_gateway_ends_what_was_cancelled_at_another(
     config = replace(config, cancel_grace_period_sec=1000.0, read_model_path=path)
     (run_id, *_) = await queued(config, 10)
     await claimed_by_a_dead_worker(config, [run_id])
-    async with opened(config) as (client, use_cases):
-        await are_all(use_cases, RunStatus.RUNNING, 1)
+    async with opened(config) as (client, runs):
+        await are_all(runs, RunStatus.RUNNING, 1)
         await cancelled(client, [run_id])
-        await are_all(use_cases, RunStatus.CANCELLING, 1)
-    async with opened(replace(config, cancel_grace_period_sec=0.0)) as (client, use_cases):
-        await are_all(use_cases, RunStatus.CANCELLED, 1)
+        await are_all(runs, RunStatus.CANCELLING, 1)
+    async with opened(replace(config, cancel_grace_period_sec=0.0)) as (client, runs):
+        await are_all(runs, RunStatus.CANCELLED, 1)
 
 
 async def test_d56_runs_whose_queue_was_deleted_are_ended(config: NatsBackendConfig) -> None:
     """D56: their jobs are gone with it; the runs stayed PENDING, and nobody could submit any more."""
     (run_id, *_) = await queued(config, 10)
-    async with opened(config) as (client, use_cases):
-        await are_all(use_cases, RunStatus.PENDING, 10)
+    async with opened(config) as (client, runs):
+        await are_all(runs, RunStatus.PENDING, 10)
         async with raw_nats(config.nats_url) as nats:
             await nats.jetstream().delete_stream(config.work_stream)
 
@@ -166,11 +166,11 @@ async def test_d56_runs_whose_queue_was_deleted_are_ended(config: NatsBackendCon
             return (await client.post("/runs", json={"flow_name": "f"})).status_code
 
         await until(accepted, lambda code: code == 200)
-        await are_all(use_cases, RunStatus.PENDING, 11)
+        await are_all(runs, RunStatus.PENDING, 11)
         for _ in range(PENDING_LOOKS + 1):
-            await use_cases.sweep_runs.sweep()
-        await are_all(use_cases, RunStatus.FAILED, 10)
-        await are_all(use_cases, RunStatus.PENDING, 1)
+            await runs.sweep.sweep()
+        await are_all(runs, RunStatus.FAILED, 10)
+        await are_all(runs, RunStatus.PENDING, 1)
         assert (await client.get(f"/runs/{run_id}")).json()["error"] == LOST
 
 

@@ -5,10 +5,8 @@ import socket
 import time
 
 import httpx2
-import pytest
 
 from pyoco_server.cli import http_protocol
-from pyoco_server.cli.http_protocol import notice_vanished_peer
 from pyoco_server.cli.stack import DRAIN_SEC, gateway
 from pyoco_server.config import NatsBackendConfig
 from support.nats_server import free_port
@@ -59,19 +57,18 @@ async def test_a_client_that_hangs_up_frees_its_place(config: NatsBackendConfig)
 
 
 async def test_a_connection_whose_client_vanished_is_ended_by_the_kernel(
-    config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+    config: NatsBackendConfig,
 ) -> None:
     """D57: who vanishes without a FIN held a watcher's place for the 15 minutes that TCP retries."""
     accepted: list[socket.socket] = []
 
-    def noticing(connection: socket.socket | None) -> None:
-        assert connection is not None
-        notice_vanished_peer(connection)
-        accepted.append(connection)
+    class Accepting(http_protocol.BoundedHead):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            accepted.append(transport.get_extra_info("socket"))
 
-    monkeypatch.setattr(http_protocol, "notice_vanished_peer", noticing)
     port = free_port()
-    async with gateway(config, "127.0.0.1", port):
+    async with gateway(config, "127.0.0.1", port, protocol=Accepting):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
 
         async def seen() -> bool:

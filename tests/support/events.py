@@ -19,13 +19,14 @@ from pyoco_server.domain.events.receipts import KeptResume, WaitPlace
 from pyoco_server.domain.events.requests import ResumeTarget
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
 from pyoco_server.errors import ExecutionNotFound
-from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.auth import ANONYMOUS, Caller
 from pyoco_server.usecases.events.receive import Answer, Arrival
+from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.ports.events import ExecutionOrder, Executions, Waits
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import new_run_id
+from pyoco_server.wiring.event_level import EventLevel, EventUseCases
 from support.gateway import RunningGateway, memory_app
 from support.things import NOW
 from support.waiting import until
@@ -128,7 +129,7 @@ class EventsLab:
     """The use cases of events on a memory backend, with a clock of the test's own."""
 
     backend: MemoryGatewayBackend
-    front: EventsFront
+    level: EventLevel
     use_cases: EventUseCases
     clock: FakeClock
 
@@ -146,22 +147,22 @@ def on_memory(
     clock: FakeClock,
     executions: Executions | None = None,
     waits: Waits | None = None,
+    repeat_patience_sec: float = PATIENCE_SEC,
 ) -> EventsLab:
-    found: list[EventUseCases] = []
-    front = EventsFront(config, lambda: found[0], clock)
-    submit_run = SubmitRun(backend.runs, backend.queue, clock, new_run_id)
-    found.append(
-        EventUseCases(
-            backend=backend,
-            config=config,
-            front=front,
-            submit_run=submit_run,
-            executions=executions or RecordedExecutions(),
-            waits=waits or NothingWaits(),
-            clock=clock,
-        )
+    level = EventLevel(config, clock, new_run_id)
+    use_cases = EventUseCases(
+        backend=backend,
+        config=config,
+        level=level,
+        submit_run=SubmitRun(backend.runs, backend.queue, clock, new_run_id),
+        executions=executions or RecordedExecutions(),
+        waits=waits or NothingWaits(),
+        clock=clock,
+        new_id=new_run_id,
+        repeat_patience_sec=repeat_patience_sec,
     )
-    return EventsLab(backend, front, found[0], clock)
+    level.connect(use_cases)
+    return EventsLab(backend, level, use_cases, clock)
 
 
 async def prepare(lab: EventsLab, **action: Any) -> None:
@@ -195,7 +196,7 @@ def arrival(body: dict[str, Any]) -> Arrival:
 
 
 async def post(lab: EventsLab, key: str | None = "k", **fields: Any) -> Answer:
-    return await lab.front.receive_event(arrival({"idempotency_key": key, **fields} if key else fields))
+    return await lab.level.receive(arrival({"idempotency_key": key, **fields} if key else fields))
 
 
 class FakeGoogleChat:

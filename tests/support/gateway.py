@@ -32,27 +32,29 @@ async def running(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
 
 @asynccontextmanager
 async def gateway(
-    config: NatsBackendConfig, open_backend: OpenBackend | None = None
+    config: NatsBackendConfig, open_backend: OpenBackend | None = None, **given: Any
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    async with running(create_app(config, open_backend=open_backend)) as client:
+    async with running(create_app(config, open_backend=open_backend, **given)) as client:
         yield client
 
 
 @asynccontextmanager
 async def memory_gateway(
-    backend: MemoryGatewayBackend, config: NatsBackendConfig | None = None
+    backend: MemoryGatewayBackend, config: NatsBackendConfig | None = None, **given: Any
 ) -> AsyncIterator[httpx2.AsyncClient]:
     @asynccontextmanager
     async def opened() -> AsyncIterator[MemoryGatewayBackend]:
         yield backend
 
-    async with gateway(config or NatsBackendConfig(), opened) as client:
+    async with gateway(config or NatsBackendConfig(), opened, **given) as client:
         yield client
 
 
 @asynccontextmanager
-async def new_memory_gateway() -> AsyncIterator[tuple[httpx2.AsyncClient, MemoryGatewayBackend]]:
-    async with open_memory_gateway_backend() as backend, memory_gateway(backend) as client:
+async def new_memory_gateway(
+    **given: Any,
+) -> AsyncIterator[tuple[httpx2.AsyncClient, MemoryGatewayBackend]]:
+    async with open_memory_gateway_backend() as backend, memory_gateway(backend, **given) as client:
         yield client, backend
 
 
@@ -64,22 +66,28 @@ class RunningGateway:
 
 
 @asynccontextmanager
-async def memory_app(**settings: Any) -> AsyncIterator[RunningGateway]:
-    """A gateway of its own, with its application for what a client cannot do (reading a live stream)."""
+async def memory_app(*, given: Any = None, **settings: Any) -> AsyncIterator[RunningGateway]:
+    """A gateway of its own, with its application for what a client cannot do (reading a live stream).
+
+    `given`: a clock, ids, tuning; see `create_app`.
+    """
     config = NatsBackendConfig(**settings)
-    async with open_memory_gateway_backend(config) as backend, on_backend(backend, config) as running_gateway:
+    async with (
+        open_memory_gateway_backend(config) as backend,
+        on_backend(backend, config, **given or {}) as running_gateway,
+    ):
         yield running_gateway
 
 
 @asynccontextmanager
 async def on_backend(
-    backend: MemoryGatewayBackend, config: NatsBackendConfig | None = None
+    backend: MemoryGatewayBackend, config: NatsBackendConfig | None = None, **given: Any
 ) -> AsyncIterator[RunningGateway]:
     @asynccontextmanager
     async def opened() -> AsyncIterator[MemoryGatewayBackend]:
         yield backend
 
-    app = create_app(config or NatsBackendConfig(), open_backend=opened)
+    app = create_app(config or NatsBackendConfig(), open_backend=opened, **given)
     async with running(app) as client:
         yield RunningGateway(app, client, backend)
 

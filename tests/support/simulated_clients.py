@@ -25,11 +25,10 @@ from pyoco_server.domain.executions.events import (
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.errors import CommandRejected, NatsUnavailable, PyocoServerError
-from pyoco_server.http_api.event_use_cases import EventsFront
-from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.receive import Answer
 from pyoco_server.usecases.executions.create import NewExecution
+from pyoco_server.wiring.gateway import Levels
 from support.event_promises import Heard, agrees, started_by_key
 from support.events import arrival
 from support.execution_promises import Logs, folded
@@ -91,9 +90,7 @@ TEMPLATES = (template("one", 1), template("two", 2))
 
 class AskedGateway(Protocol):
     @property
-    def use_cases(self) -> UseCases: ...
-    @property
-    def front(self) -> EventsFront: ...
+    def levels(self) -> Levels: ...
     @property
     def is_alive(self) -> bool: ...
 
@@ -121,7 +118,7 @@ class ExecutionClients:
     async def act(self, ask: Ask, own: random.Random, key: str) -> None:
         wanted = NewExecution(graph_id=GRAPH_ID, input={"key": key})
         created = await ask(
-            own, lambda gateway: gateway.use_cases.executions.create(wanted, ANONYMOUS, ACTOR, key)
+            own, lambda gateway: gateway.levels.executions.create(wanted, ANONYMOUS, ACTOR, key)
         )
         execution_id: str = created.state.execution_id
         self.acknowledged[execution_id] = ""
@@ -137,7 +134,7 @@ class ExecutionClients:
     async def _cancel(self, ask: Ask, own: random.Random, execution_id: str) -> None:
         command = c.CancelExecution(actor=ACTOR)
         answer = await ask(
-            own, lambda gateway: gateway.use_cases.executions.command(execution_id, command, ANONYMOUS, "c")
+            own, lambda gateway: gateway.levels.executions.command(execution_id, command, ANONYMOUS, "c")
         )
         is_accepted = answer.state.cancel_requested_at is not None
         ends = ExecutionStatus.CANCELED if is_accepted else answer.state.status
@@ -146,7 +143,7 @@ class ExecutionClients:
     async def _waits(self, ask: Ask, own: random.Random, execution_id: str) -> bool:
         for _ in range(MAX_LOOKS):
             state: Execution = await ask(
-                own, lambda gateway: gateway.use_cases.executions.read.state(execution_id, ANONYMOUS)
+                own, lambda gateway: gateway.levels.executions.read.state(execution_id, ANONYMOUS)
             )
             if state.is_terminal or state.nodes["approve"].status is NodeStatus.WAITING:
                 return not state.is_terminal
@@ -159,7 +156,7 @@ class ExecutionClients:
         try:
             await ask(
                 own,
-                lambda gateway: gateway.use_cases.executions.command(execution_id, command, ANONYMOUS, "r"),
+                lambda gateway: gateway.levels.executions.command(execution_id, command, ANONYMOUS, "r"),
                 CommandRejected,
             )
         except CommandRejected:
@@ -256,7 +253,7 @@ class EventClients:
         body = {"template_id": heard.template_id, "idempotency_key": key}
 
         async def post(gateway: AskedGateway) -> tuple[AskedGateway, Answer]:
-            return gateway, await gateway.front.receive_event(arrival(body))
+            return gateway, await gateway.levels.events.receive(arrival(body))
 
         while True:
             gateway, answer = await ask(own, post)

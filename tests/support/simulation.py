@@ -9,13 +9,11 @@ import inspect
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, Self, TypeVar
-from unittest.mock import patch
 from uuid import UUID
 
 from pyoco_server.config import NatsBackendConfig
@@ -27,10 +25,6 @@ from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
-from pyoco_server.http_api import event_use_cases as event_use_cases_module
-from pyoco_server.http_api import gateway as gateway_module
-from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
-from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
@@ -51,19 +45,15 @@ from pyoco_server.testing.memory_stores import (
     MemoryWheelHistory,
     MemoryWheels,
 )
-from pyoco_server.usecases import clock as shared_clock_module
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.clock import SharedClock
-from pyoco_server.usecases.events import start as start_template_module
 from pyoco_server.usecases.events.definitions import ManageActions, ManageTemplates
-from pyoco_server.usecases.events.start import StartExecutions
 from pyoco_server.usecases.executions.graphs import ManageGraphs
-from pyoco_server.usecases.executions.query import ExecutionHub
 from pyoco_server.usecases.ports.stores import FeedPosition
-from pyoco_server.usecases.runs.watch import WatchHub
-from pyoco_server.worker import worker as worker_module
+from pyoco_server.wiring.gateway import Levels, Setup
+from pyoco_server.wiring.worker import WorkerName, new_worker
 from pyoco_server.worker.registration import WorkerIdInUse
-from pyoco_server.worker.worker import SideWorkEnded, Worker
+from pyoco_server.worker.worker import SideWorkEnded
 from support import virtual_time
 from support.execution_promises import cancelled_though_needed, kept_badly
 from support.simulated_clients import (
@@ -197,6 +187,20 @@ class Process:
             return
         await asyncio.sleep(2.0)
         raise NatsUnavailable("nats unavailable: no answer in time")
+
+
+class HostTime:
+    """`time` as a process sees it: no two hosts agree, and a clock may jump."""
+
+    def time(self) -> float:
+        process = _here.get(None)
+        return EPOCH + asyncio.get_running_loop().time() + (process.skew if process else 0.0)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+HOST = HostTime()
 
 
 class Port:
@@ -410,9 +414,7 @@ class Executors:
 @dataclass(frozen=True)
 class Gateway:
     process: Process
-    use_cases: UseCases
-    front: EventsFront
-    event_level: EventUseCases
+    levels: Levels
 
     @property
     def is_alive(self) -> bool:
@@ -435,7 +437,7 @@ class World:
     queue_kind: type[MemoryQueue] = MemoryQueue
     idle: frozenset[str] = frozenset()
     """Background work that no gateway begins."""
-    prepare: Callable[[UseCases], None] | None = None
+    prepare: Callable[[Levels], None] | None = None
     """What is done to a gateway before it begins."""
 
     def __post_init__(self) -> None:
@@ -556,7 +558,7 @@ class World:
 
     def freeze_orchestrator(self) -> None:
         for gateway in self._gateways.values():
-            if self.is_hurting and gateway.use_cases.executions.orchestrate._lease.is_held:
+            if self.is_hurting and gateway.levels.executions.orchestrate._lease.is_held:
                 gateway.process.freeze(20.0)
 
     def started(self, run_id: str, process: Process, flow: Flow) -> None:
@@ -584,11 +586,11 @@ class World:
 
     async def _define(self) -> None:
         """What clients want is known before anything is hurt."""
-        graphs = ManageGraphs(self.shared["graphs"], _HostTime().time)
+        graphs = ManageGraphs(self.shared["graphs"], HOST.time)
         await graphs.register(GRAPH_ID, GRAPH_TEXT, "application/json", ANONYMOUS)
-        await ManageActions(self.events.actions, _HostTime().time).put(ACTION)
+        await ManageActions(self.events.actions, HOST.time).put(ACTION)
         for template in TEMPLATES:
-            await ManageTemplates(self.events.templates, _HostTime().time).put(template, None)
+            await ManageTemplates(self.events.templates, HOST.time).put(template, None)
 
     # Processes
 
@@ -610,18 +612,20 @@ class World:
             self._indexes.append(backend.run_index)
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
-            backend.undeliverable = MemoryUndeliverable(backend.queue)
+            backend.undeliverable = MemoryUndeliverable(backend.queue, look_sec=2.0)
             backend.execution_feed = LateFeed(
                 process, self.shared["execution_log"], is_withheld=self.faults.executions_late
             )
             backend.execution_index = SqliteExecutionIndex(tenants=False)
             self._indexes.append(backend.execution_index)
-            backend.shared_clock = SharedClock(Port(process, WorldTime()))
+            backend.shared_clock = SharedClock(
+                Port(process, WorldTime()), wall=HOST.time, monotonic=HOST.monotonic
+            )
             opening = asyncio.ensure_future(_measured(backend.shared_clock))
             await self._death_of(process, opening)
-            gateway = self._new_gateway(process, backend)
+            gateway = await self._new_gateway(process, backend)
             self._gateways[name] = gateway
-            background = {**gateway.use_cases.background(), **gateway.event_level.background()}
+            background = gateway.levels.background()
             work = [
                 asyncio.ensure_future(start()) for name, start in background.items() if name not in self.idle
             ]
@@ -630,26 +634,20 @@ class World:
                 task.add_done_callback(_look_at)
             await asyncio.sleep(self.chance.uniform(0.1, 5.0))
 
-    def _new_gateway(self, process: Process, backend: Any) -> Gateway:
-        use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
-        if self.prepare is not None:
-            self.prepare(use_cases)
-        level: list[EventUseCases] = []
-        front = EventsFront(CONFIG, lambda: level[0], _HostTime().time)
-        executions = use_cases.executions
-        start = StartExecutions(use_cases.graphs, executions.create, executions.read)
-        level.append(
-            EventUseCases(
-                backend=backend,
+    async def _new_gateway(self, process: Process, backend: Any) -> Gateway:
+        levels = Levels(
+            Setup(
                 config=CONFIG,
-                front=front,
-                submit_run=use_cases.submit_run,
-                executions=start,
-                waits=executions.waits,
-                clock=backend.shared_clock,
+                meter=Metrics(),
+                clock=HOST.time,
+                monotonic=HOST.monotonic,
+                new_id=self.new_run_id,
             )
         )
-        return Gateway(process, use_cases, front, level[0])
+        await levels.connect(backend)
+        if self.prepare is not None:
+            self.prepare(levels)
+        return Gateway(process, levels)
 
     async def _keep_worker(self, name: str) -> None:
         while True:
@@ -665,7 +663,8 @@ class World:
             await asyncio.sleep(self.chance.uniform(0.1, 5.0))
 
     async def _work(self, backend: Any, process: Process) -> None:
-        worker = Worker(CONFIG, backend, Executors(process), process.name, ("default",))
+        name = WorkerName(process.name, ("default",))
+        worker = new_worker(CONFIG, backend, Executors(process), name, clock=HOST.time)
         try:
             await worker.open()
             await worker.run()
@@ -696,21 +695,21 @@ class World:
 
     async def _submit(self, own: random.Random, key: str) -> None:
         submission = Submission(flow_name="f", params={"key": key}, tag="default")
-        submitted = await self._ask(own, lambda gateway: gateway.use_cases.submit_once(submission, key))
+        submitted = await self._ask(own, lambda gateway: gateway.levels.runs.submit_once(submission, key))
         self.acknowledged.add(submitted.run_id)
         if own.random() < 0.4:
             await self._submit_again(own, submission, key, submitted.run_id)
         if own.random() < 0.5:
             await asyncio.sleep(own.choice([0.0, 0.05, 1.0, 12.0]))
             answer = await self._ask(
-                own, lambda gateway: gateway.use_cases.cancel_run(submitted.run_id, ANONYMOUS, None)
+                own, lambda gateway: gateway.levels.runs.cancel(submitted.run_id, ANONYMOUS, None)
             )
             self.cancel_answers.setdefault(submitted.run_id, set()).add(answer.status)
 
     async def _submit_again(self, own: random.Random, submission: Submission, key: str, run_id: str) -> None:
         """Later than a queue may remember."""
         await asyncio.sleep(own.choice([1.0, 8.0, 35.0]))
-        again = await self._ask(own, lambda gateway: gateway.use_cases.submit_once(submission, key))
+        again = await self._ask(own, lambda gateway: gateway.levels.runs.submit_once(submission, key))
         if again.run_id != run_id:
             self.problems.append(f"{key}: was answered {run_id}, and then {again.run_id}")
 
@@ -808,33 +807,7 @@ def _look_at(task: "asyncio.Task[Any]") -> None:
         task.exception()
 
 
-class _HostTime:
-    """`time` as a process sees it: no two hosts agree, and a clock may jump."""
-
-    def time(self) -> float:
-        process = _here.get(None)
-        return EPOCH + asyncio.get_running_loop().time() + (process.skew if process else 0.0)
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-
-@contextmanager
-def _simulated(world: World) -> Iterator[None]:
-    with (
-        patch.object(gateway_module, "time", _HostTime()),
-        patch.object(gateway_module, "new_run_id", world.new_run_id),
-        patch.object(worker_module, "time", _HostTime()),
-        patch.object(event_use_cases_module, "new_run_id", world.new_run_id),
-        patch.object(start_template_module, "time", _HostTime()),
-        patch.object(shared_clock_module, "time", _HostTime()),
-        patch.object(MemoryUndeliverable, "_LOOK_SEC", 2.0),
-    ):
-        yield
-
-
 def simulate(seed: int, **options: Any) -> tuple[World, list[str]]:
     """One world from its seed to its end, and what was broken in it."""
     world = World(seed, **options)
-    with _simulated(world):
-        return world, virtual_time.run(world.live())
+    return world, virtual_time.run(world.live())

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.executions.events import Commit
 from pyoco_server.domain.executions.records import ExecutionRecord
-from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryMessage, MemoryQueue
 from pyoco_server.usecases.concurrency import read_all
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.runs import QueuedJob
 from pyoco_server.usecases.ports.stores import WrongRevision
+from pyoco_server.wiring.gateway import Levels
 from support.simulation import Faults, simulate
 
 RUNS = (1.0, 0.0, 0.0)
@@ -85,8 +85,8 @@ class Trusting:
         return appended
 
 
-def trust_what_is_known(use_cases: UseCases) -> None:
-    orchestrate = use_cases.executions.orchestrate
+def trust_what_is_known(levels: Levels) -> None:
+    orchestrate = levels.executions.orchestrate
     orchestrate._records = Trusting(orchestrate._records)  # type: ignore[assignment]
 
 
@@ -98,7 +98,7 @@ class Undone:
     levels: tuple[float, float, float] = RUNS
     queue_kind: type[MemoryQueue] = MemoryQueue
     idle: frozenset[str] = frozenset()
-    prepare: Callable[[UseCases], None] | None = None
+    prepare: Callable[[Levels], None] | None = None
 
     def problems(self, seed: int) -> list[str]:
         _, broken = simulate(

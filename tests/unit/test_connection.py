@@ -7,7 +7,6 @@ import pytest
 from nats.aio.msg import Msg
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream import connection
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.usecases.ports.stores import WrongRevision
 
@@ -19,8 +18,8 @@ HEADERS = {"Nats-Expected-Last-Subject-Sequence": "0"}
 class Answering(NatsConnection):
     """The last answer for ever."""
 
-    def __init__(self, *answers: dict[str, Any]) -> None:
-        super().__init__("nats://nowhere", "test")
+    def __init__(self, *answers: dict[str, Any], **options: Any) -> None:
+        super().__init__("nats://nowhere", "test", **options)
         self._answers = list(answers)
         self.asked = 0
 
@@ -39,7 +38,6 @@ async def test_f6_a_write_behind_another_one_waits_until_that_is_decided() -> No
     assert (stored.asked, dropped.asked) == (3, 3)
 
 
-async def test_f6_what_is_not_decided_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "REQUEST_TIMEOUT_SEC", 0.02)
+async def test_f6_what_is_not_decided_is_not_known() -> None:
     with pytest.raises(NatsUnavailable):
-        await Answering(UNDER_WAY).publish_acked("subject", b"", HEADERS)
+        await Answering(UNDER_WAY, request_timeout_sec=0.02).publish_acked("subject", b"", HEADERS)

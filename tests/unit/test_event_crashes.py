@@ -46,10 +46,7 @@ async def test_a_repeat_after_any_crash_starts_the_same_run(is_done: bool) -> No
             assert receipt.state is ClaimState.ACCEPTED
 
 
-async def test_a_claim_that_was_left_behind_is_not_taken_over_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("pyoco_server.usecases.events.start.PATIENCE_SEC", 0.0)
+async def test_a_claim_that_was_left_behind_is_not_taken_over_at_once() -> None:
     async with open_memory_gateway_backend(CONFIG) as backend:
         clock = FakeClock()
         await prepare(on_memory(backend, CONFIG, clock), concurrency="allow")
@@ -62,11 +59,11 @@ async def test_a_claim_that_was_left_behind_is_not_taken_over_at_once(
         (receipt,) = await backend.events.receipts.list_values()
         assert receipt.state is ClaimState.STARTING
         clock.advance(4.9)
-        early = await post(on_memory(backend, CONFIG, clock))
+        early = await post(on_memory(backend, CONFIG, clock, repeat_patience_sec=0.0))
         assert early.error is not None
         assert early.error.status == 409
         clock.advance(0.2)
-        late = await post(on_memory(backend, CONFIG, clock))
+        late = await post(on_memory(backend, CONFIG, clock, repeat_patience_sec=0.0))
         assert late.started is not None
         assert (late.started.run_id, late.started.is_duplicate) == (receipt.run_id, False)
 

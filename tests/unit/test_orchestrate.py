@@ -31,19 +31,17 @@ from pyoco_server.domain.executions.records import (
 from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.testing.memory_stores import MemoryExecutionLog
-from pyoco_server.usecases import clock
 from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.clock import SharedClock
 from pyoco_server.usecases.executions.create import NewExecution
-from pyoco_server.usecases.executions.query import ExecutionHub
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.stores import FeedBatch, FeedPosition, Revision
-from pyoco_server.usecases.runs.watch import WatchHub
+from pyoco_server.wiring.gateway import Levels, Setup
 from support import virtual_time
 
 ANN = Actor(ActorKind.USER, "ann")
@@ -52,24 +50,33 @@ BEFORE_THE_SWEEP_SEC = 20.0
 GRAPH = {"id": "g", "nodes": {"only": {"type": "task", "flow": "f"}}, "edges": []}
 
 
-class LoopTime:
+def loop_time() -> float:
     """The time of the virtual loop, for what asks the clock."""
+    return asyncio.get_running_loop().time()
 
-    def time(self) -> float:
-        return asyncio.get_running_loop().time()
 
-    monotonic = time
+class LoopServer:
+    async def now(self) -> float:
+        return loop_time()
+
+
+async def levels_on(backend: MemoryGatewayBackend) -> Levels:
+    """On a clock that goes with the virtual loop."""
+    levels = Levels(Setup(config=CONFIG, meter=Metrics()))
+    clock = SharedClock(LoopServer(), wall=loop_time, monotonic=loop_time)
+    await levels.connect(replace(backend, shared_clock=clock))
+    return levels
 
 
 @asynccontextmanager
 async def orchestrating(
     backend: MemoryGatewayBackend, graph: Mapping[str, Any] = GRAPH
-) -> AsyncIterator[UseCases]:
-    use_cases = UseCases(backend, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
-    await use_cases.graphs.register("g", msgspec.json.encode(graph), "application/json", ANONYMOUS)
-    work = [asyncio.ensure_future(start()) for start in use_cases.background().values()]
+) -> AsyncIterator[Levels]:
+    levels = await levels_on(backend)
+    await levels.executions.graphs.register("g", msgspec.json.encode(graph), "application/json", ANONYMOUS)
+    work = [asyncio.ensure_future(start()) for start in levels.background().values()]
     try:
-        yield use_cases
+        yield levels
     finally:
         for task in work:
             task.cancel()
@@ -104,7 +111,7 @@ def test_a_dispatch_that_was_cut_off_is_mended_though_its_run_is_heard_of_meanwh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> bool:
-        async with open_memory_gateway_backend(CONFIG) as backend, orchestrating(backend) as use_cases:
+        async with open_memory_gateway_backend(CONFIG) as backend, orchestrating(backend) as levels:
             publish, failures = backend.queue.publish, iter([NatsUnavailable("nats unavailable")])
 
             async def unanswered_once(job: Job, revision: Revision, **options: Any) -> bool:
@@ -113,7 +120,7 @@ def test_a_dispatch_that_was_cut_off_is_mended_though_its_run_is_heard_of_meanwh
                 return await publish(job, revision, **options)
 
             monkeypatch.setattr(backend.queue, "publish", unanswered_once)
-            await use_cases.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
+            await levels.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
             return await has_job(backend, run_id_of("e", "only", 1))
 
     assert virtual_time.run(main())
@@ -123,14 +130,14 @@ def test_what_another_orchestrator_has_begun_and_not_dispatched_is_dispatched() 
     """It was killed behind its commit, and the one who took over hears of the commit late."""
 
     async def main() -> bool:
-        async with open_memory_gateway_backend(CONFIG) as backend, orchestrating(backend) as use_cases:
+        async with open_memory_gateway_backend(CONFIG) as backend, orchestrating(backend) as levels:
             await asyncio.sleep(1.0)
             wanted = NewExecution(graph_id="g", execution_id="e", start=True)
             others = ExecutionRepository(
                 backend.execution_log, backend.execution_cache, backend.execution_index
             )
             run_id = run_id_of("e", "only", 1)
-            attend = use_cases.executions.orchestrate._react
+            attend = levels.executions.orchestrate._react
 
             async def late(execution_id: str, due: Any) -> None:
                 """Between the create and the first look, somebody else has looked."""
@@ -153,8 +160,8 @@ def test_what_another_orchestrator_has_begun_and_not_dispatched_is_dispatched() 
                     )
                 await attend(execution_id, due)
 
-            use_cases.executions.orchestrate._react = late  # type: ignore[method-assign]
-            await use_cases.executions.create(wanted, ANONYMOUS, ANN)
+            levels.executions.orchestrate._react = late  # type: ignore[method-assign]
+            await levels.executions.create(wanted, ANONYMOUS, ANN)
             return await has_job(backend, run_id)
 
     assert virtual_time.run(main())
@@ -166,14 +173,14 @@ def test_f6_an_execution_of_another_gateway_is_attended_though_it_was_read_here_
     async def main() -> bool:
         async with (
             open_memory_gateway_backend(CONFIG) as backend,
-            orchestrating(backend) as use_cases,
+            orchestrating(backend) as levels,
             another(backend) as elsewhere,
         ):
             await asyncio.sleep(1.0)
-            other = UseCases(elsewhere, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+            other = await levels_on(elsewhere)
             await other.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
             assert backend.execution_index.version("e") == 0, "the feed is behind"
-            await use_cases.executions.read.state("e", ANONYMOUS)
+            await levels.executions.read.state("e", ANONYMOUS)
             return await has_job(backend, run_id_of("e", "only", 1))
 
     assert virtual_time.run(main())
@@ -185,21 +192,20 @@ def test_a_run_whose_time_is_up_is_cancelled_though_the_first_cancel_was_not_hea
     """The execution has ended by then: nothing of it but its run is left to look at."""
 
     async def main() -> RunStatus:
-        monkeypatch.setattr(clock, "time", LoopTime())
         timed = {**GRAPH, "nodes": {"only": {"type": "task", "flow": "f", "timeout_sec": 5}}}
         async with (
             open_memory_gateway_backend(CONFIG) as backend,
-            orchestrating(backend, timed) as use_cases,
+            orchestrating(backend, timed) as levels,
         ):
-            cancel, failures = use_cases.cancel_run.of_system, iter([NatsUnavailable("nats unavailable")])
+            cancel, failures = levels.runs.cancel.of_system, iter([NatsUnavailable("nats unavailable")])
 
             async def unheard_once(*args: Any) -> Any:
                 for failure in failures:
                     raise failure
                 return await cancel(*args)
 
-            monkeypatch.setattr(use_cases.cancel_run, "of_system", unheard_once)
-            await use_cases.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
+            monkeypatch.setattr(levels.runs.cancel, "of_system", unheard_once)
+            await levels.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
             await asyncio.sleep(5.0 + BEFORE_THE_SWEEP_SEC)
             run = await backend.runs.get(run_id_of("e", "only", 1))
             assert run is not None
@@ -212,7 +218,6 @@ def test_who_takes_over_cancels_the_runs_that_nothing_waits_for(monkeypatch: pyt
     """The one before died between the end of the execution and the cancel of its run."""
 
     async def main() -> RunStatus:
-        monkeypatch.setattr(clock, "time", LoopTime())
         timed = {**GRAPH, "nodes": {"only": {"type": "task", "flow": "f", "timeout_sec": 5}}}
         async with open_memory_gateway_backend(CONFIG) as backend:
             async with orchestrating(backend, timed) as dying:
@@ -220,7 +225,7 @@ def test_who_takes_over_cancels_the_runs_that_nothing_waits_for(monkeypatch: pyt
                 async def unheard(*_: Any) -> None:
                     raise NatsUnavailable("nats unavailable")
 
-                monkeypatch.setattr(dying.cancel_run, "of_system", unheard)
+                monkeypatch.setattr(dying.runs.cancel, "of_system", unheard)
                 await dying.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
                 await asyncio.sleep(6.0)
                 state = await dying.executions.read.state("e", ANONYMOUS)
@@ -259,7 +264,7 @@ TWO_TASKS = {
 
 async def go_on_elsewhere(elsewhere: MemoryGatewayBackend) -> str:
     """Another orchestrator ends `first`, and begins and dispatches `second`."""
-    other = UseCases(elsewhere, CONFIG, WatchHub(10), ExecutionHub(10), Metrics())
+    other = await levels_on(elsewhere)
     records = ExecutionRepository(
         elsewhere.execution_log, elsewhere.execution_cache, elsewhere.execution_index
     )
@@ -291,10 +296,10 @@ def test_a_run_that_a_stale_state_does_not_know_is_not_cancelled() -> None:
         async with open_memory_gateway_backend(CONFIG) as plain, another(plain) as elsewhere:
             feed = WithheldFeed(plain.execution_log)
             backend = replace(plain, execution_log=feed)  # type: ignore[arg-type]
-            async with orchestrating(backend, TWO_TASKS) as use_cases:
+            async with orchestrating(backend, TWO_TASKS) as levels:
                 await asyncio.sleep(1.0)
                 new = NewExecution(graph_id="g", execution_id="e")
-                await use_cases.executions.create(new, ANONYMOUS, ANN)
+                await levels.executions.create(new, ANONYMOUS, ANN)
                 assert await has_job(backend, run_id_of("e", "first", 1))
                 feed.is_withheld = True
                 run_id = await go_on_elsewhere(elsewhere)

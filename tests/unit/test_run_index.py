@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from pyoco_server.domain.codec import encode
 from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, summary
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.read_model import runs as sqlite_run_index
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 from support.things import NOW, OWNER, a_snapshot
@@ -153,7 +152,7 @@ def take(index: SqliteRunIndex, step: Step, revision: int, path: Path) -> Sqlite
         case Reopen():
             before = index.position
             index.close()
-            index = SqliteRunIndex(path, tenants=index._tenants)
+            index = SqliteRunIndex(path, tenants=index._tenants, max_waiting=index._max_waiting)
             assert index.position == before
     return index
 
@@ -182,10 +181,10 @@ def all_pages(index: SqliteRunIndex, wanted: RunFilter, limit: int) -> list[byte
 def test_the_index_says_what_a_plain_list_would_say(
     history: list[Step], asked: list[RunFilter], limit: int, *, tenants: bool, patience: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite_run_index, "MAX_WAITING", patience)
+    with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "index.db"
-        index, naive = SqliteRunIndex(path, tenants=tenants), Naive(tenants=tenants)
+        index = SqliteRunIndex(path, tenants=tenants, max_waiting=patience)
+        naive = Naive(tenants=tenants)
         for revision, step in enumerate(history, 1):
             index = take(index, step, revision, path)
             naive.take(step, revision)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.usecases import clock as shared_clock
 from pyoco_server.usecases.clock import INTERVAL_SEC, SAMPLES, SharedClock
+from pyoco_server.usecases.ports.stores import ServerTime
 from support import virtual_time
 
 EPOCH = 1_700_000_000.0
@@ -50,23 +50,21 @@ def real() -> float:
     return EPOCH + asyncio.get_running_loop().time()
 
 
-@pytest.fixture(autouse=True)
-def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    host = Host()
-    monkeypatch.setattr(shared_clock, "time", host)
-    return host
+def a_clock(server: ServerTime, host: Host | None = None) -> SharedClock:
+    own = host or Host()
+    return SharedClock(server, wall=own.time, monotonic=own.monotonic)
 
 
 def test_until_it_is_measured_it_is_the_hosts() -> None:
     async def main() -> float:
-        return SharedClock(Silent())() - real()
+        return a_clock(Silent())() - real()
 
     assert virtual_time.run(main()) == pytest.approx(SKEW_SEC, abs=0.01)
 
 
 def test_the_quickest_of_its_answers_counts() -> None:
     async def main() -> float:
-        clock = SharedClock(Server((4.0, 0.0), (0.01, 0.01), (0.0, 3.0)))
+        clock = a_clock(Server((4.0, 0.0), (0.01, 0.01), (0.0, 3.0)))
         await clock.measure()
         return clock() - real()
 
@@ -76,7 +74,7 @@ def test_the_quickest_of_its_answers_counts() -> None:
 def test_answers_that_took_too_long_change_nothing() -> None:
     async def main() -> float:
         server = Server()
-        clock = SharedClock(server)
+        clock = a_clock(server)
         await clock.measure()
         server.travels = [(5.0, 0.0), (25.0, 1.0), (0.0, 9.0)]
         with pytest.raises(NatsUnavailable):
@@ -86,9 +84,10 @@ def test_answers_that_took_too_long_change_nothing() -> None:
     assert virtual_time.run(main()) == pytest.approx(0.0, abs=0.02)
 
 
-def test_a_jump_of_the_hosts_clock_changes_nothing(host: Host) -> None:
+def test_a_jump_of_the_hosts_clock_changes_nothing() -> None:
     async def main() -> float:
-        clock = SharedClock(Server())
+        host = Host()
+        clock = a_clock(Server(), host)
         await clock.measure()
         host.skew = 4_000.0
         return clock() - real()
@@ -99,7 +98,7 @@ def test_a_jump_of_the_hosts_clock_changes_nothing(host: Host) -> None:
 def test_it_follows_the_servers_and_outlives_its_silence() -> None:
     async def main() -> float:
         server = Server()
-        clock = SharedClock(server)
+        clock = a_clock(server)
         await clock.measure()
         server.ahead, clock._server = 20.0, Silent()
         following = asyncio.ensure_future(clock.run())

@@ -9,8 +9,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 MAX_HEAD_BYTES = 64 * 1024
 """What has arrived of a request line and headers that have not ended yet."""
-HEAD_PATIENCE_SEC = 30.0
-"""For a whole head, from the first byte on, and for the first byte of a new connection."""
 MAX_HELD_BYTES = 16 * 1024
 MAX_PIPELINED = 100
 """Requests that one connection may send ahead of their answers."""
@@ -56,6 +54,9 @@ class InOnePiece:
 
 class BoundedHead(HttpToolsProtocol):
     """Hangs up on who sends headers without end, in size or in time."""
+
+    head_timeout_sec = 30.0
+    """For a whole head, from the first byte on, and for the first byte of a new connection."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -106,7 +107,7 @@ class BoundedHead(HttpToolsProtocol):
     def _expect_head(self) -> None:
         self._head_is_there()
         self._head_bytes = 0
-        self._deadline = self.loop.call_later(HEAD_PATIENCE_SEC, self._refuse, "408 Request Timeout")
+        self._deadline = self.loop.call_later(self.head_timeout_sec, self._refuse, "408 Request Timeout")
 
     def _head_is_there(self) -> None:
         if self._deadline is not None:

@@ -26,6 +26,7 @@ from pyoco_server.http_api.gateway import Gateway
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import STOP_PATIENCE_SEC, await_child, start_child
 from pyoco_server.wiring import BootstrapNats, Durability, EmbeddedNats, without_credentials
+from pyoco_server.wiring.gateway import Tuning
 
 log = get_logger(__name__)
 
@@ -162,15 +163,22 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def gateway(config: NatsBackendConfig, host: str, port: int) -> AsyncIterator[asyncio.Future[None]]:
+async def gateway(
+    config: NatsBackendConfig,
+    host: str,
+    port: int,
+    *,
+    protocol: type[BoundedHead] = BoundedHead,
+    tuning: Tuning | None = None,
+) -> AsyncIterator[asyncio.Future[None]]:
     """The HTTP gateway, taking requests until the block ends; the future is done if it ends by itself."""
-    app = create_app(for_this_machine(config, host))
+    app = create_app(for_this_machine(config, host), tuning=tuning)
     server = _Server(
         uvicorn.Config(
             app,
             host=host,
             port=port,
-            http=BoundedHead,
+            http=protocol,
             ws="none",
             lifespan="on",
             log_config=None,

@@ -21,9 +21,14 @@ from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailab
 from pyoco_server.logs import configure_logging, get_logger
 from pyoco_server.running_server import running_server, settings_here
 from pyoco_server.usecases.ports.runs import WorkerBackend
-from pyoco_server.wiring import ExecutorSpec, Limits, open_process_executors, open_wheels, open_worker_backend
+from pyoco_server.wiring.worker import (
+    Limits,
+    WorkerName,
+    new_worker,
+    open_flow_processes,
+    open_worker_connection,
+)
 from pyoco_server.worker.registration import WorkerIdInUse
-from pyoco_server.worker.wheels import KeepWheels, new_keep_wheels
 from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
 
 log = get_logger(__name__)
@@ -156,22 +161,14 @@ def _check(options: Options) -> None:
 
 
 async def _work(config: NatsBackendConfig, options: Options, *, find_server: bool) -> int:
+    name = WorkerName(options.worker_id, options.tags)
     async with AsyncExitStack() as stack:
-        spec = ExecutorSpec(
-            flow_resolver=options.flow_resolver,
-            allowed_modules=config.allowed_modules,
-            allowed_env=config.allowed_env,
-            max_value_bytes=config.max_run_snapshot_bytes,
-        )
-        wheels = await _synced_wheels(stack, config, options, spec)
         # Before we wait for NATS: flows that cannot be loaded are told at once.
-        executors = await stack.enter_async_context(
-            open_process_executors(wheels.spec if wheels else spec, options.concurrency, options.limits)
+        flows = await stack.enter_async_context(
+            open_flow_processes(config, name, options.flow_resolver, options.concurrency, options.limits)
         )
-        if wheels is not None:
-            wheels.executors = executors
-        backend, config = await _connected(stack, config, options.worker_id, find_server=find_server)
-        instance = Worker(config, backend, executors, options.worker_id, options.tags, wheels)
+        backend, config = await _connected(stack, config, name, find_server=find_server)
+        instance = new_worker(config, backend, flows.executors, name, flows.wheels)
         opening = asyncio.ensure_future(_opened(instance))
         stopping = Stopping(instance, options.drain_timeout, opening)
         stopping.listen()
@@ -189,18 +186,6 @@ async def _work(config: NatsBackendConfig, options: Options, *, find_server: boo
         finally:
             await instance.close()
     return stopping.exit_code
-
-
-async def _synced_wheels(
-    stack: AsyncExitStack, config: NatsBackendConfig, options: Options, spec: ExecutorSpec
-) -> KeepWheels | None:
-    """Synced before anything is loaded: the flows themselves may come in a wheel."""
-    if not config.wheel_sync_enabled:
-        return None
-    wheels = await stack.enter_async_context(open_wheels(config))
-    keeper = new_keep_wheels(wheels, config, options.worker_id, options.tags, spec)
-    await keeper.sync()
-    return keeper
 
 
 async def _serve(instance: Worker, options: Options, stopping: "Stopping") -> None:
@@ -276,7 +261,7 @@ async def _opened(instance: Worker) -> None:
 
 
 async def _connected(
-    stack: AsyncExitStack, config: NatsBackendConfig, worker_id: str, *, find_server: bool
+    stack: AsyncExitStack, config: NatsBackendConfig, name: WorkerName, *, find_server: bool
 ) -> tuple[WorkerBackend, NatsBackendConfig]:
     """Workers and servers may be started in any order: wait for it, and say so."""
     pause = CONNECT_RETRY_SEC
@@ -284,9 +269,7 @@ async def _connected(
         if find_server:
             config = _of_running_server(config)
         try:
-            backend = await stack.enter_async_context(
-                open_worker_backend(config, name=f"pyoco-worker {worker_id}")
-            )
+            backend = await stack.enter_async_context(open_worker_connection(config, name))
         except NatsUnavailable as error:
             _say_waiting("cannot connect to NATS; trying again", error, pause)
             await asyncio.sleep(pause)

@@ -1,5 +1,6 @@
 """`create_app`: the gateway as an ASGI application."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,7 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import errors, pages, schemas
 from pyoco_server.http_api.errors import answer_any
-from pyoco_server.http_api.event_use_cases import check_settings
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
 from pyoco_server.http_api.middleware import ApiKeyMiddleware, BrowserSecurity, LargeBodyLimit, route_path
@@ -27,7 +27,10 @@ from pyoco_server.http_api.routes import (
     wheels,
 )
 from pyoco_server.logs import configure_unless_configured
-from pyoco_server.wiring import open_gateway_backend
+from pyoco_server.usecases.ports.stores import Clock
+from pyoco_server.wiring import new_run_id, open_gateway_backend
+from pyoco_server.wiring.event_level import check_settings
+from pyoco_server.wiring.gateway import Setup, Tuning
 
 # The few calls that are made thousands of times, answered without the framework's routing.
 #
@@ -81,9 +84,14 @@ class _App(FastAPI):
 
 
 def create_app(
-    config: NatsBackendConfig | None = None, *, open_backend: OpenBackend | None = None
+    config: NatsBackendConfig | None = None,
+    *,
+    open_backend: OpenBackend | None = None,
+    clock: Clock = time.time,
+    new_id: Callable[[], str] = new_run_id,
+    tuning: Tuning | None = None,
 ) -> FastAPI:
-    """The gateway. Without arguments it is configured by the environment; tests bring their own backend.
+    """The gateway. Without arguments it is configured by the environment; tests bring their own parts.
 
     So are its logs, if the program has none yet (`uvicorn pyoco_server.http_api:create_app --factory`).
     """
@@ -94,10 +102,11 @@ def create_app(
     opener = open_backend or partial(open_gateway_backend, settings)
 
     metrics = Metrics()
+    setup = Setup(config=settings, meter=metrics, clock=clock, new_id=new_id, tuning=tuning or Tuning())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        gateway = Gateway(settings, opener, metrics)
+        gateway = Gateway(setup, opener, metrics)
         app.state.gateway = gateway
         await gateway.start()
         try:

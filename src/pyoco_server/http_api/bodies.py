@@ -15,13 +15,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pyoco_server.domain.names import nearest
 from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.errors import BodyTooSlow, PyocoServerError, RequestTooLarge
+from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import wait_for_turn
 from pyoco_server.usecases.concurrency import LIGHT_BYTES, off_loop
 
-PATIENCE_SEC = 30.0
-"""For a whole body of JSON: whoever sends a byte a second only wants our connections."""
 MIN_BYTES_PER_SEC = 4096
-"""The average that an upload of more than `PATIENCE_SEC` must keep up: a byte now and then is too little."""
+"""Average of an upload that takes longer than the timeout of a body; a byte now and then is too little."""
 MAX_DIGITS = 20
 MAX_FIELDS = 100
 """More than any body of ours has."""
@@ -60,16 +59,17 @@ async def _read(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:MAX_DIGITS]) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; at most {limit} are allowed")
+    timeout_sec = gateway_of(request).body_timeout_sec
     try:
-        async with asyncio.timeout(PATIENCE_SEC):
+        async with asyncio.timeout(timeout_sec):
             return b"".join([chunk async for chunk in _bounded(request.stream(), limit)])
     except TimeoutError as error:
-        raise BodyTooSlow(f"the body did not arrive within {PATIENCE_SEC:g} s") from error
+        raise BodyTooSlow(f"the body did not arrive within {timeout_sec:g} s") from error
 
 
 async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     """The body's chunks, unless they are too many or come too slowly."""
-    async for chunk in _bounded(_prompt(request.stream()), limit):
+    async for chunk in _bounded(_prompt(request.stream(), gateway_of(request).body_timeout_sec), limit):
         yield chunk
 
 
@@ -82,27 +82,23 @@ async def _bounded(chunks: AsyncGenerator[bytes, None], limit: int) -> AsyncGene
         yield chunk
 
 
-async def _prompt(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _prompt(chunks: AsyncGenerator[bytes, None], timeout_sec: float) -> AsyncGenerator[bytes, None]:
     loop = asyncio.get_running_loop()
     began, size = loop.time(), 0
     while True:
-        earned = began + PATIENCE_SEC + size / MIN_BYTES_PER_SEC - loop.time()
-        chunk = await _next(chunks, min(PATIENCE_SEC, earned))
+        earned = began + timeout_sec + size / MIN_BYTES_PER_SEC - loop.time()
+        try:
+            async with asyncio.timeout(min(timeout_sec, earned)):
+                chunk = await anext(chunks, None)
+        except TimeoutError as error:
+            raise BodyTooSlow(
+                f"the body came too slowly: at least {MIN_BYTES_PER_SEC} bytes a second, "
+                f"and no pause of {timeout_sec:g} s"
+            ) from error
         if chunk is None:
             return
         size += len(chunk)
         yield chunk
-
-
-async def _next(chunks: AsyncGenerator[bytes, None], patience: float) -> bytes | None:
-    try:
-        async with asyncio.timeout(patience):
-            return await anext(chunks, None)
-    except TimeoutError as error:
-        raise BodyTooSlow(
-            f"the body came too slowly: at least {MIN_BYTES_PER_SEC} bytes a second, "
-            f"and no pause of {PATIENCE_SEC:g} s"
-        ) from error
 
 
 async def parse_json(body: bytes, model: type[M]) -> M:

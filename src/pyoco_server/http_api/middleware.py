@@ -1,10 +1,8 @@
 """Who sent a request."""
 
 import asyncio
-import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection
 from functools import partial
 
 from fastapi import Request, Response
@@ -14,8 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import ForeignRequest, GatewayOverloaded, InvalidApiKey, PyocoServerError
 from pyoco_server.http_api.errors import answer_error
-from pyoco_server.usecases.auth import ANONYMOUS, Authenticate, Caller
-from pyoco_server.usecases.ports.runs import ApiKeyStore
+from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Caller
 
 
 def caller_of(request: Request) -> Caller:
@@ -26,9 +23,6 @@ def caller_of(request: Request) -> Caller:
 
 # Who is asking, settled before anything of the request's body is read.
 
-AskWho = Callable[[str | None], Awaitable[Caller]]
-"""From the header's text to the caller, or to an error."""
-
 NOBODY = Caller(tenant_id="")
 """Who comes without a key where none is needed. No tenant has this name, so nothing of a tenant is shown."""
 
@@ -37,20 +31,6 @@ PROTECTED = frozenset(
     {"/runs", "/workers", "/metrics", "/wheels", "/executions", "/graphs", "/waits", "/api"}
 )
 """The first part of the paths for which one needs a key, when keys are needed."""
-
-
-@asynccontextmanager
-async def authentication(config: NatsBackendConfig, api_keys: ApiKeyStore) -> AsyncIterator[AskWho]:
-    """What the settings ask for, for as long as the backend is open."""
-    if config.http_auth_mode == "none":
-        yield let_everybody_in
-        return
-    async with api_keys.follow_keys() as feed:
-        yield Authenticate(api_keys, feed, config.auth_pepper, secrets.token_bytes(32))
-
-
-async def let_everybody_in(_presented: str | None) -> Caller:
-    return ANONYMOUS
 
 
 class ApiKeyMiddleware:

@@ -143,8 +143,16 @@ def without_credentials(url: str) -> str:
 
 
 class NatsConnection:
-    def __init__(self, url: str, name: str, api_prefix: str = "$JS.API") -> None:
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        api_prefix: str = "$JS.API",
+        *,
+        request_timeout_sec: float = REQUEST_TIMEOUT_SEC,
+    ) -> None:
         self._url = url
+        self.request_timeout_sec = request_timeout_sec
         self._api_prefix = api_prefix
         self._name = name
         self._client = Client()
@@ -227,12 +235,15 @@ class NatsConnection:
         subject: str,
         payload: bytes,
         headers: dict[str, str] | None = None,
-        patience: float = REQUEST_TIMEOUT_SEC,
+        patience: float | None = None,
     ) -> Msg:
+        """Raises NatsUnavailable when there is no reply within `patience`, or the usual timeout."""
         if not self._client.is_connected:
             raise NatsUnavailable("nats unavailable: not connected")
         with translated():
-            return await self._requests.send(subject, payload, headers, patience)
+            return await self._requests.send(
+                subject, payload, headers, self.request_timeout_sec if patience is None else patience
+            )
 
     async def publish(
         self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
@@ -249,7 +260,7 @@ class NatsConnection:
         took the refusal for its outcome would look, and find what was there before, or nothing; and a leader
         that was cut off may never store what it has under way.
         """
-        deadline = time.monotonic() + REQUEST_TIMEOUT_SEC
+        deadline = time.monotonic() + self.request_timeout_sec
         while True:
             reply = await self.request(subject, payload, headers)
             ack = _pub_ack.decode(reply.data)
@@ -262,7 +273,7 @@ class NatsConnection:
     def api_subject(self, verb: str) -> str:
         return f"{self._api_prefix}.{verb}"
 
-    async def api(self, verb: str, body: Any = None, patience: float = REQUEST_TIMEOUT_SEC) -> dict[str, Any]:
+    async def api(self, verb: str, body: Any = None, patience: float | None = None) -> dict[str, Any]:
         """A call of the JetStream management API."""
         payload = b"" if body is None else msgspec.json.encode(body)
         reply = await self.request(self.api_subject(verb), payload, patience=patience)

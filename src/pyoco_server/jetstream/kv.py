@@ -11,7 +11,7 @@ from msgspec import Struct
 from nats.aio.msg import Msg
 
 from pyoco_server.errors import NatsUnavailable, NobodyAnswers, SnapshotTooLarge
-from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.streams import NOT_FOUND, stream_config
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.concurrency import Batch, read_all
@@ -218,7 +218,7 @@ class _BatchReader:
         if not self._arrived.empty():
             return self._arrived.get_nowait()
         waiting = asyncio.ensure_future(self._arrived.get())
-        done, _ = await asyncio.wait({waiting}, timeout=REQUEST_TIMEOUT_SEC)
+        done, _ = await asyncio.wait({waiting}, timeout=self._connection.request_timeout_sec)
         if not done:
             waiting.cancel()
             raise NatsUnavailable("reading a stream was not answered")

@@ -59,11 +59,12 @@ class SqliteRunIndex:
     moment, and only its last state is worth an insert.
     """
 
-    def __init__(self, path: Path | None, *, tenants: bool) -> None:
+    def __init__(self, path: Path | None, *, tenants: bool, max_waiting: int = MAX_WAITING) -> None:
         self._tenants = tenants
         self._kind = f"{SCHEMA_VERSION} {'tenants' if tenants else 'shared'}"
         self._db = _open(path, self._kind)
         self._waiting: dict[str, _Waiting] = {}
+        self._max_waiting = max_waiting
         self._position: FeedPosition | None = None
         self._counts: Counter[tuple[str, str]] = Counter(
             {(scope, status): n for scope, status, n in self._db.execute(
@@ -96,7 +97,7 @@ class SqliteRunIndex:
         for change in changes:
             self._waiting[change.key] = _Waiting(_lean(change), self._changed_at(change))
         self._position = position
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= self._max_waiting:
             self._write_waiting()
 
     def _write_waiting(self) -> None:

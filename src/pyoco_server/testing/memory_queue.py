@@ -297,16 +297,15 @@ class MemoryUndeliverableJob:
 
 
 class MemoryUndeliverable:
-    _LOOK_SEC = 0.02
-
-    def __init__(self, queue: MemoryQueue) -> None:
+    def __init__(self, queue: MemoryQueue, *, look_sec: float = 0.02) -> None:
         self._queue = queue
+        self._look_sec = look_sec
 
     async def follow(self) -> AsyncIterator[MemoryUndeliverableJob]:
         while True:
             message = self._queue.take_undeliverable()
             if message is None:
-                await asyncio.sleep(self._LOOK_SEC)
+                await asyncio.sleep(self._look_sec)
             else:
                 yield self.at(message.sequence, message.num_delivered)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
 
@@ -38,6 +39,8 @@ class Caller(Struct, frozen=True):
 
 
 ANONYMOUS = Caller()
+AskWho = Callable[[str | None], Awaitable[Caller]]
+"""From the text of an API key to its caller, or to an error."""
 
 
 def may_see(caller: Caller, snapshot: RunSnapshot) -> bool:

@@ -10,7 +10,7 @@ import time
 
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.ports.stores import ServerTime
+from pyoco_server.usecases.ports.stores import Clock, ServerTime
 
 log = get_logger(__name__)
 
@@ -24,12 +24,16 @@ MAX_ROUND_TRIP_SEC = 2.0
 class SharedClock:
     """Until it is measured it shows this host's time."""
 
-    def __init__(self, server: ServerTime) -> None:
+    def __init__(
+        self, server: ServerTime, *, wall: Clock = time.time, monotonic: Clock = time.monotonic
+    ) -> None:
+        """`wall` and `monotonic` are the clocks of this host."""
         self._server = server
-        self._ahead = time.time() - time.monotonic()
+        self._monotonic = monotonic
+        self._ahead = wall() - monotonic()
 
     def __call__(self) -> float:
-        return time.monotonic() + self._ahead
+        return self._monotonic() + self._ahead
 
     async def measure(self) -> None:
         """Raises NatsUnavailable."""
@@ -46,7 +50,7 @@ class SharedClock:
 
     async def _sample(self) -> tuple[float, float]:
         """How long it took, and how far the server's clock is ahead of our monotonic one."""
-        asked = time.monotonic()
+        asked = self._monotonic()
         shown = await self._server.now()
-        took = time.monotonic() - asked
+        took = self._monotonic() - asked
         return took, shown - asked - took / 2

@@ -98,11 +98,13 @@ class ListWorkers:
         index: RunIndex,
         disconnect_timeout: float,
         now: Callable[[], float] = time.monotonic,
+        start_sec: float = START_SEC,
     ) -> None:
         self._followed = followed
         self._index = index
         self._disconnect_timeout = disconnect_timeout
         self._now = now
+        self._start_sec = start_sec
         self._tags: frozenset[str] = frozenset()
         self._tags_until = 0.0
         self._began = now()
@@ -133,7 +135,7 @@ class ListWorkers:
         tags = self._living_tags()
         if tag in tags or not self._followed.is_caught_up or self._followed.stale_sec > 0:
             return None
-        if not tags and self._now() < self._began + START_SEC:
+        if not tags and self._now() < self._began + self._start_sec:
             return None  # server and worker were started together, and the server was faster
         if not tags:
             return "no worker is running: the run waits until one comes"

@@ -1,13 +1,12 @@
 """The composition root: the only place that knows which adapter stands behind which port.
 
-runs.py           runs, workers, wheels, keys: what a worker, a client and a gateway need
-executions.py     graphs and their executions
-events.py         workflow events
-gateway.py        the three levels together
-executors.py      what carries out flows
-nats_server.py    NATS: started here, looked at, saved and restored
-connecting.py     connections to it, and buckets on them
-ids.py            ids, keys, salts
+gateway.py          a gateway: one value with the three levels
+event_level.py      its level of workflow events
+worker.py           a worker: executors, wheels, `PyocoNatsWorker`
+client.py           `PyocoNatsClient`, and what the admin command does
+backends.py         the ports of runs on NATS: what a worker, a client and a gateway need
+gateway_backend.py  the ports of executions and events, and all three levels for a gateway
+nats_server.py      NATS: started here, inspected, saved and restored
 """
 
 from pyoco_server.wiring.backends import (
@@ -19,7 +18,6 @@ from pyoco_server.wiring.backends import (
     open_wheels,
     open_worker_backend,
 )
-from pyoco_server.wiring.executors import ExecutorSpec, Limits, new_thread_executors, open_process_executors
 from pyoco_server.wiring.gateway_backend import (
     new_audit_log,
     new_event_files,
@@ -40,6 +38,7 @@ from pyoco_server.wiring.nats_server import (
     running_embedded_url,
     without_credentials,
 )
+from pyoco_server.wiring.worker import ExecutorSpec, Limits, new_thread_executors, open_process_executors
 
 __all__ = [
     "BootstrapNats",

@@ -20,7 +20,7 @@ from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.auth import JetStreamApiKeys
-from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
 from pyoco_server.jetstream.feed import BucketFeed
 from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
 from pyoco_server.jetstream.kv import KvStore
@@ -37,10 +37,16 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def connected(
-    config: NatsBackendConfig, name: str, *, patiently: bool
+    config: NatsBackendConfig,
+    name: str,
+    *,
+    patiently: bool,
+    request_timeout_sec: float = REQUEST_TIMEOUT_SEC,
 ) -> AsyncIterator[NatsConnection]:
     """Patiently: it waits for a NATS that is not there yet. Otherwise raises NatsUnavailable."""
-    connection = NatsConnection(config.nats_url, name, config.jetstream_api_prefix)
+    connection = NatsConnection(
+        config.nats_url, name, config.jetstream_api_prefix, request_timeout_sec=request_timeout_sec
+    )
     await connection.open(patiently=patiently)
     try:
         yield connection
@@ -58,11 +64,14 @@ class GatewayConnections:
 
 
 @asynccontextmanager
-async def gateway_connections(config: NatsBackendConfig) -> AsyncIterator[GatewayConnections]:
+async def gateway_connections(
+    config: NatsBackendConfig, request_timeout_sec: float
+) -> AsyncIterator[GatewayConnections]:
+    connect = partial(connected, config, patiently=True, request_timeout_sec=request_timeout_sec)
     async with (
-        connected(config, "pyoco-server", patiently=True) as requests,
-        connected(config, "pyoco-server feeds", patiently=True) as feeds,
-        connected(config, "pyoco-server objects", patiently=True) as objects,
+        connect("pyoco-server") as requests,
+        connect("pyoco-server feeds") as feeds,
+        connect("pyoco-server objects") as objects,
     ):
         yield GatewayConnections(requests, feeds, objects)
 

@@ -18,7 +18,7 @@ from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
 from pyoco_server.jetstream import topology
-from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
 from pyoco_server.jetstream.events import AuditFeed, AuditRecords, CountedBucket, ListedKvStore, ReceiptBucket
 from pyoco_server.jetstream.executions import JetStreamExecutionLog, JetStreamGraphs
 from pyoco_server.jetstream.feed import StreamFeed
@@ -208,10 +208,12 @@ class JetStreamGatewayBackend(JetStreamRunLevel, JetStreamExecutionLevel):
 
 
 @asynccontextmanager
-async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetStreamGatewayBackend]:
+async def open_gateway_backend(
+    config: NatsBackendConfig, *, request_timeout_sec: float = REQUEST_TIMEOUT_SEC
+) -> AsyncIterator[JetStreamGatewayBackend]:
     """What a gateway needs; it waits for a NATS that is not there yet."""
     async with (
-        gateway_connections(config) as connections,
+        gateway_connections(config, request_timeout_sec) as connections,
         open_run_level(connections, config) as runs,  # first: it makes the streams and buckets of all levels
         open_execution_level(connections, config) as executions,
     ):

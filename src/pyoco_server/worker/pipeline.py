@@ -36,7 +36,7 @@ from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.runs import Delivery, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
 from pyoco_server.worker.periodic import PeriodicCalls
-from pyoco_server.worker.session import FlowExecutors, RunSession
+from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors, RunSession
 
 log = get_logger(__name__)
 
@@ -56,7 +56,7 @@ class Handled(Struct, frozen=True):
 
 
 class Pipeline:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per part it is put together from
         self,
         backend: WorkerBackend,
         executors: FlowExecutors,
@@ -66,6 +66,7 @@ class Pipeline:
         instance_id: str,
         *,
         on_busy: Callable[[float], None] = lambda _: None,
+        log_patience_sec: float = REFUSED_PATIENCE_SEC,
     ) -> None:
         """`on_busy` is told for how many seconds an executor was busy with a flow."""
         self._backend = backend
@@ -75,6 +76,7 @@ class Pipeline:
         self._worker_id = worker_id
         self._instance_id = instance_id
         self._on_busy = on_busy
+        self._log_patience_sec = log_patience_sec
         self._ack_wait_sec: Callable[[], float] = lambda: config.consumer_ack_wait_sec
         self._queue_pulse = PeriodicCalls(self._ack_progress_interval, "job.in_progress", ProgressNotSent)
         self._sessions: set[RunSession] = set()
@@ -129,7 +131,14 @@ class Pipeline:
         claimed = await self._claim(job, delivery, owner)
         if isinstance(claimed, Handled):
             return claimed
-        session = RunSession(self._backend, self._clock, owner, claimed, self._config.cancel_grace_period_sec)
+        session = RunSession(
+            self._backend,
+            self._clock,
+            owner,
+            claimed,
+            self._config.cancel_grace_period_sec,
+            self._log_patience_sec,
+        )
         self._sessions.add(session)
         try:
             return await self._run(job, session)

@@ -37,10 +37,13 @@ REFUSED_PATIENCE_SEC = 10.0
 class RunLog:
     """One write in flight. The executor bounds what a run may print, so what waits here is bounded too."""
 
-    def __init__(self, backend: WorkerBackend, run_id: str, owner: Owner) -> None:
+    def __init__(
+        self, backend: WorkerBackend, run_id: str, owner: Owner, patience_sec: float = REFUSED_PATIENCE_SEC
+    ) -> None:
         self._backend = backend
         self._run_id = run_id
         self._owner = owner
+        self._patience_sec = patience_sec
         self._waiting: list[LogLine] = []
         self._next = 0
         self._writes = 0
@@ -64,7 +67,7 @@ class RunLog:
         if self._writing is None:
             return
         refused_for = 0.0
-        while not self._writing.done() and refused_for < REFUSED_PATIENCE_SEC:
+        while not self._writing.done() and refused_for < self._patience_sec:
             await asyncio.wait({self._writing}, timeout=LOG_RETRY_SEC)
             if not self._writing.done() and await self._store_answers():
                 refused_for += LOG_RETRY_SEC
@@ -216,6 +219,7 @@ class RunSession:
         owner: Owner,
         claimed: Versioned[RunSnapshot],
         grace: float,
+        log_patience_sec: float = REFUSED_PATIENCE_SEC,
     ) -> None:
         self._backend = backend
         self._clock = clock
@@ -226,7 +230,7 @@ class RunSession:
         self._flow: FlowHandle | None = None
         self._waiting: RunChange | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._log = RunLog(backend, self._run_id, owner)
+        self._log = RunLog(backend, self._run_id, owner, log_patience_sec)
         self._listening: asyncio.Task[Callable[[], Awaitable[None]]] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._is_stopping = False

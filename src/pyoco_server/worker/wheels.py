@@ -10,22 +10,18 @@ import hashlib
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
-from packaging.tags import sys_tags
 
-from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import CodeWheel
 from pyoco_server.domain.wheels import InstalledWheel, Wheel, WheelSync, described
 from pyoco_server.engine.executors.protocol import ExecutorSpec
 from pyoco_server.errors import WheelSyncFailed
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.ports.runs import WheelStore
 from pyoco_server.usecases.wheels import SyncWheels
 
 log = get_logger(__name__)
@@ -196,17 +192,3 @@ class KeepWheels:
             return await self.executors.change_spec(path=path, wheels=code)
         self.spec = replace(self.spec, path=path, wheels=code)
         return None
-
-
-def new_keep_wheels(
-    wheels: WheelStore,
-    config: NatsBackendConfig,
-    worker_id: str,
-    tags: Sequence[str],
-    spec: ExecutorSpec,
-) -> KeepWheels:
-    """As the settings want it."""
-    directory = Path(config.wheel_sync_dir) / worker_id
-    installer = DirectoryInstaller(directory, config.wheel_install_timeout_sec)
-    sync = SyncWheels(wheels, installer, tags, list(sys_tags()), time.time)
-    return KeepWheels(sync, installer, spec, config.wheel_sync_interval_sec)

@@ -1,11 +1,8 @@
 """The worker's loop: as many deliveries in hand as there are executors, and no more."""
 
 import asyncio
-import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
-
-from uuid_utils import uuid7
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.codec import run_id_in
@@ -15,10 +12,11 @@ from pyoco_server.domain.wheels import WheelSync
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.fleet import RegisterWorker
 from pyoco_server.usecases.ports.runs import Delivery, JobSource, WorkerBackend
+from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.worker.pipeline import Handled, Pipeline
 from pyoco_server.worker.prefetch import PrefetchRate
 from pyoco_server.worker.registration import Registration
-from pyoco_server.worker.session import FlowExecutors
+from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors
 from pyoco_server.worker.wheels import KeepWheels
 
 log = get_logger(__name__)
@@ -34,7 +32,7 @@ class SideWorkEnded(Exception):
 
 
 class Worker:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root names each
         self,
         config: NatsBackendConfig,
         backend: WorkerBackend,
@@ -42,10 +40,14 @@ class Worker:
         worker_id: str,
         tags: Sequence[str],
         wheel_sync: KeepWheels | None = None,
+        *,
+        clock: Clock,
+        instance_id: str,
+        log_patience_sec: float = REFUSED_PATIENCE_SEC,
     ) -> None:
         check_names(worker_id, tags)
         self.worker_id = worker_id
-        self.instance_id = str(uuid7())
+        self.instance_id = instance_id
         self.tags = tuple(dict.fromkeys(tags))
         self._backend = backend
         self._executors = executors
@@ -54,11 +56,18 @@ class Worker:
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._pipeline = Pipeline(
-            backend, executors, config, time.time, self.worker_id, self.instance_id, on_busy=self._rate.took
+            backend,
+            executors,
+            config,
+            clock,
+            self.worker_id,
+            self.instance_id,
+            on_busy=self._rate.took,
+            log_patience_sec=log_patience_sec,
         )
         self._presence = Registration(
-            RegisterWorker(backend.workers, time.time),
-            time.time,
+            RegisterWorker(backend.workers, clock),
+            clock,
             config.worker_heartbeat_interval_sec,
             WorkerActivity(
                 worker_id=self.worker_id,

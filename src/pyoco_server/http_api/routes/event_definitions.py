@@ -19,7 +19,7 @@ from pyoco_server.errors import (
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
-from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.gateway import gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.routes.events import EVENT_BODY_BYTES, answered, whence
 from pyoco_server.http_api.views import json_response, source_view
@@ -91,7 +91,7 @@ class StartRequest(Body):
     responses=answers_like(schemas.of(schemas.WorkflowTemplates)),
 )
 async def list_templates(request: Request) -> Response:
-    templates = gateway_of(request).event_level.templates
+    templates = levels_of(request).events.templates
     return _items(await templates.list_templates(caller_of(request).tenant_id))
 
 
@@ -101,7 +101,7 @@ async def list_templates(request: Request) -> Response:
     responses={**answers_like(schemas.of(schemas.WorkflowTemplate)), **answers_with(WorkflowNotFound)},
 )
 async def get_template(request: Request, template_id: str) -> Response:
-    templates = gateway_of(request).event_level.templates
+    templates = levels_of(request).events.templates
     return _one(await templates.find(caller_of(request).tenant_id, template_id))
 
 
@@ -123,7 +123,7 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
         steps=tuple(Step(**step.model_dump()) for step in wanted.steps),
         **wanted.model_dump(exclude={"steps"}),
     )
-    return _one(await gateway_of(request).event_level.templates.put(template, _etag(if_match)))
+    return _one(await levels_of(request).events.templates.put(template, _etag(if_match)))
 
 
 @router.delete(
@@ -135,7 +135,7 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
     },
 )
 async def delete_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
-    templates = gateway_of(request).event_level.templates
+    templates = levels_of(request).events.templates
     await templates.delete(caller_of(request).tenant_id, template_id, _etag(if_match))
     return json_response({"id": template_id, "deleted": True})
 
@@ -153,11 +153,10 @@ async def start_template(request: Request, template_id: str) -> Response:
     """Whatever starts it otherwise."""
     body = await read_body(request, EVENT_BODY_BYTES)
     wanted = await parse_json(body, StartRequest) if body.strip() else StartRequest()
-    gateway = gateway_of(request)
-    answer = await gateway.events.receive_event.start_by_hand(
+    answer = await levels_of(request).events.receive.start_by_hand(
         template_id, _by_hand(request, wanted), caller_of(request), *whence(request)
     )
-    return answered(gateway, request, answer)
+    return answered(gateway_of(request), request, answer)
 
 
 def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:
@@ -173,7 +172,7 @@ def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:
     responses=answers_like(schemas.of(schemas.WorkflowActions)),
 )
 async def list_actions(request: Request) -> Response:
-    actions = gateway_of(request).event_level.actions
+    actions = levels_of(request).events.actions
     return _items(await actions.list_actions(caller_of(request).tenant_id))
 
 
@@ -183,7 +182,7 @@ async def list_actions(request: Request) -> Response:
     responses={**answers_like(schemas.of(schemas.WorkflowAction)), **answers_with(WorkflowNotFound)},
 )
 async def get_action(request: Request, key: str) -> Response:
-    actions = gateway_of(request).event_level.actions
+    actions = levels_of(request).events.actions
     return _one(await actions.find(caller_of(request).tenant_id, key))
 
 
@@ -196,7 +195,7 @@ async def get_action(request: Request, key: str) -> Response:
 async def put_action(request: Request, key: str) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
     action = Action(key=key, updated_at="", tenant_id=caller_of(request).tenant_id, **wanted.model_dump())
-    return _one(await gateway_of(request).event_level.actions.put(action))
+    return _one(await levels_of(request).events.actions.put(action))
 
 
 @router.delete(
@@ -205,7 +204,7 @@ async def put_action(request: Request, key: str) -> Response:
     responses={**answers_like(schemas.of(schemas.DeletedKey)), **answers_with(WorkflowNotFound)},
 )
 async def delete_action(request: Request, key: str) -> Response:
-    await gateway_of(request).event_level.actions.delete(caller_of(request).tenant_id, key)
+    await levels_of(request).events.actions.delete(caller_of(request).tenant_id, key)
     return json_response({"key": key, "deleted": True})
 
 
@@ -218,7 +217,7 @@ async def delete_action(request: Request, key: str) -> Response:
     responses=answers_like(schemas.of(schemas.WorkflowSources)),
 )
 async def list_sources(request: Request) -> Response:
-    sources = gateway_of(request).event_level.sources
+    sources = levels_of(request).events.sources
     found = await sources.list_sources(caller_of(request).tenant_id)
     return json_response({"status": "ok", "items": [source_view(source) for source in found]})
 
@@ -229,7 +228,7 @@ async def list_sources(request: Request) -> Response:
     responses={**answers_like(schemas.of(schemas.WorkflowSource)), **answers_with(WorkflowNotFound)},
 )
 async def get_source(request: Request, source_id: str) -> Response:
-    sources = gateway_of(request).event_level.sources
+    sources = levels_of(request).events.sources
     return json_response(source_view(await sources.find(caller_of(request).tenant_id, source_id)))
 
 
@@ -251,7 +250,7 @@ async def put_source(request: Request, source_id: str) -> Response:
         secrets=tuple(wanted.secrets),
         **wanted.model_dump(exclude={"secrets"}),
     )
-    return json_response(source_view(await gateway_of(request).event_level.sources.put(source)))
+    return json_response(source_view(await levels_of(request).events.sources.put(source)))
 
 
 @router.delete(
@@ -260,7 +259,7 @@ async def put_source(request: Request, source_id: str) -> Response:
     responses={**answers_like(schemas.of(schemas.DeletedId)), **answers_with(WorkflowNotFound)},
 )
 async def delete_source(request: Request, source_id: str) -> Response:
-    await gateway_of(request).event_level.sources.delete(caller_of(request).tenant_id, source_id)
+    await levels_of(request).events.sources.delete(caller_of(request).tenant_id, source_id)
     return json_response({"id": source_id, "deleted": True})
 
 

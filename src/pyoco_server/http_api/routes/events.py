@@ -21,7 +21,7 @@ from pyoco_server.errors import (
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
-from pyoco_server.http_api.gateway import Gateway, gateway_of
+from pyoco_server.http_api.gateway import Gateway, gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import answer_view, job_view, json_response, queue_view
 from pyoco_server.usecases.auth import ANONYMOUS, Caller
@@ -87,8 +87,7 @@ class NotificationSettingsRequest(Body):
 )
 async def receive_event(request: Request) -> Response:
     """Starts the template, or resumes the node, that the event means: once for each idempotency key."""
-    gateway = gateway_of(request)
-    return answered(gateway, request, await gateway.events.receive_event(_arrival(request)))
+    return answered(gateway_of(request), request, await levels_of(request).events.receive(_arrival(request)))
 
 
 @receiving.post(
@@ -98,9 +97,8 @@ async def receive_event(request: Request) -> Response:
 )
 async def replay_event(request: Request, event_id: str) -> Response:
     """One that started something is started again; one that did not has its key tried again."""
-    gateway = gateway_of(request)
-    answer = await gateway.events.receive_event.replay(event_id, caller_of(request), *whence(request))
-    return answered(gateway, request, answer)
+    answer = await levels_of(request).events.receive.replay(event_id, caller_of(request), *whence(request))
+    return answered(gateway_of(request), request, answer)
 
 
 @router.get(
@@ -114,7 +112,7 @@ async def summary(
     ym: Annotated[str, Query(description="YYYY-MM")],
     recent_limit: Annotated[int, Query(ge=1, le=MAX_RECENT)] = DEFAULT_SHOWN,
 ) -> Response:
-    summarise = gateway_of(request).event_level.summarise
+    summarise = levels_of(request).events.summarise
     return json_response(await summarise(caller_of(request).tenant_id, ym, recent_limit))
 
 
@@ -126,7 +124,7 @@ async def summary(
 async def list_retry_jobs(
     request: Request, *, limit: Annotated[int, Query(description="1 to 200")] = DEFAULT_SHOWN
 ) -> Response:
-    queue = gateway_of(request).event_level.retry_queue
+    queue = levels_of(request).events.retry_queue
     shown = await queue.shown(caller_of(request).tenant_id, _clamped(limit, MAX_SHOWN))
     return json_response({"status": "ok", **queue_view(shown)})
 
@@ -144,7 +142,7 @@ async def drain_retry_jobs(request: Request) -> Response:
     """Those that are due; with `force`, the others too."""
     body = await read_body(request, SETTINGS_BODY_BYTES)
     wanted = await parse_json(body, DrainRequest) if body.strip() else DrainRequest()
-    drain = gateway_of(request).event_level.drain_retry_jobs
+    drain = levels_of(request).events.drain_retry_jobs
     done = await drain(caller_of(request).tenant_id, _clamped(wanted.limit, MAX_LIMIT), force=wanted.force)
     return json_response({**done, "queue": queue_view(done["queue"])})
 
@@ -158,7 +156,7 @@ async def drain_retry_jobs(request: Request) -> Response:
     },
 )
 async def retry_job(request: Request, job_id: str) -> Response:
-    queue = gateway_of(request).event_level.retry_queue
+    queue = levels_of(request).events.retry_queue
     return json_response(
         {"status": "ok", "job": job_view(await queue.retry(caller_of(request).tenant_id, job_id))}
     )
@@ -173,7 +171,7 @@ async def retry_job(request: Request, job_id: str) -> Response:
     },
 )
 async def discard_job(request: Request, job_id: str) -> Response:
-    queue = gateway_of(request).event_level.retry_queue
+    queue = levels_of(request).events.retry_queue
     return json_response(
         {"status": "ok", "job": job_view(await queue.discard(caller_of(request).tenant_id, job_id))}
     )
@@ -185,7 +183,7 @@ async def discard_job(request: Request, job_id: str) -> Response:
     responses=answers_like(schemas.of(schemas.NotificationSettingsState)),
 )
 async def get_notification_settings(request: Request) -> Response:
-    settings = gateway_of(request).event_level.notification_settings
+    settings = levels_of(request).events.notification_settings
     return json_response(await settings.shown(caller_of(request).tenant_id))
 
 
@@ -200,7 +198,7 @@ async def get_notification_settings(request: Request) -> Response:
 )
 async def save_notification_settings(request: Request) -> Response:
     wanted = await parse_json(await read_body(request, SETTINGS_BODY_BYTES), NotificationSettingsRequest)
-    settings = gateway_of(request).event_level.notification_settings
+    settings = levels_of(request).events.notification_settings
     return json_response(await settings.save(caller_of(request).tenant_id, wanted.webhook_url.strip()))
 
 
@@ -216,7 +214,7 @@ async def send_test_notification(request: Request) -> Response:
     caller = caller_of(request)
     ip, user_agent = whence(request)
     actor = AuditActor(tenant_id=caller.tenant_id, api_key_id=caller.api_key_id, ip=ip, user_agent=user_agent)
-    sent = await gateway_of(request).event_level.notification_settings.test(actor)
+    sent = await levels_of(request).events.notification_settings.test(actor)
     return json_response(
         {
             "status": "ok" if sent.is_sent else "error",

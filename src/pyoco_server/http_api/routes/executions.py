@@ -23,8 +23,7 @@ from pyoco_server.errors import (
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body, validated
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
-from pyoco_server.http_api.execution_level import ExecutionLevel
-from pyoco_server.http_api.gateway import Stale, gateway_of
+from pyoco_server.http_api.gateway import Stale, levels_of, reading_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.sse import EventStream, sse_event
 from pyoco_server.http_api.views import execution_view, items_view, json_response
@@ -114,10 +113,6 @@ class RerunRequest(Body):
     start_from: Literal["failed", "start"] = Field("start", alias="from")
 
 
-def _level(request: Request) -> ExecutionLevel:
-    return gateway_of(request).use_cases.executions
-
-
 def _actor(caller: Caller) -> Actor:
     """Who is known to have sent a request."""
     return Actor(ActorKind.USER, caller.api_key_id, caller.api_key_id, caller.tenant_id)
@@ -169,7 +164,7 @@ async def _create(request: Request, wanted: CreateExecutionRequest, body_size: i
     actor, claim = _actor(caller), wanted.actor
     if claim is not None:
         actor = ClaimedActor(claim.kind, claim.id).sent_by(actor)
-    return _answer(await _level(request).create(new, caller, actor, _key(request)), 201)
+    return _answer(await levels_of(request).executions.create(new, caller, actor, _key(request)), 201)
 
 
 def _check_size(name: str, value: Any, body_size: int) -> None:
@@ -196,8 +191,8 @@ async def list_executions(  # noqa: PLR0913 - the filters of the contract
     wanted = ExecutionFilter(
         tenant_id=caller_of(request).tenant_id, status=status, graph_id=graph_id, archived=archived
     )
-    reading = gateway_of(request).reading(stale)
-    read = reading.use_cases.executions.read
+    reading = reading_of(request, stale)
+    read = reading.levels.executions.read
     page = read.page(wanted, cursor, limit)
     counts = {"counts": read.counts(wanted)} if "counts" in include else {}
     return reading.marked(items_view(page.items, page.next_cursor, **counts))
@@ -215,8 +210,8 @@ async def list_waits(
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
     stale: Stale = None,
 ) -> Response:
-    reading = gateway_of(request).reading(stale)
-    read = reading.use_cases.executions.read
+    reading = reading_of(request, stale)
+    read = reading.levels.executions.read
     page = read.waits(caller_of(request).tenant_id, cursor, limit)
     return reading.marked(items_view(page.items, page.next_cursor))
 
@@ -233,7 +228,7 @@ async def get_execution(
     at_sequence: Annotated[int | None, Query(ge=1)] = None,
     include: Annotated[list[Literal["edges"]], Query(description="also which ways it went")] = [],  # noqa: B006
 ) -> Response:
-    level, caller = _level(request), caller_of(request)
+    level, caller = levels_of(request).executions, caller_of(request)
     if at_sequence is None:
         state = await level.read.state(execution_id, caller)
         run_statuses = level.orchestrate.statuses(state.execution_id)
@@ -256,7 +251,9 @@ async def list_events(
     limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = MAX_EVENTS,
 ) -> Response:
     """`next_cursor` is the sequence to give as `after` for the next page; null at the end of the log."""
-    events = await _level(request).read.events(execution_id, caller_of(request), after, limit + 1)
+    events = await levels_of(request).executions.read.events(
+        execution_id, caller_of(request), after, limit + 1
+    )
     shown = events[:limit]
     more = str(shown[-1].sequence) if len(events) > limit else None
     return json_response({"items": [event_view(event, execution_id) for event in shown], "next_cursor": more})
@@ -271,7 +268,7 @@ async def watch_execution(
     request: Request, execution_id: str, last_event_id: Annotated[str | None, Header()] = None
 ) -> Response:
     """One message per event (id: its sequence), `heartbeat` in between; ends with the execution."""
-    read = _level(request).read
+    read = levels_of(request).executions.read
     # Before the stream begins: one that has begun can only end, not answer 404.
     stored_id = (await read.state(execution_id, caller_of(request))).execution_id
     watching = read.watching(stored_id, _sequence(last_event_id or ""))
@@ -336,7 +333,7 @@ async def rerun_execution(request: Request, execution_id: str) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body or b"{}", RerunRequest)
     caller = caller_of(request)
-    done = await _level(request).create.rerun(
+    done = await levels_of(request).executions.create.rerun(
         execution_id,
         wanted.start_from,
         caller,
@@ -397,4 +394,4 @@ async def _command(request: Request, execution_id: str, name: str, fields: dict[
     if header is not None:
         values["correlation_id"] = header
     command = read_command(name, values, _actor(caller))
-    return _answer(await _level(request).command(execution_id, command, caller, _key(request)))
+    return _answer(await levels_of(request).executions.command(execution_id, command, caller, _key(request)))

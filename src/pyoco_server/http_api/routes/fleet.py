@@ -10,7 +10,7 @@ from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNo
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body, refusing_with
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
-from pyoco_server.http_api.gateway import Stale, gateway_of
+from pyoco_server.http_api.gateway import Stale, levels_of, reading_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import json_response, worker_view
 from pyoco_server.usecases.fleet import WorkerFilter
@@ -43,8 +43,8 @@ async def list_workers(
     wanted = WorkerFilter(
         active_only=scope == "active", state=state, include_hidden=include_hidden, limit=limit
     )
-    reading = gateway_of(request).reading(stale)
-    workers = reading.use_cases.list_workers.for_caller(wanted, caller_of(request))
+    reading = reading_of(request, stale)
+    workers = reading.levels.runs.list_workers.for_caller(wanted, caller_of(request))
     return reading.marked(json_response([worker_view(worker) for worker in workers]))
 
 
@@ -61,7 +61,7 @@ async def patch_worker(
     request: Request, worker_id: Annotated[str, Path(description="its --worker-id")]
 ) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
-    record = await gateway_of(request).use_cases.hide_worker(
+    record = await levels_of(request).runs.hide_worker(
         worker_id, caller_of(request).tenant_id, hidden=wanted.hidden
     )
     return json_response(

@@ -11,7 +11,7 @@ from pyoco_server.errors import GraphNotFound, InvalidListQuery, RequestTooLarge
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import StrictRoute, read_body, refusing_with
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
-from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.gateway import levels_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import json_response
 from pyoco_server.usecases.executions.graphs import GraphPage
@@ -76,7 +76,7 @@ GRAPH_DOCS: dict[str, Any] = {
 async def put_graph(request: Request, graph_id: str) -> Response:
     """201 with the next version, or 200 with the newest one when it says the same already."""
     body = await read_body(request, MAX_BODY_BYTES)
-    registered = await gateway_of(request).use_cases.graphs.register(
+    registered = await levels_of(request).executions.graphs.register(
         graph_id, body, request.headers.get("content-type"), caller_of(request)
     )
     response = json_response(summary(registered.record))
@@ -95,7 +95,7 @@ async def list_graphs(
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
 ) -> Response:
-    page = await gateway_of(request).use_cases.graphs.page(cursor, limit, caller_of(request))
+    page = await levels_of(request).executions.graphs.page(cursor, limit, caller_of(request))
     return json_response(page)
 
 
@@ -109,7 +109,7 @@ async def get_graph(
     graph_id: str,
     version: Annotated[int | None, Query(ge=1, le=MAX_VERSION, description="the newest, if left out")] = None,
 ) -> Response:
-    record = await gateway_of(request).use_cases.graphs.find(graph_id, version, caller_of(request))
+    record = await levels_of(request).executions.graphs.find(graph_id, version, caller_of(request))
     return json_response(record)
 
 

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like
-from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.gateway import gateway_of, levels_of, reading_of
 from pyoco_server.http_api.metrics import CONTENT_TYPE
 from pyoco_server.http_api.middleware import caller_of
 
@@ -18,7 +18,7 @@ router = APIRouter(tags=["operations"], responses=EVERYWHERE)
 @router.get("/health", summary="The process is alive", responses=answers_like(schemas.of(schemas.Health)))
 async def health(request: Request) -> JSONResponse:
     """Always 200: restarting the gateway does not bring NATS back, so a missing NATS is only told."""
-    return JSONResponse({"status": "ok", "nats": "ok" if gateway_of(request).is_connected else "unavailable"})
+    return JSONResponse({"status": "ok", "nats": "ok" if levels_of(request).is_connected else "unavailable"})
 
 
 @router.get("/ready", summary="The gateway can take work", responses={503: {"description": "Not yet"}})
@@ -26,8 +26,8 @@ async def ready(request: Request) -> JSONResponse:
     """503 while NATS is away or stores nothing, and after a start until the list of runs has been read."""
     gateway = gateway_of(request)
     facts = {
-        "nats": "ok" if gateway.is_connected else "unavailable",
-        "storage": "ok" if gateway.is_storing else "unavailable",
+        "nats": "ok" if gateway.levels.is_connected else "unavailable",
+        "storage": "ok" if gateway.levels.is_storing else "unavailable",
         "read_model": "ok" if gateway.is_caught_up else "catching up",
     }
     if set(facts.values()) == {"ok"}:
@@ -39,12 +39,12 @@ async def ready(request: Request) -> JSONResponse:
 async def metrics(request: Request) -> Response:
     """With auth on, runs are counted for the caller's tenant only."""
     gateway = gateway_of(request)
-    use_cases = gateway.read_model
-    gateway.metrics.watchers.set(gateway.hub.count + gateway.execution_hub.count)
+    levels = reading_of(request).levels
+    gateway.metrics.watchers.set(levels.watchers)
     text = gateway.metrics.text(
-        use_cases.index.counts(caller_of(request).tenant_id),
-        use_cases.list_workers.alive_count(),
-        await use_cases.count_dead_letters(time.monotonic()),
-        use_cases.executions.index.counts(caller_of(request).tenant_id),
+        levels.runs.index.counts(caller_of(request).tenant_id),
+        levels.runs.list_workers.alive_count(),
+        await levels.runs.count_dead_letters(time.monotonic()),
+        levels.executions.index.counts(caller_of(request).tenant_id),
     )
     return Response(text, media_type=CONTENT_TYPE)

@@ -1,7 +1,6 @@
 """Runs: submit, read, list, watch, cancel."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -38,7 +37,7 @@ from pyoco_server.http_api.bodies import (
 )
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
-from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of
+from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of, levels_of, reading_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
@@ -134,11 +133,11 @@ def _idempotency_key(request: Request) -> str | None:
 async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> Response:
     """A repeat with the same key gets the first answer again, and a header that says so."""
     if key is None:
-        run_id, is_replayed = (await gateway.use_cases.submit_run(submission)).run_id, False
+        run_id, is_replayed = (await gateway.levels.runs.submit(submission)).run_id, False
     else:
-        submitted = await gateway.use_cases.submit_once(submission, key)
+        submitted = await gateway.levels.runs.submit_once(submission, key)
         run_id, is_replayed = submitted.run_id, submitted.is_replayed
-    response = json_response(_accepted(run_id, gateway.use_cases.list_workers.warning_for(submission.tag)))
+    response = json_response(_accepted(run_id, gateway.levels.runs.list_workers.warning_for(submission.tag)))
     if is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
     else:
@@ -168,7 +167,7 @@ async def submit_batch(request: Request) -> Response:
         for run in some:
             submissions.append(await _batch_item(run, caller, gateway.config.default_tag))
             await asyncio.sleep(0)  # others wait for the loop
-        answers = await gateway.use_cases.submit_batch(submissions)
+        answers = await gateway.levels.runs.submit_batch(submissions)
         results += [_batch_answer(answer, request, gateway) for answer in answers]
     accepted = sum("run_id" in result for result in results)
     gateway.metrics.submitted.inc(accepted)
@@ -179,7 +178,7 @@ def _batch_answer(
     answer: RunSnapshot | PyocoServerError, request: Request, gateway: Gateway
 ) -> dict[str, Any]:
     if isinstance(answer, RunSnapshot):
-        warning = gateway.use_cases.list_workers.warning_for(answer.tag or "")
+        warning = gateway.levels.runs.list_workers.warning_for(answer.tag or "")
         return _accepted(answer.run_id, warning)
     return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
 
@@ -286,8 +285,8 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
         updated_after=updated_after,
         workflow_yaml_sha256=workflow_yaml_sha256,
     )
-    reading = gateway_of(request).reading(stale)
-    page = await reading.use_cases.list_runs(wanted, cursor, limit, full=bool(include))
+    reading = reading_of(request, stale)
+    page = await reading.levels.runs.list(wanted, cursor, limit, full=bool(include))
     if (updated_after, cursor, workflow_yaml_sha256) == (None, None, None):
         return reading.marked(json_array(page.items))
     return reading.marked(page_view(page))
@@ -304,7 +303,7 @@ async def watch_runs(request: Request) -> Response:
     The first has the counts alone: a list that is read after it and then kept up with `items` is complete.
     `is_partial` says that more has changed than the event tells, and the list has to be read again.
     """
-    watching = gateway_of(request).read_model.watch_runs.watching(caller_of(request))
+    watching = reading_of(request).levels.runs.watch_list.watching(caller_of(request))
     return EventStream(list_events(watching))
 
 
@@ -314,7 +313,7 @@ async def watch_runs(request: Request) -> Response:
     responses={**answers_like(schemas.of(schemas.Run)), **answers_with(RunNotFound)},
 )
 async def get_run(request: Request, run_id: RunId, include: Include = []) -> Response:  # noqa: B006
-    view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
+    view = await levels_of(request).runs.read(run_id, caller_of(request))
     return json_response(run_view(view, include))
 
 
@@ -324,7 +323,7 @@ async def get_run(request: Request, run_id: RunId, include: Include = []) -> Res
     responses={**answers_like(schemas.of(schemas.RunTasks)), **answers_with(RunNotFound)},
 )
 async def get_tasks(request: Request, run_id: RunId) -> Response:
-    view = await gateway_of(request).use_cases.read_run(run_id, caller_of(request))
+    view = await levels_of(request).runs.read(run_id, caller_of(request))
     return json_response(tasks_view(view.snapshot))
 
 
@@ -350,7 +349,7 @@ async def get_logs(
     Of each task the first and the last 32 KiB are kept, of a run 1 MiB in all, for `PYOCO_LOGS_MAX_AGE_SEC`.
     Where lines were cut stands a line with `cut_lines` and `cut_bytes`.
     """
-    read_logs, caller = gateway_of(request).use_cases.read_logs, caller_of(request)
+    read_logs, caller = levels_of(request).runs.read_logs, caller_of(request)
     if cursor is None:
         page = await read_logs.last(run_id, caller, task, limit)
     else:
@@ -381,7 +380,8 @@ async def watch_run(
     last_event_id: Annotated[str | None, Header(description="resume behind this event")] = None,
 ) -> Response:
     """`snapshot` events (id: the revision), `log` events, `heartbeat` in between; ends with the run."""
-    watch = gateway_of(request).use_cases.watch_run
+    levels = levels_of(request)
+    watch = levels.runs.watch
     await watch.check(run_id, caller_of(request))
     wanted = WatchRequest(
         run_id=run_id,
@@ -389,7 +389,7 @@ async def watch_run(
         timeout=timeout_sec,
         last_revision=_revision(last_event_id or ""),
     )
-    return EventStream(run_events(run_id, watch.watching(wanted), include, time.time))
+    return EventStream(run_events(run_id, watch.watching(wanted), include, levels.clock))
 
 
 def _revision(text: str) -> Revision | None:
@@ -409,7 +409,7 @@ async def cancel_run(request: Request, run_id: RunId) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, CancelRequest) if body.strip() else CancelRequest()
     gateway = gateway_of(request)
-    snapshot = await gateway.use_cases.cancel_run(run_id, caller_of(request), wanted.reason)
+    snapshot = await gateway.levels.runs.cancel(run_id, caller_of(request), wanted.reason)
     if snapshot.status is RunStatus.CANCELLING:
         gateway.metrics.cancels.inc()
     return json_response(snapshot_view(snapshot, ()))

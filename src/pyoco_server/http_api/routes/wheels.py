@@ -11,7 +11,7 @@ from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import StrictRoute
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.forms import WHEEL_DOCS, open_wheel_form
-from pyoco_server.http_api.gateway import gateway_of
+from pyoco_server.http_api.gateway import gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import iso_time, json_response
 from pyoco_server.usecases.wheels import Upload
@@ -25,7 +25,7 @@ WheelName = Annotated[str, Path(description="its file name")]
     "/wheels", summary="Registered wheels", responses=answers_like(schemas.list_of(schemas.WheelFile))
 )
 async def list_wheels(request: Request) -> Response:
-    wheels = await gateway_of(request).use_cases.wheels.list_wheels()
+    wheels = await levels_of(request).runs.wheels.list_wheels()
     return json_response([wheel_view(wheel) for wheel in wheels])
 
 
@@ -40,9 +40,9 @@ async def list_wheels(request: Request) -> Response:
 )
 async def upload_wheel(request: Request) -> Response:
     """The version must be newer than every registered one of the same package."""
-    gateway = gateway_of(request)
-    async with open_wheel_form(request, gateway.config.wheel_max_bytes) as form:
-        wheel = await gateway.use_cases.wheels.upload(
+    max_bytes = gateway_of(request).config.wheel_max_bytes
+    async with open_wheel_form(request, max_bytes) as form:
+        wheel = await levels_of(request).runs.wheels.upload(
             Upload(
                 name=form.name,
                 file=form.file,
@@ -70,7 +70,7 @@ async def wheel_history(
     ] = None,
     action: Annotated[WheelAction | None, Query(description="only this")] = None,
 ) -> Response:
-    events = await gateway_of(request).use_cases.wheels.history(wheel_name, action, limit)
+    events = await levels_of(request).runs.wheels.history(wheel_name, action, limit)
     return json_response(events)
 
 
@@ -80,7 +80,7 @@ async def wheel_history(
     responses={200: {"content": {"application/octet-stream": {}}}, **answers_with(WheelNotFound)},
 )
 async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
-    wheels = gateway_of(request).use_cases.wheels
+    wheels = levels_of(request).runs.wheels
     wheel = await wheels.find(wheel_name)
     return StreamingResponse(
         wheels.read(wheel),
@@ -98,7 +98,7 @@ async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
     responses={**answers_like(schemas.of(schemas.WheelDeleted)), **answers_with(WheelNotFound)},
 )
 async def delete_wheel(request: Request, wheel_name: WheelName) -> Response:
-    wheel = await gateway_of(request).use_cases.wheels.delete(wheel_name, _actor(request), _source(request))
+    wheel = await levels_of(request).runs.wheels.delete(wheel_name, _actor(request), _source(request))
     return json_response({"name": wheel.name, "deleted": True})
 
 

@@ -120,6 +120,8 @@ class StartTemplate:
         runs_retention_sec: float,
         strict_keys: bool,
         default_tag: str,
+        patience_sec: float = PATIENCE_SEC,
+        monotonic: Clock = time.monotonic,
     ) -> None:
         self._receipts = receipts
         self._slots = slots
@@ -133,6 +135,8 @@ class StartTemplate:
         self._runs_retention_sec = runs_retention_sec
         self._strict_keys = strict_keys
         self._default_tag = default_tag
+        self._patience_sec = patience_sec
+        self._monotonic = monotonic
         self._being_started: dict[str, asyncio.Event] = {}
 
     async def __call__(self, order: StartOrder) -> Started:
@@ -155,7 +159,7 @@ class StartTemplate:
     async def _claim(self, where: str, order: StartOrder, action: Action) -> "_Claimed | Started":
         """The right to start, or what was started under this key before."""
         is_run = not templates.needs_execution(order.template, action)
-        deadline = time.monotonic() + PATIENCE_SEC
+        deadline = self._monotonic() + self._patience_sec
         content = content_digest(order.request)
         is_known = await self._is_ours_over(where)
         while True:
@@ -166,7 +170,7 @@ class StartTemplate:
                 try:
                     return _Claimed(where, Versioned(fresh, await self._receipts.create(where, fresh)), False)
                 except WrongRevision:
-                    if has_looked and time.monotonic() > deadline:  # the server that is asked is behind
+                    if has_looked and self._monotonic() > deadline:  # the server that is asked is behind
                         raise NatsUnavailable("the claim of this idempotency_key cannot be read") from None
                     continue  # somebody else was faster: see what there is
             self._check_content(found.value, content)
@@ -220,12 +224,12 @@ class StartTemplate:
         """Equal events often come together: those behind the first need not ask the store who is first."""
         ours = self._being_started.get(where)
         if ours is not None:
-            await wait_at_most(ours, PATIENCE_SEC)
+            await wait_at_most(ours, self._patience_sec)
         return ours is not None
 
     async def _wait_for(self, where: str, deadline: float) -> None:
         """Until the one who starts it has done so, as far as this gateway can know. Raises StillStarting."""
-        left = deadline - time.monotonic()
+        left = deadline - self._monotonic()
         if left <= 0:
             raise StillStarting("an event with this idempotency_key is being started")
         ours = self._being_started.get(where)

@@ -54,10 +54,10 @@ class ParsedGraph(Struct, frozen=True):
 
 
 class ManageGraphs:
-    def __init__(self, graphs: GraphStore, clock: Clock) -> None:
+    def __init__(self, graphs: GraphStore, clock: Clock, *, max_cached: int = MAX_CACHED) -> None:
         self._graphs = graphs
         self._clock = clock
-        self._parsed: BoundedMemory[ParsedGraph] = BoundedMemory(MAX_CACHED, MAX_CACHED_BYTES)
+        self._parsed: BoundedMemory[ParsedGraph] = BoundedMemory(max_cached, MAX_CACHED_BYTES)
 
     async def register(
         self, graph_id: str, text: bytes, content_type: str | None, caller: Caller

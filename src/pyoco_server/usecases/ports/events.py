@@ -13,7 +13,9 @@ from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.fleet import LeaseRecord
-from pyoco_server.usecases.ports.stores import Feed, Revision, Store
+from pyoco_server.usecases.ports.executions import ExecutionBackend
+from pyoco_server.usecases.ports.runs import GatewayBackend
+from pyoco_server.usecases.ports.stores import Feed, MeasuredClock, Revision, Store
 
 T = TypeVar("T")
 
@@ -127,6 +129,10 @@ class Waits(Protocol):
         ...
 
 
-class EventLevelBackend(Protocol):
+class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
+    """What a gateway needs, for all levels."""
+
     @property
     def events(self) -> EventsBackend: ...
+    @property
+    def shared_clock(self) -> MeasuredClock: ...

@@ -108,3 +108,12 @@ class Clock(Protocol):
     def __call__(self) -> float:
         """Unix seconds."""
         ...
+
+
+class MeasuredClock(Clock, Protocol):
+    """One clock for all gateways."""
+
+    async def measure(self) -> None: ...
+    async def run(self) -> None:
+        """Measure it again and again, for ever."""
+        ...

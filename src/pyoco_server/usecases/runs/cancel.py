@@ -41,10 +41,13 @@ AT_ONCE = 50
 
 
 class ReassertCancels:
-    def __init__(self, runs: RunStore, clock: Clock, grace_sec: float) -> None:
+    def __init__(
+        self, runs: RunStore, clock: Clock, grace_sec: float, *, max_remembered: int = MAX_REMEMBERED
+    ) -> None:
         self._runs = runs
         self._clock = clock
         self._patience = grace_sec + MARGIN_SEC
+        self._max_remembered = max_remembered
         self._accepted: dict[str, RequestCancel] = {}
         self._overwritten: set[str] = set()
         self._overdue_at: dict[str, float] = {}
@@ -56,7 +59,7 @@ class ReassertCancels:
     def accepted(self, run_id: str, cancel: RequestCancel) -> None:
         """Remembered until the run has ended."""
         self._accepted[run_id] = cancel
-        if len(self._accepted) > MAX_REMEMBERED:
+        if len(self._accepted) > self._max_remembered:
             del self._accepted[next(iter(self._accepted))]
 
     def began_with(self, run_ids: Iterable[str]) -> None:

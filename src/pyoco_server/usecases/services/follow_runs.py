@@ -64,6 +64,8 @@ class FollowRuns:
         clock: Clock,
         meter: RunMeter,
         look: Callable[[Sequence[Change[RunSnapshot]]], None] = lambda _: None,
+        *,
+        expire_interval_sec: float = EXPIRE_INTERVAL_SEC,
     ) -> None:
         """`look` sees every change, before it is in the index."""
         self._look = look
@@ -72,6 +74,7 @@ class FollowRuns:
         self._index = index
         self._hub = hub
         self._clock = clock
+        self._expire_interval_sec = expire_interval_sec
         self._seen = Revision(0)
         self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
         self.is_caught_up = False
@@ -87,7 +90,7 @@ class FollowRuns:
 
     async def keep_expiring(self) -> None:
         while True:
-            await asyncio.sleep(EXPIRE_INTERVAL_SEC)
+            await asyncio.sleep(self._expire_interval_sec)
             self._index.expire(self._clock())
 
     async def reached(self, revision: Revision, patience: float) -> None:

@@ -70,6 +70,7 @@ class Orchestrate:
         grace_sec: float,
         meter: OrchestratorMeter,
         heavy_work: HeavyWork | None = None,
+        retry_sec: float = RETRY_SEC,
     ) -> None:
         self._records = records
         self._index = index
@@ -81,6 +82,7 @@ class Orchestrate:
         self._grace_sec = grace_sec
         self._meter = meter
         self._heavy_work = heavy_work or HeavyWork()
+        self._retry_sec = retry_sec
         self._due: dict[str, _Due] = {}
         self._attended: set[str] = set()
         self._wake = asyncio.Event()
@@ -181,7 +183,7 @@ class Orchestrate:
                 execution_id=execution_id,
                 exc_info=error,
             )
-            self._later(execution_id, RETRY_SEC)
+            self._later(execution_id, self._retry_sec)
         except Exception:
             # One execution that cannot be attended must not keep the others waiting.
             log.exception(
@@ -189,7 +191,7 @@ class Orchestrate:
                 action="orchestrator.failed",
                 execution_id=execution_id,
             )
-            self._later(execution_id, RETRY_SEC * 10)
+            self._later(execution_id, self._retry_sec * 10)
         finally:
             self._attended.discard(execution_id)
 

@@ -1,4 +1,4 @@
-"""The use cases of workflow events, put together."""
+"""The level of workflow events, put together."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -6,44 +6,86 @@ from collections.abc import Awaitable, Callable
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.notifications import FORM, is_webhook_url
 from pyoco_server.domain.events.retry import RetryPolicy
-from pyoco_server.errors import ConfigError
+from pyoco_server.errors import ConfigError, NatsUnavailable
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import ManageActions, ManageSources, ManageTemplates
 from pyoco_server.usecases.events.notify import ManageNotificationSettings, NotifyEscalations
 from pyoco_server.usecases.events.receive import ReceiveEvent
 from pyoco_server.usecases.events.resume import ResumeWaits
 from pyoco_server.usecases.events.retry import DrainRetryJobs, RetryQueue
-from pyoco_server.usecases.events.start import StartTemplate
+from pyoco_server.usecases.events.start import PATIENCE_SEC, StartTemplate
 from pyoco_server.usecases.events.summary import Summarise
 from pyoco_server.usecases.events.transfer import ImportFiles
-from pyoco_server.usecases.ports.events import Executions, Notifier, Waits
+from pyoco_server.usecases.ports.events import Executions, Notifier, ServerBackend, Waits
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.submit import SubmitRun
-from pyoco_server.usecases.server_backend import ServerBackend
-from pyoco_server.wiring import new_audit_log, new_event_files, new_notifier, new_run_id
+from pyoco_server.wiring.gateway_backend import new_audit_log, new_event_files, new_notifier
 
 
-class EventsFront:
-    """What has to answer, and to keep its records, before NATS is there."""
+class EventLevel:
+    """Receives events and records each, also before NATS is there; everything else needs it."""
 
-    def __init__(
-        self,
-        config: NatsBackendConfig,
-        use_cases: "Callable[[], EventUseCases]",
-        clock: Clock = time.time,
-    ) -> None:
-        self.clock = clock
+    def __init__(self, config: NatsBackendConfig, clock: Clock, new_id: Callable[[], str]) -> None:
         self.token_tenant = None if config.http_auth_mode == "none" else config.workflow_event_tenant
-        self.audit = Audit(new_audit_log(config), clock, new_run_id)
-        self.receive_event = ReceiveEvent(
-            parts=use_cases,
+        self.audit = Audit(new_audit_log(config), clock, new_id)
+        self.receive = ReceiveEvent(
+            parts=lambda: self._parts,
             audit=self.audit,
             clock=clock,
-            new_id=new_run_id,
+            new_id=new_id,
             token=config.workflow_event_token,
             token_tenant=self.token_tenant,
         )
+        self._connected: EventUseCases | None = None
+
+    def connect(self, parts: "EventUseCases") -> None:
+        self._connected = parts
+
+    @property
+    def _parts(self) -> "EventUseCases":
+        if self._connected is None:
+            raise NatsUnavailable("nats unavailable: not connected yet")
+        return self._connected
+
+    @property
+    def templates(self) -> ManageTemplates:
+        return self._parts.templates
+
+    @property
+    def actions(self) -> ManageActions:
+        return self._parts.actions
+
+    @property
+    def sources(self) -> ManageSources:
+        return self._parts.sources
+
+    @property
+    def retry_queue(self) -> RetryQueue:
+        return self._parts.retry_queue
+
+    @property
+    def drain_retry_jobs(self) -> DrainRetryJobs:
+        return self._parts.drain_retry_jobs
+
+    @property
+    def resume_waits(self) -> ResumeWaits:
+        return self._parts.resume_waits
+
+    @property
+    def notification_settings(self) -> ManageNotificationSettings:
+        return self._parts.notification_settings
+
+    @property
+    def notify_escalations(self) -> NotifyEscalations:
+        return self._parts.notify_escalations
+
+    @property
+    def summarise(self) -> Summarise:
+        return self._parts.summarise
+
+    def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return self._parts.background()
 
 
 def check_settings(config: NatsBackendConfig) -> None:
@@ -53,38 +95,53 @@ def check_settings(config: NatsBackendConfig) -> None:
 
 
 class EventUseCases:
-    def __init__(
+    """What the level has once NATS is there."""
+
+    def __init__(  # noqa: PLR0913 - one argument per part it is put together from
         self,
         *,
         backend: ServerBackend,
         config: NatsBackendConfig,
-        front: EventsFront,
+        level: EventLevel,
         submit_run: SubmitRun,
         executions: Executions,
         waits: Waits,
         clock: Clock,
+        new_id: Callable[[], str],
+        monotonic: Clock = time.monotonic,
+        repeat_patience_sec: float = PATIENCE_SEC,
     ) -> None:
         events = backend.events
-        front.audit.attach(events.audit)
+        level.audit.attach(events.audit)
         self._events = events
         self._config = config
         self._clock = clock
-        self.audit = front.audit
+        self._new_id = new_id
+        self.audit = level.audit
         self.audit_stream = events.audit
         self.templates = ManageTemplates(events.templates, clock)
         self.actions = ManageActions(events.actions, clock)
         self.sources = ManageSources(events.sources, clock)
         self.retry_queue = RetryQueue(events.retry_jobs, _policy(config), clock)
-        self.start_template = self._start_template(backend.runs, submit_run, executions)
+        self.start_template = self._start_template(
+            backend.runs, submit_run, executions, monotonic, repeat_patience_sec
+        )
         self.resume_waits = self._resume_waits(waits)
         notifier = new_notifier(config)
         self.notification_settings = self._notification_settings(notifier)
         self.notify_escalations = self._notify_escalations(notifier)
         self.drain_retry_jobs = self._drain_retry_jobs()
         self.summarise = self._summarise()
-        self.import_files = self._import_files(front.token_tenant)
+        self.import_files = self._import_files(level.token_tenant)
 
-    def _start_template(self, runs: RunStore, submit_run: SubmitRun, executions: Executions) -> StartTemplate:
+    def _start_template(
+        self,
+        runs: RunStore,
+        submit_run: SubmitRun,
+        executions: Executions,
+        monotonic: Clock,
+        patience_sec: float,
+    ) -> StartTemplate:
         return StartTemplate(
             receipts=self._events.receipts,
             slots=self._events.slots,
@@ -93,11 +150,13 @@ class EventUseCases:
             submit_run=submit_run,
             executions=executions,
             clock=self._clock,
-            new_run_id=new_run_id,
+            new_run_id=self._new_id,
             receipt_ttl_days=self._config.workflow_event_receipt_ttl_days,
             runs_retention_sec=self._config.runs_retention_sec,
             strict_keys=self._config.workflow_event_strict_keys,
             default_tag=self._config.default_tag,
+            patience_sec=patience_sec,
+            monotonic=monotonic,
         )
 
     def _resume_waits(self, waits: Waits) -> ResumeWaits:
@@ -107,7 +166,7 @@ class EventUseCases:
             waits=waits,
             audit=self.audit,
             clock=self._clock,
-            new_id=new_run_id,
+            new_id=self._new_id,
             max_kept=self._config.workflow_event_max_resumes,
             ttl_days=self._config.workflow_event_resume_ttl_days,
             receipt_ttl_days=self._config.workflow_event_receipt_ttl_days,
@@ -121,7 +180,7 @@ class EventUseCases:
             notifier,
             self.audit,
             self._clock,
-            new_run_id,
+            self._new_id,
             self._config.google_chat_webhook_url,
         )
 
@@ -132,7 +191,7 @@ class EventUseCases:
             settings=self.notification_settings,
             notifier=notifier,
             clock=self._clock,
-            holder=new_run_id(),
+            holder=self._new_id(),
             poll_seconds=self._config.workflow_event_retry_worker_poll_seconds,
         )
 
@@ -145,7 +204,7 @@ class EventUseCases:
             start_template=self.start_template,
             audit=self.audit,
             clock=self._clock,
-            new_id=new_run_id,
+            new_id=self._new_id,
             poll_seconds=self._config.workflow_event_retry_worker_poll_seconds,
             on_escalated=self.notify_escalations.wake,
         )

@@ -1,0 +1,359 @@
+"""A gateway, put together: one value with the three levels, from what it is given."""
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
+from pyoco_server.usecases.concurrency import HeavyWork
+from pyoco_server.usecases.consistency import OwnWrites
+from pyoco_server.usecases.events.resume import ExecutionWaits
+from pyoco_server.usecases.events.start import PATIENCE_SEC, StartExecutions
+from pyoco_server.usecases.events.transfer import Imported
+from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter
+from pyoco_server.usecases.executions.create import CreateExecutions
+from pyoco_server.usecases.executions.graphs import ManageGraphs
+from pyoco_server.usecases.executions.node_runs import NodeRuns
+from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
+from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
+from pyoco_server.usecases.lease import Lease
+from pyoco_server.usecases.ports.events import ServerBackend
+from pyoco_server.usecases.ports.runs import ApiKeyStore
+from pyoco_server.usecases.ports.stores import Change, Clock
+from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
+from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
+from pyoco_server.usecases.runs.submit import SubmitBatch, SubmitOnce, SubmitRun
+from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
+from pyoco_server.usecases.services import orchestrator
+from pyoco_server.usecases.services.follow_executions import FollowExecutions
+from pyoco_server.usecases.services.follow_runs import EXPIRE_INTERVAL_SEC, FollowRuns, RunMeter
+from pyoco_server.usecases.services.orchestrator import Orchestrate, OrchestratorMeter
+from pyoco_server.usecases.services.storage_check import CheckStorage
+from pyoco_server.usecases.services.sweep import CountDeadLetters, EndMaxDelivered, SweepRuns
+from pyoco_server.usecases.wheels import ManageWheels
+from pyoco_server.wiring.backends import new_run_id
+from pyoco_server.wiring.event_level import EventLevel, EventUseCases
+
+Background = dict[str, Callable[[], Awaitable[None]]]
+"""What goes on beside the requests, by name."""
+LookAtRuns = Callable[[Sequence[Change[RunSnapshot]]], None]
+
+SWEEP_BEAT_SEC = 10.0
+SWEEP_SILENT_SEC = 40.0
+"""Lease timeout before another gateway sweeps."""
+ORCHESTRATOR_SILENT_SEC = 5.0
+"""Lease timeout before another gateway orchestrates."""
+
+
+class Meter(RunMeter, CommandMeter, OrchestratorMeter, Protocol):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """Timeouts and intervals that no setting names."""
+
+    connect_timeout_sec: float = 5.0
+    """How long a start waits for NATS; after that the gateway answers 503 until NATS is there."""
+    body_timeout_sec: float = 30.0
+    """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
+    expire_interval_sec: float = EXPIRE_INTERVAL_SEC
+    first_worker_sec: float = START_SEC
+    orchestrator_retry_sec: float = orchestrator.RETRY_SEC
+    event_repeat_sec: float = PATIENCE_SEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a gateway is given beside its backend."""
+
+    config: NatsBackendConfig
+    meter: Meter
+    clock: Clock = time.time
+    monotonic: Clock = time.monotonic
+    new_id: Callable[[], str] = new_run_id
+    tuning: Tuning = field(default_factory=Tuning)
+
+
+class RunLevel:
+    """Runs, and the workers and wheels that they need."""
+
+    def __init__(self, backend: ServerBackend, setup: Setup, watchers: WatchHub) -> None:
+        config, clock, new_id = setup.config, setup.clock, setup.new_id
+        self.index = backend.run_index
+        self._looks: list[LookAtRuns] = []
+        self.reassert_cancels = self._reassert_cancels(backend, setup)
+        # When the store forgets is a time of the store, not of this host.
+        self.follow = FollowRuns(
+            backend.run_feed,
+            backend.run_index,
+            watchers,
+            backend.shared_clock,
+            setup.meter,
+            self._look,
+            expire_interval_sec=setup.tuning.expire_interval_sec,
+        )
+        self.follow_workers = FollowWorkers(backend.worker_feed, clock, backend.shared_clock)
+        own_writes = OwnWrites(self.follow)
+        self.submit = SubmitRun(
+            backend.runs, backend.queue, clock, new_id, own_writes.wrote, config.runs_retention_sec
+        )
+        self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
+        self.submit_batch = SubmitBatch(self.submit)
+        self.read = ReadRun(backend.runs, self.follow_workers, config.worker_disconnect_timeout_sec)
+        self.read_logs = ReadLogs(self.read, backend.task_logs)
+        self.list = ListRuns(backend.runs, backend.run_index, own_writes)
+        self.watch = WatchRun(backend.runs, backend.task_logs, watchers, clock)
+        self.watch_list = WatchRuns(backend.run_index, watchers)
+        self.cancel = CancelRun(backend.runs, own_writes, self.reassert_cancels, clock)
+        self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_id)
+        self.list_workers = self._list_workers(backend, setup)
+        self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
+        self.count_dead_letters = CountDeadLetters(backend.dead_letters)
+        self.check_storage = CheckStorage(backend.storage)
+        self._end_undeliverable = EndMaxDelivered(
+            backend.undeliverable, backend.runs, backend.dead_letters, clock
+        )
+        self.sweep = SweepRuns(backend.runs, backend.run_index, backend.queue, self._end_undeliverable, clock)
+        self.sweep_lease = Lease(
+            backend.leases, "sweep", new_id(), clock, lasts_sec=SWEEP_SILENT_SEC, beat_sec=SWEEP_BEAT_SEC
+        )
+
+    def _reassert_cancels(self, backend: ServerBackend, setup: Setup) -> ReassertCancels:
+        reassert = ReassertCancels(backend.runs, setup.clock, setup.config.cancel_grace_period_sec)
+        unfinished = backend.run_index.unfinished()
+        reassert.began_with(run_id for run_id, _, now in unfinished if now is RunStatus.CANCELLING)
+        self._looks.append(reassert.look)
+        return reassert
+
+    def _list_workers(self, backend: ServerBackend, setup: Setup) -> ListWorkers:
+        return ListWorkers(
+            self.follow_workers,
+            backend.run_index,
+            setup.config.worker_disconnect_timeout_sec,
+            setup.monotonic,
+            setup.tuning.first_worker_sec,
+        )
+
+    def on_changes(self, look: LookAtRuns) -> None:
+        """`look` gets every change of a run, before it is in the index."""
+        self._looks.append(look)
+
+    def _look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
+        for look in self._looks:
+            look(changes)
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self.follow.is_caught_up and self.follow_workers.is_caught_up
+
+    @property
+    def stale_sec(self) -> float:
+        return max(self.follow.stale_sec, self.follow_workers.stale_sec)
+
+    def background(self) -> Background:
+        return {
+            "follow-runs": self.follow.run,
+            "check-storage": self.check_storage.run,
+            "keep-cancels": self.reassert_cancels.run,
+            "expire-runs": self.follow.keep_expiring,
+            "sweep-runs": partial(self.sweep_lease.run, self.sweep.run),
+            "end-undeliverable": self._end_undeliverable.run,
+            "follow-workers": self.follow_workers.run,
+        }
+
+
+class ExecutionLevel:
+    """Executions, and the graphs that they follow."""
+
+    def __init__(self, backend: ServerBackend, setup: Setup, runs: RunLevel, watchers: ExecutionHub) -> None:
+        log, clock = backend.execution_log, backend.shared_clock
+        self.index = backend.execution_index
+        self.graphs = ManageGraphs(backend.graphs, setup.clock)
+        heavy_work = HeavyWork()
+        records = ExecutionRepository(log, backend.execution_cache, self.index)
+        self.orchestrate = self._orchestrate(backend, setup, runs, records, heavy_work)
+        self.create = CreateExecutions(
+            records=records,
+            execution_log=log,
+            graphs=self.graphs,
+            claims=backend.claims,
+            clock=clock,
+            new_id=setup.new_id,
+            nudge=self.orchestrate.nudge,
+            meter=setup.meter,
+        )
+        self.command = CommandExecution(
+            records=records,
+            execution_log=log,
+            graphs=self.graphs,
+            clock=clock,
+            new_id=setup.new_id,
+            nudge=self.orchestrate.nudge,
+            meter=setup.meter,
+        )
+        self.read = ReadExecutions(records, log, self.index, watchers, self.graphs, heavy_work)
+        self._follow = FollowExecutions(
+            backend.execution_feed, self.index, records, self.orchestrate, watchers
+        )
+        self.waits = ExecutionWaits(self.index, records, self.command, self._follow)
+        self.start = StartExecutions(self.graphs, self.create, self.read)
+
+    def _orchestrate(
+        self,
+        backend: ServerBackend,
+        setup: Setup,
+        runs: RunLevel,
+        records: ExecutionRepository,
+        heavy_work: HeavyWork,
+    ) -> Orchestrate:
+        config, clock, new_id = setup.config, backend.shared_clock, setup.new_id
+        orchestrate = Orchestrate(
+            records=records,
+            index=self.index,
+            graphs=self.graphs,
+            node_runs=NodeRuns(
+                backend.runs, backend.queue, runs.submit, runs.cancel, clock, config.default_tag
+            ),
+            lease=Lease(backend.leases, "orchestrator", new_id(), clock, lasts_sec=ORCHESTRATOR_SILENT_SEC),
+            clock=clock,
+            new_id=new_id,
+            grace_sec=config.cancel_grace_period_sec,
+            meter=setup.meter,
+            heavy_work=heavy_work,
+            retry_sec=setup.tuning.orchestrator_retry_sec,
+        )
+        runs.on_changes(orchestrate.look)
+        return orchestrate
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self._follow.is_caught_up
+
+    @property
+    def stale_sec(self) -> float:
+        return self._follow.stale_sec
+
+    def background(self) -> Background:
+        return {"follow-executions": self._follow.run, "orchestrate": self._follow.orchestrate}
+
+
+@dataclass(frozen=True)
+class _Connected:
+    """What there is once NATS is there."""
+
+    backend: ServerBackend
+    runs: RunLevel
+    executions: ExecutionLevel
+
+
+class Levels:
+    """Everything a gateway can do, by level.
+
+    Before `connect` only `events.receive` works, to refuse events on record; the rest raises NatsUnavailable.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._connected: _Connected | None = None
+        self._run_watchers = WatchHub(setup.config.max_watchers)
+        self._execution_watchers = ExecutionHub(setup.config.max_watchers)
+        self.clock = setup.clock
+        self.events = EventLevel(setup.config, setup.clock, setup.new_id)
+
+    @property
+    def runs(self) -> RunLevel:
+        return self._now_connected.runs
+
+    @property
+    def executions(self) -> ExecutionLevel:
+        return self._now_connected.executions
+
+    @property
+    def _now_connected(self) -> _Connected:
+        if self._connected is None:
+            raise NatsUnavailable("nats unavailable: not connected yet")
+        return self._connected
+
+    async def connect(self, backend: ServerBackend) -> list[Imported]:
+        """Again for every new connection. Returns what was imported of an earlier workflow server."""
+        runs = RunLevel(backend, self._setup, self._run_watchers)
+        executions = ExecutionLevel(backend, self._setup, runs, self._execution_watchers)
+        self._connected = _Connected(backend, runs, executions)
+        events = EventUseCases(
+            backend=backend,
+            config=self._setup.config,
+            level=self.events,
+            submit_run=runs.submit,
+            executions=executions.start,
+            waits=executions.waits,
+            clock=backend.shared_clock,
+            new_id=self._setup.new_id,
+            monotonic=self._setup.monotonic,
+            repeat_patience_sec=self._setup.tuning.event_repeat_sec,
+        )
+        imported = await events.import_files()
+        self.events.connect(events)  # no event is received before: its key may be among what is imported
+        return imported
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected is not None and self._connected.backend.is_available
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether what was written last was stored."""
+        return self._connected is not None and self._connected.runs.check_storage.is_ok is True
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything that was stored when the reading began has been read."""
+        found = self._connected
+        return found is not None and found.runs.is_caught_up and found.executions.is_caught_up
+
+    @property
+    def stale_sec(self) -> float:
+        """Seconds since the picture of all runs and executions was up to date; 0: it is."""
+        found = self._connected
+        return 0.0 if found is None else max(found.runs.stale_sec, found.executions.stale_sec)
+
+    def background(self) -> Background:
+        connected = self._now_connected
+        return {
+            **connected.runs.background(),
+            "keep-time": connected.backend.shared_clock.run,
+            "collect-chunks": connected.runs.wheels.keep_collecting,
+            **connected.executions.background(),
+            **self.events.background(),
+        }
+
+    @property
+    def watchers(self) -> int:
+        """How many there are now."""
+        return self._run_watchers.count + self._execution_watchers.count
+
+    def close_watchers(self) -> None:
+        self._run_watchers.close()
+        self._execution_watchers.close()
+
+
+@asynccontextmanager
+async def authentication(config: NatsBackendConfig, api_keys: ApiKeyStore) -> AsyncIterator[AskWho]:
+    """What the settings ask for, for as long as the backend is open."""
+    if config.http_auth_mode == "none":
+        yield let_everybody_in
+        return
+    async with api_keys.follow_keys() as feed:
+        yield Authenticate(api_keys, feed, config.auth_pepper, secrets.token_bytes(32))
+
+
+async def let_everybody_in(_presented: str | None) -> Caller:
+    return ANONYMOUS

@@ -1,0 +1,241 @@
+"""A worker, put together: what carries out its flows, their wheels, and the worker on top."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from msgspec.structs import replace
+from packaging.tags import sys_tags
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.engine.executors.pool import Limits, ProcessExecutors, follow_flow_files, version_of
+from pyoco_server.engine.executors.protocol import ExecutorSpec
+from pyoco_server.engine.executors.thread import ThreadExecutors
+from pyoco_server.running_server import settings_here
+from pyoco_server.usecases.ports.runs import WheelStore, WorkerBackend
+from pyoco_server.usecases.ports.stores import Clock
+from pyoco_server.usecases.wheels import SyncWheels
+from pyoco_server.wiring.backends import new_run_id, open_wheels, open_worker_backend
+from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors
+from pyoco_server.worker.wheels import CodeUsers, DirectoryInstaller, KeepWheels
+from pyoco_server.worker.worker import Worker, check_names
+
+__all__ = [
+    "ExecutorSpec",
+    "FlowProcesses",
+    "Limits",
+    "PyocoNatsWorker",
+    "WorkerName",
+    "new_thread_executors",
+    "new_worker",
+    "open_flow_processes",
+    "open_process_executors",
+    "open_thread_worker",
+    "open_worker_connection",
+]
+
+
+class WorkerName(NamedTuple):
+    worker_id: str
+    tags: tuple[str, ...]
+
+
+def new_worker(  # noqa: PLR0913 - one argument per part it is put together from
+    config: NatsBackendConfig,
+    backend: WorkerBackend,
+    executors: FlowExecutors,
+    name: WorkerName,
+    wheels: KeepWheels | None = None,
+    *,
+    clock: Clock = time.time,
+    new_id: Callable[[], str] = new_run_id,
+    log_patience_sec: float = REFUSED_PATIENCE_SEC,
+) -> Worker:
+    """Raises ValueError for a name that cannot be one."""
+    return Worker(
+        config,
+        backend,
+        executors,
+        name.worker_id,
+        name.tags,
+        wheels,
+        clock=clock,
+        instance_id=new_id(),
+        log_patience_sec=log_patience_sec,
+    )
+
+
+def open_worker_connection(
+    config: NatsBackendConfig, name: WorkerName
+) -> AbstractAsyncContextManager[WorkerBackend]:
+    """Raises NatsUnavailable when NATS is not there."""
+    return open_worker_backend(config, name=f"pyoco-worker {name.worker_id}")
+
+
+# In processes: the command.
+
+
+class FlowProcesses(NamedTuple):
+    executors: ProcessExecutors
+    wheels: KeepWheels | None
+
+
+@asynccontextmanager
+async def open_flow_processes(
+    config: NatsBackendConfig, name: WorkerName, flow_resolver: str, concurrency: int, limits: Limits
+) -> AsyncIterator[FlowProcesses]:
+    """Wheels are synced before anything is loaded: the flows themselves may come in one.
+
+    Raises InvalidCliInput when the flows cannot be loaded.
+    """
+    spec = ExecutorSpec(
+        flow_resolver=flow_resolver,
+        allowed_modules=config.allowed_modules,
+        allowed_env=config.allowed_env,
+        max_value_bytes=config.max_run_snapshot_bytes,
+    )
+    async with AsyncExitStack() as stack:
+        wheels = await _synced_wheels(stack, config, name, spec)
+        opening = open_process_executors(wheels.spec if wheels else spec, concurrency, limits)
+        executors = await stack.enter_async_context(opening)
+        if wheels is not None:
+            wheels.executors = executors
+        yield FlowProcesses(executors, wheels)
+
+
+@asynccontextmanager
+async def open_process_executors(
+    spec: ExecutorSpec, concurrency: int, limits: Limits
+) -> AsyncIterator[ProcessExecutors]:
+    """The flows of `spec` may be a directory, whose files are loaded again when they change.
+
+    Raises InvalidCliInput when the flows cannot be loaded.
+    """
+    directory = Path(spec.flow_resolver)
+    version = version_of(directory)
+    spec = replace(spec, version=version)
+    executors = ProcessExecutors(spec, concurrency, limits)
+    await executors.open()
+    following = asyncio.ensure_future(follow_flow_files(directory, executors)) if version else None
+    try:
+        yield executors
+    finally:
+        if following is not None:
+            following.cancel()
+        await executors.close()
+
+
+# In a thread of the caller's process: the library.
+
+
+def new_thread_executors(flow_resolver: Callable[[str], Any], config: NatsBackendConfig) -> ThreadExecutors:
+    return ThreadExecutors(
+        flow_resolver, config.allowed_modules, config.allowed_env, config.max_run_snapshot_bytes
+    )
+
+
+@asynccontextmanager
+async def open_thread_worker(
+    config: NatsBackendConfig, name: WorkerName, flow_resolver: Callable[[str], Any], **given: Any
+) -> AsyncIterator[Worker]:
+    """Connected, not registered yet. `given`: see `new_worker`. Raises NatsUnavailable."""
+    check_names(*name)
+    async with AsyncExitStack() as stack:
+        executors = new_thread_executors(flow_resolver, config)
+        stack.push_async_callback(executors.close)
+        backend = await stack.enter_async_context(open_worker_connection(config, name))
+        spec = ExecutorSpec(flow_resolver="", allowed_modules=config.allowed_modules)
+        wheels = await _synced_wheels(stack, config, name, spec, executors)
+        yield new_worker(config, backend, executors, name, wheels, **given)
+
+
+class PyocoNatsWorker:
+    """A worker as a library: it takes one job at a time.
+
+    Use `connect`, then `run_once` in a loop (or `run`), then `close`.
+    """
+
+    def __init__(self, worker: Worker, resources: AsyncExitStack) -> None:
+        self._worker = worker
+        self._resources = resources
+
+    @classmethod
+    async def connect(
+        cls,
+        *,
+        config: NatsBackendConfig | None = None,
+        flow_resolver: Callable[[str], Any],
+        worker_id: str = "worker",
+        tags: Sequence[str] | None = None,
+    ) -> Self:
+        """Connect, register and be ready for `run_once`. Raises NatsUnavailable when NATS is not there."""
+        settings = config or settings_here()
+        name = WorkerName(worker_id, tuple(tags or (settings.default_tag,)))
+        async with AsyncExitStack() as stack:
+            worker = await stack.enter_async_context(open_thread_worker(settings, name, flow_resolver))
+            await worker.open()
+            return cls(worker, stack.pop_all())
+        raise AssertionError("unreachable")
+
+    @property
+    def worker_id(self) -> str:
+        return self._worker.worker_id
+
+    @property
+    def instance_id(self) -> str:
+        return self._worker.instance_id
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._worker.tags
+
+    async def run_once(self, timeout: float = 1.0) -> str | None:  # noqa: ASYNC109 - the contract's signature
+        """Handle one job. Its run id, or None when none came within `timeout` (or it had no readable id).
+
+        With PYOCO_WHEEL_SYNC_ENABLED=1, wheels are synced before it, when there is something to change.
+        """
+        handled = await self._worker.handle_one(timeout)
+        return None if handled is None else handled.run_id
+
+    async def run(self) -> None:
+        """Handle jobs until `stop` is called; the run that is going then is finished first."""
+        await self._worker.run()
+        await self._worker.drain(patience=float("inf"))
+
+    def stop(self) -> None:
+        self._worker.stop()
+
+    async def close(self) -> None:
+        """Give back what was not started, say goodbye, disconnect."""
+        try:
+            await self._worker.close()
+        finally:
+            await self._resources.aclose()
+
+
+async def _synced_wheels(
+    stack: AsyncExitStack,
+    config: NatsBackendConfig,
+    name: WorkerName,
+    spec: ExecutorSpec,
+    executors: CodeUsers | None = None,
+) -> KeepWheels | None:
+    if not config.wheel_sync_enabled:
+        return None
+    wheels = await stack.enter_async_context(open_wheels(config))
+    keeper = _new_keep_wheels(wheels, config, name, spec)
+    keeper.executors = executors
+    await keeper.sync()
+    return keeper
+
+
+def _new_keep_wheels(
+    wheels: WheelStore, config: NatsBackendConfig, name: WorkerName, spec: ExecutorSpec
+) -> KeepWheels:
+    directory = Path(config.wheel_sync_dir) / name.worker_id
+    installer = DirectoryInstaller(directory, config.wheel_install_timeout_sec)
+    sync = SyncWheels(wheels, installer, name.tags, list(sys_tags()), time.time)
+    return KeepWheels(sync, installer, spec, config.wheel_sync_interval_sec)
