@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, env_name
+from tools import client_types
 from tools.reference import DOCS, PAGES, ROOT, commands, current, tables, written
 from tools.reference.sources import proofs
 
@@ -171,3 +172,10 @@ def test_every_page_has_its_place_in_the_site() -> None:
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     assert {page for page in pages if not page.startswith("decisions/0")} == listed
+
+
+# The client's types
+
+
+def test_the_clients_types_are_those_of_the_answers() -> None:
+    assert client_types.TARGET.read_text() == client_types.module(), "make types"
