@@ -123,7 +123,8 @@ reference: $(VENV)/dev.stamp ## Write the reference pages of docs/ from the code
 docs: reference $(VENV)/docs.stamp ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-types: $(VENV)/runtime.stamp $(NODE_MODULES) ## The dashboard's types, from the HTTP API as it is now
+types: $(VENV)/runtime.stamp $(NODE_MODULES) ## Types of the client and the dashboard, from the HTTP API
+	$(BIN)/python -m tools.client_types
 	$(BIN)/pyoco-server openapi | $(NPM) run --silent types
 
 lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, env_name
+from tools import client_types
 from tools.reference import DOCS, PAGES, ROOT, commands, current, tables, written
 from tools.reference.sources import proofs
 
@@ -198,3 +199,10 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 def test_the_map_shows_the_way_of_a_run_a_command_and_an_event() -> None:
     named = files_named_in(ROOT / "CONTRIBUTING.md")
     assert {"http_api/routes/runs.py", "http_api/routes/executions.py", "http_api/routes/events.py"} <= named
+
+
+# The client's types
+
+
+def test_the_clients_types_are_those_of_the_answers() -> None:
+    assert client_types.TARGET.read_text() == client_types.module(), "make types"

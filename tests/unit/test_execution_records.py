@@ -17,7 +17,6 @@ from pyoco_server.domain.executions.codec import (
     decode_record,
     encode_commit,
     encode_record,
-    event_view,
 )
 from pyoco_server.domain.executions.commands import command_digest, keyed_command_id
 from pyoco_server.domain.executions.events import PAYLOADS
@@ -33,6 +32,7 @@ from pyoco_server.domain.executions.records import (
     summarise,
 )
 from pyoco_server.errors import InvalidRequest
+from pyoco_server.http_api.views import event_view
 from support.executions import (
     ANN,
     EXECUTION_ID,
@@ -194,7 +194,7 @@ def test_what_is_not_a_commit_is_told_so(data: bytes) -> None:
 
 def test_clients_see_one_envelope_per_event() -> None:
     life = begun(chain(1))
-    views = [event_view(event, event.execution_id) for event in life.events]
+    views = [msgspec.to_builtins(event_view(event, event.execution_id)) for event in life.events]
     assert [view["sequence"] for view in views] == list(range(1, len(views) + 1))
     assert len({view["event_id"] for view in views}) == len(views)
     assert list(views[0]) == [

@@ -28,7 +28,8 @@ from pyoco_server.cli.run_view import LOG_LINES, RunView, duration, style_for, w
 from pyoco_server.cli.run_view import follow as follow_run
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.answers import LogLine, Run, SubmittedRun, Tasks, is_terminal
+from pyoco_server.http_client.answers import LogLine, Run, RunTasks, Submitted
+from pyoco_server.http_client.runs import is_terminal
 
 _COLUMNS = ("status", "flow_name", "run_id", "tasks", "updated_at", "tag", "worker_id", "error")
 _EXPENDABLE = ("tag", "worker_id", "error", "updated_at", "tasks", "flow_name")
@@ -334,7 +335,7 @@ def cancel(
     print_json(client.cancel_run(run_id, wait, timeout_sec, reason=reason))
 
 
-def _answered(client: PyocoHttpClient, submitted: SubmittedRun, following: Following) -> int:
+def _answered(client: PyocoHttpClient, submitted: Submitted, following: Following) -> int:
     warning = cast("dict[str, Any]", submitted).get("warning")  # older servers send none
     if warning:
         note(texts.SERVER_WARNS(warning=printable(str(warning))))
@@ -364,9 +365,9 @@ def _without_records(run: Run) -> dict[str, Any]:
     return {name: value for name, value in run.items() if name != "task_records"}
 
 
-def _task_rows(found: Tasks) -> list[dict[str, Any]]:
+def _task_rows(found: RunTasks) -> list[dict[str, Any]]:
     """In the order of their start."""
-    records = found["task_records"] or {}
+    records: dict[str, Any] = {**(found["task_records"] or {})}
     rows = []
     for task, state in found["tasks"].items():
         record = records.get(task, {})

@@ -18,7 +18,8 @@ from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.output import COLOURS, note, plain, print_json_line, printable
 from pyoco_server.cli.terminal import Interrupts
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.answers import LogLine, Run, RunEvent, is_terminal
+from pyoco_server.http_client.answers import LogLine, Run
+from pyoco_server.http_client.runs import RunEvent, is_terminal
 
 LOG_LINES = 5
 MIN_TASKS = 3
@@ -80,7 +81,7 @@ class RunView:
         yield Constrain(Group(*parts), max(1, options.max_width - ECHO_COLUMNS))
 
     def _tasks(self, run: Run, room: int) -> Iterator[RenderableType]:
-        records = run.get("task_records") or {}
+        records: dict[str, Any] = {**(run.get("task_records") or {})}
         names = sorted(run["tasks"], key=lambda task: _started_at(records, task))
         shown = _most_important(run["tasks"], names, room)
         table = Table(box=None, show_header=False, pad_edge=False)

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 from starlette.types import Receive, Scope, Send
 
+from pyoco_server.answers import RunChange
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import snapshot_view
@@ -17,13 +18,13 @@ from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.watch import Heartbeat, ListChange, WatchEvent
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Proxies must pass events on as they come."""
+"""Proxies must not buffer events."""
 _LINE_SEPARATORS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""Where JSON leaves a line whole and some clients end it: what a flow is called could else begin an event."""
+"""JSON allows them in strings, but some clients end a line there: a flow name could forge an event."""
 
 
 class EventStream(StreamingResponse):
-    """`opened` is entered before the first byte, so that a refusal is still an answer with a status."""
+    """`opened` is entered before the first byte, so that a refusal still has a status."""
 
     def __init__(self, opened: AbstractAsyncContextManager[AsyncIterator[bytes]]) -> None:
         super().__init__((), media_type="text/event-stream", headers=_HEADERS)
@@ -39,7 +40,7 @@ class EventStream(StreamingResponse):
 async def _while(
     is_allowed: Callable[[], Awaitable[bool]], events: AsyncIterator[bytes]
 ) -> AsyncGenerator[bytes, None]:
-    """A key that is revoked ends its streams with the next event; there is one at least every 2 s."""
+    """A revoked key ends its streams at the next event, at most 2 s later."""
     async for event in events:
         if not await is_allowed():
             return
@@ -62,12 +63,12 @@ async def _texts(
 ) -> AsyncGenerator[bytes, None]:
     async for event in events:
         if isinstance(event, Heartbeat):
-            yield sse_event("heartbeat", {"run_id": run_id, "ts": event.at})
+            yield sse_event("heartbeat", RunChange(run_id, event.at))
         elif isinstance(event, list):
-            yield sse_event("log", {"run_id": run_id, "lines": event, "ts": clock()})
+            yield sse_event("log", RunChange(run_id, clock(), lines=event))
         else:
-            data = {"run_id": run_id, "snapshot": snapshot_view(event.value, include), "ts": clock()}
-            yield sse_event("snapshot", data, str(event.revision))
+            change = RunChange(run_id, clock(), snapshot=snapshot_view(event.value, include))
+            yield sse_event("snapshot", change, str(event.revision))
 
 
 @asynccontextmanager

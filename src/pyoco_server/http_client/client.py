@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
@@ -15,43 +14,52 @@ import httpx2
 from pyoco_server.domain.values import from_caller
 from pyoco_server.errors import CancelTimedOut, GatewayUnreachable, UntrustedCertificate
 from pyoco_server.http_client.answers import (
-    Graph,
     GraphPage,
+    GraphRecord,
     GraphSummary,
     LogLine,
-    LogPage,
     Run,
-    RunEvent,
+    RunLogs,
     RunPage,
     RunSummary,
-    SubmittedRun,
-    Tasks,
-    Wheel,
-    Worker,
-    is_terminal,
+    RunTasks,
+    Submitted,
+    WheelFile,
+    WorkerRecord,
 )
 from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.executions import ExecutionCalls
 from pyoco_server.http_client.plain_calls import PlainCalls
-from pyoco_server.http_client.runs import MAX_PAGE, START, LogReader, in_order
+from pyoco_server.http_client.runs import (
+    MAX_PAGE,
+    START,
+    LogReader,
+    RunEvent,
+    RunWatch,
+    given,
+    in_order,
+    is_terminal,
+    run_path,
+)
 from pyoco_server.http_client.transport import raise_refused, send_again_if_safe, transport_for
 
 WATCH_SILENCE_SEC = 10.0
-"""A watch without even a heartbeat for so long has lost its connection."""
-RECONNECT_PAUSE_SEC = 0.5
-_PLAIN = {"json", "headers"}
+"""Heartbeat timeout of a watch."""
 MAX_SENT_BYTES = 64 * 1024 * 1024
-"""More than any call may send; which one may send how much is up to the server."""
-"""What a call without anything special is made with."""
+"""An upper bound for all calls; the server has a limit for each."""
+_PLAIN = {"json", "headers"}
+"""Options of a call that `PlainCalls` can make."""
 
 
 class PyocoHttpClient:
-    """Speaks to one server. What that refuses is raised as `httpx2.HTTPStatusError`.
+    """A client of one server. Refused requests raise `httpx2.HTTPStatusError`.
 
-    It has the server's `err_id`, `detail` and `advice`, and is one of httpx too where that is imported.
+    It has `err_id`, `detail` and `advice`, and is also an `httpx.HTTPStatusError` if httpx is imported.
 
-    What can be repeated without harm (reading, cancelling, submitting with an idempotency key) is repeated
-    while the server is away for a moment; everything else is tried once.
+    Idempotent calls (reading, cancelling, submitting with an idempotency key) are retried while the server is
+    unavailable. All other calls are made once.
+
+    Answers are dictionaries. Newer servers may add keys.
     """
 
     def __init__(
@@ -68,7 +76,7 @@ class PyocoHttpClient:
         self._plain = None if transport is None else PlainCalls(self._http, timeout)
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
         self.events = WorkflowEvents(self._call)
-        self.executions = ExecutionCalls(self._call, self._event_stream, _pause)
+        self.executions = ExecutionCalls(self._call, self._stream)
 
     def submit_run(
         self,
@@ -78,19 +86,19 @@ class PyocoHttpClient:
         tags: Sequence[str] | None = None,
         *,
         idempotency_key: str | None = None,
-    ) -> SubmittedRun:
+    ) -> Submitted:
         body = {"flow_name": flow_name, "params": params or {}, "tag": tag, "tags": tags}
-        submitted: SubmittedRun = self._call(
+        submitted: Submitted = self._call(
             "POST",
             "/runs",
             is_safe=idempotency_key is not None,
-            json=_given(body),
-            headers=_given({"Idempotency-Key": idempotency_key}),
+            json=given(body),
+            headers=given({"Idempotency-Key": idempotency_key}),
         )
         return submitted
 
     def submit_runs(self, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Up to 1,000 runs in one call; `results` has an answer for each, in order."""
+        """Submit up to 1,000 runs; `results` has an entry for each, in order."""
         answer: dict[str, Any] = self._call("POST", "/runs/batch", is_safe=False, json={"runs": list(runs)})
         return answer
 
@@ -101,33 +109,33 @@ class PyocoHttpClient:
         flow_name: str = "workflow",
         *,
         idempotency_key: str | None = None,
-    ) -> SubmittedRun:
-        """Run a flow.yaml: its text, or the path of a file."""
+    ) -> Submitted:
+        """Submit a flow.yaml: its text, or a path."""
         content = workflow_yaml.read_bytes() if isinstance(workflow_yaml, Path) else workflow_yaml
-        submitted: SubmittedRun = self._call(
+        submitted: Submitted = self._call(
             "POST",
             "/runs/yaml",
             is_safe=idempotency_key is not None,
             files={"workflow": ("flow.yaml", content, "application/yaml")},
-            data=_given({"flow_name": flow_name, "tag": tag}),
-            headers=_given({"Idempotency-Key": idempotency_key}),
+            data=given({"flow_name": flow_name, "tag": tag}),
+            headers=given({"Idempotency-Key": idempotency_key}),
         )
         return submitted
 
     def get_run(self, run_id: str, include: Sequence[str] = ()) -> Run:
         wanted: dict[str, Any] = {"params": {"include": list(include)}} if include else {}
-        run: Run = self._call("GET", _run(run_id), **wanted)
+        run: Run = self._call("GET", run_path(run_id), **wanted)
         return run
 
     def get_run_with_records(self, run_id: str) -> Run:
         return self.get_run(run_id, include=["records"])
 
-    def get_tasks(self, run_id: str) -> Tasks:
-        tasks: Tasks = self._call("GET", _run(run_id, "/tasks"))
+    def get_tasks(self, run_id: str) -> RunTasks:
+        tasks: RunTasks = self._call("GET", run_path(run_id, "/tasks"))
         return tasks
 
     def get_logs(self, run_id: str, task: str | None = None, limit: int | None = None) -> list[LogLine]:
-        """What the run's flow printed, oldest first: all that is stored, or the last `limit` lines."""
+        """The stored log of a run, oldest line first, or its last `limit` lines."""
         if limit is not None and limit <= MAX_PAGE:
             return self.get_log_page(run_id, None, task, limit)["lines"]
         lines = in_order(list(self._log_reader(run_id, task).new_lines()))
@@ -135,36 +143,29 @@ class PyocoHttpClient:
 
     def get_log_page(
         self, run_id: str, cursor: str | None = START, task: str | None = None, limit: int = MAX_PAGE
-    ) -> LogPage:
-        """Lines in the order in which they were stored; go on at `next_cursor` while `has_more`.
+    ) -> RunLogs:
+        """A page in storage order; continue at `next_cursor` while `has_more`.
 
-        Without a cursor: the last `limit` lines.
+        `cursor=None`: the last `limit` lines.
         """
         wanted = {"task": task, "limit": limit, "cursor": cursor}
-        page: LogPage = self._call("GET", _run(run_id, "/logs"), params=_given(wanted))
+        page: RunLogs = self._call("GET", run_path(run_id, "/logs"), params=given(wanted))
         return page
 
     def follow_logs(
         self, run_id: str, task: str | None = None, *, tail: int | None = None
     ) -> Iterator[LogLine]:
-        """The log as it grows, until the run has ended; `tail`: from the last so many lines on.
+        """The log as it grows, until the run has ended; `tail`: start with the last `tail` lines.
 
-        A task that prints more than is stored at once is shown in excerpts (`is_excerpt`); its last lines
-        follow when it has ended. While the server is away, this waits for it.
+        A task that prints more than can be stored at once is shown in excerpts (`is_excerpt`); its last
+        lines follow when it has ended. Waits while the server is unavailable.
         """
         reader = self._log_reader(run_id, task)
         if tail is not None:
             last = self.get_log_page(run_id, None, task, max(1, tail))
             yield from last["lines"][-tail:] if tail else []
             reader = self._log_reader(run_id, task, last.get("next_cursor", START))
-        yield from reader.new_lines()
-        for event in self.watch_run(run_id):
-            yield from reader.excerpt(
-                [line for line in event.get("lines", []) if task in (None, line["task"])]
-            )
-            with _tolerated():  # the watch comes back, and so do we
-                yield from reader.new_lines()
-        yield from reader.new_lines()
+        yield from reader.follow(self.watch_run(run_id), task)
 
     def _log_reader(self, run_id: str, task: str | None, cursor: str = START) -> LogReader:
         return LogReader(lambda at: self.get_log_page(run_id, at, task), cursor)
@@ -178,9 +179,9 @@ class PyocoHttpClient:
         full: bool = False,
         limit: int | None = None,
     ) -> list[RunSummary]:
-        """The newest runs. For more than one page: `list_runs_vnext`."""
+        """The newest runs; `list_runs_vnext` returns pages."""
         wanted = {"status": status, "flow": flow, "tag": tag, "limit": limit, **_full(full=full)}
-        runs: list[RunSummary] = self._call("GET", "/runs", params=_given(wanted))
+        runs: list[RunSummary] = self._call("GET", "/runs", params=given(wanted))
         return runs
 
     def list_runs_vnext(  # noqa: PLR0913 - the filters of the contract
@@ -195,7 +196,7 @@ class PyocoHttpClient:
         cursor: str | None = None,
         workflow_yaml_sha256: str | None = None,
     ) -> RunPage:
-        """A page of runs. `next_cursor` leads to the next one, with the same filters."""
+        """A page of runs. Pass `next_cursor` and the same filters for the next page."""
         wanted = {
             "status": status,
             "flow": flow,
@@ -206,7 +207,7 @@ class PyocoHttpClient:
             "workflow_yaml_sha256": workflow_yaml_sha256,
             **_full(full=full),
         }
-        page: RunPage = self._call("GET", "/runs", params=_given(wanted))
+        page: RunPage = self._call("GET", "/runs", params=given(wanted))
         return page
 
     def watch_run(
@@ -217,29 +218,12 @@ class PyocoHttpClient:
         since: float | None = None,
         timeout_sec: float | None = None,
     ) -> Iterator[RunEvent]:
-        """Every change of a run as it happens, until it has ended or `timeout_sec` is over.
+        """Changes of a run as they happen, until it has ended or `timeout_sec` has passed.
 
-        A broken connection is made anew, and goes on behind the last event that arrived.
+        A broken connection is reopened after the last event received.
         """
-        deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
         wanted = {"since": since, "include": "records" if records else None}
-        last_event_id, has_begun = "", False
-        while deadline is None or time.monotonic() < deadline:
-            try:
-                for event in self._watch_once(run_id, wanted, last_event_id, deadline):
-                    has_begun = True
-                    last_event_id = event["id"] or last_event_id
-                    yield event
-                    if is_terminal(event):
-                        return
-                if self._has_ended(run_id):
-                    return
-            except (httpx2.TransportError, GatewayUnreachable):
-                _pause()
-            except httpx2.HTTPStatusError as error:
-                if not has_begun or not error.response.is_server_error:  # else it is away for a moment
-                    raise
-                _pause()
+        yield from RunWatch(run_id, self._call, self._stream).events(wanted, timeout_sec)
 
     def cancel_run(
         self,
@@ -249,8 +233,8 @@ class PyocoHttpClient:
         *,
         reason: str | None = None,
     ) -> Run:
-        """Ask for the run's end; with `wait`, return when it has ended. Raises CancelTimedOut."""
-        run: Run = self._call("POST", _run(run_id, "/cancel"), json=_given({"reason": reason}))
+        """Cancel a run; with `wait`, return when it has ended. Raises CancelTimedOut."""
+        run: Run = self._call("POST", run_path(run_id, "/cancel"), json=given({"reason": reason}))
         if not wait or is_terminal({"snapshot": run}):
             return run
         for event in self.watch_run(run_id, timeout_sec=timeout_sec):
@@ -265,9 +249,9 @@ class PyocoHttpClient:
         *,
         include_hidden: bool | None = None,
         limit: int | None = None,
-    ) -> list[Worker]:
+    ) -> list[WorkerRecord]:
         wanted = {"scope": scope, "state": state, "include_hidden": include_hidden, "limit": limit}
-        workers: list[Worker] = self._call("GET", "/workers", params=_given(wanted))
+        workers: list[WorkerRecord] = self._call("GET", "/workers", params=given(wanted))
         return workers
 
     def patch_worker_hidden(self, worker_id: str, hidden: bool) -> dict[str, Any]:  # noqa: FBT001
@@ -282,8 +266,8 @@ class PyocoHttpClient:
         health: dict[str, Any] = self._call("GET", "/health")
         return health
 
-    def list_wheels(self) -> list[Wheel]:
-        wheels: list[Wheel] = self._call("GET", "/wheels")
+    def list_wheels(self) -> list[WheelFile]:
+        wheels: list[WheelFile] = self._call("GET", "/wheels")
         return wheels
 
     def list_wheel_history(
@@ -291,7 +275,7 @@ class PyocoHttpClient:
     ) -> list[dict[str, Any]]:
         """Newest first; `action` is `upload` or `delete`."""
         wanted = {"limit": limit, "wheel_name": wheel_name, "action": action}
-        history: list[dict[str, Any]] = self._call("GET", "/wheels/history", params=_given(wanted))
+        history: list[dict[str, Any]] = self._call("GET", "/wheels/history", params=given(wanted))
         return history
 
     def upload_wheel(
@@ -303,13 +287,13 @@ class PyocoHttpClient:
         data: bytes | None = None,
         replace: bool = True,
         timeout: float = 600.0,
-    ) -> Wheel:
-        """Register a wheel for the workers that have one of `tags`; without tags, for all.
+    ) -> WheelFile:
+        """Register a wheel for workers with one of `tags`, or for all workers.
 
-        The path of a file, or `filename` and `data`.
+        Pass a path, or `filename` and `data`.
         """
         with _wheel_content(wheel_file, filename, data) as (name, content):
-            wheel: Wheel = self._call(
+            wheel: WheelFile = self._call(
                 "POST",
                 "/wheels",
                 is_safe=False,
@@ -320,7 +304,7 @@ class PyocoHttpClient:
         return wheel
 
     def download_wheel(self, name: str, directory: str | Path) -> Path:
-        """Into `directory`; the path of the file."""
+        """Save a wheel in `directory`; returns its path."""
         target = Path(directory) / name
         with self._http.stream("GET", _wheel(name)) as response:
             if response.is_error:
@@ -342,10 +326,10 @@ class PyocoHttpClient:
         *,
         content_type: str | None = None,
     ) -> GraphSummary:
-        """Register a graph: a definition, its text, or the path of a file.
+        """Register a graph: a definition, its text, or a path.
 
-        Texts are YAML unless `content_type` says `application/json`, files unless they are called `*.json`.
-        A definition that is registered already keeps its version.
+        Text is YAML unless `content_type` is `application/json`; files are YAML unless named `*.json`.
+        An unchanged definition keeps its version.
         """
         content, written_as = _graph_content(definition)
         summary: GraphSummary = self._call(
@@ -353,14 +337,14 @@ class PyocoHttpClient:
         )
         return summary
 
-    def get_graph(self, graph_id: str, version: int | None = None) -> Graph:
-        """The newest version, or the one that is named."""
-        graph: Graph = self._call("GET", _graph(graph_id), params=_given({"version": version}))
+    def get_graph(self, graph_id: str, version: int | None = None) -> GraphRecord:
+        """The newest version, or `version`."""
+        graph: GraphRecord = self._call("GET", _graph(graph_id), params=given({"version": version}))
         return graph
 
     def list_graphs(self, cursor: str | None = None, limit: int | None = None) -> GraphPage:
-        """A page of the newest versions. `next_cursor` leads to the next one."""
-        page: GraphPage = self._call("GET", "/graphs", params=_given({"cursor": cursor, "limit": limit}))
+        """A page of newest versions. Pass `next_cursor` for the next page."""
+        page: GraphPage = self._call("GET", "/graphs", params=given({"cursor": cursor, "limit": limit}))
         return page
 
     def close(self) -> None:
@@ -374,30 +358,8 @@ class PyocoHttpClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _watch_once(
-        self, run_id: str, wanted: dict[str, Any], last_event_id: str, deadline: float | None
-    ) -> Iterator[RunEvent]:
-        left = None if deadline is None else max(1.0, min(600.0, deadline - time.monotonic()))
-        with self._http.stream(
-            "GET",
-            _run(run_id, "/watch"),
-            params=_given({**wanted, "timeout_sec": left}),
-            headers=_given({"Last-Event-ID": last_event_id or None}),
-            timeout=self._watch_timeout,
-        ) as response:
-            if response.is_error:
-                response.read()
-                raise_refused(response)
-            for event in httpx2.EventSource(response):
-                data: Any = event.json()
-                told: Any = {"event": event.event, "id": event.id, **data}
-                yield told
-
-    def _event_stream(self, path: str, headers: dict[str, str]) -> AbstractContextManager[httpx2.Response]:
-        return self._http.stream("GET", path, headers=headers, timeout=self._watch_timeout)
-
-    def _has_ended(self, run_id: str) -> bool:
-        return is_terminal({"snapshot": self.get_run(run_id)})
+    def _stream(self, path: str, **options: Any) -> AbstractContextManager[httpx2.Response]:
+        return self._http.stream("GET", path, timeout=self._watch_timeout, **options)
 
     def _call(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Any:
         return self._send(method, path, is_safe=is_safe, **options).json()
@@ -415,18 +377,6 @@ class PyocoHttpClient:
         if not response.is_success:
             raise_refused(response)
         return response
-
-
-@contextmanager
-def _tolerated() -> Iterator[None]:
-    """A server that is away for a moment."""
-    try:
-        yield
-    except (httpx2.TransportError, GatewayUnreachable):
-        pass
-    except httpx2.HTTPStatusError as error:
-        if not error.response.is_server_error:
-            raise
 
 
 @contextmanager
@@ -451,15 +401,6 @@ def _unreachable(server: httpx2.URL, error: BaseException) -> GatewayUnreachable
     return GatewayUnreachable(f"no server answers at {server} ({type(error).__name__})")
 
 
-def _pause() -> None:
-    time.sleep(RECONNECT_PAUSE_SEC)
-
-
-def _run(run_id: str, rest: str = "") -> str:
-    """Whatever is given as an id stays one segment of the path."""
-    return f"/runs/{quote(run_id, safe='')}{rest}"
-
-
 def _wheel(name: str) -> str:
     return f"/wheels/{quote(name, safe='')}"
 
@@ -469,17 +410,13 @@ def _graph(graph_id: str) -> str:
 
 
 def _graph_content(definition: str | bytes | Path | dict[str, Any]) -> tuple[str | bytes, str]:
-    """What is sent, and what it is."""
+    """The text and its media type."""
     if isinstance(definition, dict):
         return json.dumps(definition), "application/json"
     if isinstance(definition, Path):
         is_json = definition.suffix.lower() == ".json"
         return definition.read_bytes(), "application/json" if is_json else "application/yaml"
     return definition, "application/yaml"
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _full(*, full: bool) -> dict[str, str]:

@@ -1,18 +1,16 @@
-"""Workflow events: the part of the client that sends them and looks at what became of them."""
+"""`PyocoHttpClient.events`: sending workflow events, and managing what they start."""
 
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-Call = Callable[..., Any]
-"""Of a `PyocoHttpClient`: method, path, and what `httpx2` takes."""
+from pyoco_server.http_client.runs import Call, given
 
 _EVENTS = "/api/workflow-events"
 _TOKEN_HEADER = "x-workflow-event-token"  # noqa: S105 - its name
 
 
 class WorkflowEvents:
-    """`client.events`. Answers are the server's, as dictionaries."""
+    """Calls about workflow events. Answers are dictionaries."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -20,13 +18,13 @@ class WorkflowEvents:
     def send(self, *, token: str | None = None, **fields: Any) -> dict[str, Any]:
         """Send an event: `template_id`, `event_name`, `idempotency_key`, `year`, `month`, `data` and so on.
 
-        With an idempotency key it is sent again by itself while the server is away for a moment.
+        With an idempotency key it is retried while the server is unavailable.
         """
         return self._dict(
             "POST",
             _EVENTS,
             is_safe=bool(fields.get("idempotency_key")),
-            json={name: value for name, value in fields.items() if value is not None},
+            json=given(fields),
             headers={_TOKEN_HEADER: token} if token else {},
         )
 
@@ -40,9 +38,9 @@ class WorkflowEvents:
         idempotency_key: str | None = None,
         token: str | None = None,
     ) -> dict[str, Any]:
-        """Resume a waiting node by an event: `execution_id` and `node_id`, or a `wait_key`.
+        """Resume a waiting node with an event: pass `execution_id` and `node_id`, or a `wait_key`.
 
-        If the node does not wait yet the answer has `kept: True`, and it is resumed as soon as it does.
+        If the node does not wait yet, the answer has `kept: True` and the node is resumed once it does.
         """
         return self.send(
             token=token,
@@ -79,7 +77,7 @@ class WorkflowEvents:
         return self._dict("GET", f"{_EVENTS}/notification-settings")
 
     def save_notification_settings(self, webhook_url: str) -> dict[str, Any]:
-        """An empty address takes the saved one away."""
+        """An empty URL removes the stored one."""
         return self._dict("POST", f"{_EVENTS}/notification-settings", json={"webhook_url": webhook_url})
 
     def test_notification(self) -> dict[str, Any]:
@@ -94,7 +92,7 @@ class WorkflowEvents:
     def put_template(
         self, template_id: str, template: dict[str, Any], if_match: str | None = None
     ) -> dict[str, Any]:
-        """`if_match`: only over the template with this `updated_at`."""
+        """`if_match`: replace only the template with this `updated_at`."""
         headers = {} if if_match is None else {"If-Match": if_match}
         return self._dict("PUT", _template(template_id), json=template, headers=headers)
 
@@ -102,12 +100,12 @@ class WorkflowEvents:
         return self._dict("DELETE", _template(template_id), is_safe=False)
 
     def start_template(self, template_id: str, **fields: Any) -> dict[str, Any]:
-        """By hand: `idempotency_key`, `year`, `month`, `mfcloud_url`, `notes`, `data`."""
+        """Start it manually: `idempotency_key`, `year`, `month`, `mfcloud_url`, `notes`, `data`."""
         return self._dict(
             "POST",
             f"{_template(template_id)}/start",
             is_safe=bool(fields.get("idempotency_key")),
-            json={name: value for name, value in fields.items() if value is not None},
+            json=given(fields),
         )
 
     def list_actions(self) -> list[dict[str, Any]]:
@@ -138,7 +136,7 @@ class WorkflowEvents:
 
 
 def _segment(text: str) -> str:
-    """Whatever is given as an id stays one segment of the path."""
+    """Any id stays one segment of the path."""
     return quote(text, safe="")
 
 

@@ -1,33 +1,23 @@
-"""`PyocoHttpClient.executions`: the calls about executions."""
+"""`PyocoHttpClient.executions`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from collections.abc import Iterator
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx2
 
-from pyoco_server.http_client.transport import raise_refused
+from pyoco_server.http_client.runs import Call, OpenStream, given, pause, server_sent_events
 
 Answer = dict[str, Any]
 ENDED = frozenset({"EXECUTION_COMPLETED", "EXECUTION_FAILED", "EXECUTION_CANCELED"})
 
 
-class Call(Protocol):
-    def __call__(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Any: ...
-
-
 class ExecutionCalls:
-    def __init__(
-        self,
-        call: Call,
-        stream: Callable[[str, dict[str, str]], AbstractContextManager[httpx2.Response]],
-        pause: Callable[[], None],
-    ) -> None:
-        """`stream` opens a stream of events; `pause` is made before a broken one is opened again."""
+    """Calls about executions. Answers are dictionaries."""
+
+    def __init__(self, call: Call, stream: OpenStream) -> None:
         self._call = call
         self._stream = stream
-        self._pause = pause
 
     def create(
         self,
@@ -49,8 +39,8 @@ class ExecutionCalls:
         return self._post("/executions", body, idempotency_key)
 
     def get(self, execution_id: str, at_sequence: int | None = None) -> Answer:
-        """The state now, or exactly as it was after an event."""
-        answer: Answer = self._call("GET", _path(execution_id), params=_given({"at_sequence": at_sequence}))
+        """The current state, or the state after event `at_sequence`."""
+        answer: Answer = self._call("GET", _path(execution_id), params=given({"at_sequence": at_sequence}))
         return answer
 
     def list(
@@ -69,21 +59,21 @@ class ExecutionCalls:
             "cursor": cursor,
             "limit": limit,
         }
-        answer: Answer = self._call("GET", "/executions", params=_given(wanted))
+        answer: Answer = self._call("GET", "/executions", params=given(wanted))
         return answer
 
     def events(self, execution_id: str, after: int = 0, limit: int | None = None) -> Answer:
-        wanted = _given({"after": after, "limit": limit})
+        wanted = given({"after": after, "limit": limit})
         answer: Answer = self._call("GET", _path(execution_id, "/events"), params=wanted)
         return answer
 
     def waits(self, cursor: str | None = None, limit: int | None = None) -> Answer:
-        """What waits for a person, oldest first."""
-        answer: Answer = self._call("GET", "/waits", params=_given({"cursor": cursor, "limit": limit}))
+        """Waiting nodes, oldest first."""
+        answer: Answer = self._call("GET", "/waits", params=given({"cursor": cursor, "limit": limit}))
         return answer
 
     def watch(self, execution_id: str, after: int = 0) -> Iterator[Answer]:
-        """Every event as it happens, until the execution has ended. A broken connection is made anew."""
+        """Events as they happen, until the execution has ended. A broken connection is reopened."""
         while True:
             try:
                 for event in self._watch_once(execution_id, after):
@@ -92,7 +82,7 @@ class ExecutionCalls:
                     if event["type"] in ENDED:
                         return
             except httpx2.TransportError:
-                self._pause()
+                pause()
             else:
                 if self.get(execution_id)["status"] != "ACTIVE":
                     return
@@ -100,15 +90,15 @@ class ExecutionCalls:
     def command(
         self, execution_id: str, command: str, *, idempotency_key: str | None = None, **fields: Any
     ) -> Answer:
-        """Any of the commands, with its fields."""
+        """Send any command with its fields."""
         return self._post(_path(execution_id, "/commands"), {"command": command, **fields}, idempotency_key)
 
     def cancel(self, execution_id: str, reason: str | None = None) -> Answer:
-        answer: Answer = self._call("POST", _path(execution_id, "/cancel"), json=_given({"reason": reason}))
+        answer: Answer = self._call("POST", _path(execution_id, "/cancel"), json=given({"reason": reason}))
         return answer
 
     def archive(self, execution_id: str, reason: str | None = None) -> Answer:
-        answer: Answer = self._call("POST", _path(execution_id, "/archive"), json=_given({"reason": reason}))
+        answer: Answer = self._call("POST", _path(execution_id, "/archive"), json=given({"reason": reason}))
         return answer
 
     def resume(
@@ -120,7 +110,7 @@ class ExecutionCalls:
         *,
         idempotency_key: str | None = None,
     ) -> Answer:
-        """Let a waiting node go on; `data` becomes the output of a wait node."""
+        """Resume a waiting node; `data` becomes the output of a wait node."""
         path = _path(execution_id, f"/nodes/{quote(node_id, safe='')}/resume")
         return self._post(path, {"data": data, "resume_key": resume_key}, idempotency_key)
 
@@ -131,7 +121,7 @@ class ExecutionCalls:
         *,
         idempotency_key: str | None = None,
     ) -> Answer:
-        """A new execution of the same graph version and input."""
+        """Start a new execution of the same graph version and input."""
         return self._post(_path(execution_id, "/rerun"), {"from": start_from}, idempotency_key)
 
     def _post(self, path: str, body: Answer, idempotency_key: str | None) -> Answer:
@@ -139,26 +129,20 @@ class ExecutionCalls:
             "POST",
             path,
             is_safe=idempotency_key is not None,
-            json=_given(body),
-            headers=_given({"Idempotency-Key": idempotency_key}),
+            json=given(body),
+            headers=given({"Idempotency-Key": idempotency_key}),
         )
         return answer
 
     def _watch_once(self, execution_id: str, after: int) -> Iterator[Answer]:
-        with self._stream(_path(execution_id, "/watch"), {"Last-Event-ID": str(after)}) as response:
-            if response.is_error:
-                response.read()
-                raise_refused(response)
-            for event in httpx2.EventSource(response):
+        headers = {"Last-Event-ID": str(after)}
+        with self._stream(_path(execution_id, "/watch"), headers=headers) as response:
+            for event in server_sent_events(response):
                 if event.event != "heartbeat":
                     data: Any = event.json()
                     yield data
 
 
 def _path(execution_id: str, rest: str = "") -> str:
-    """Whatever is given as an id stays one segment of the path."""
+    """Any id stays one segment of the path."""
     return f"/executions/{quote(execution_id, safe='')}{rest}"
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

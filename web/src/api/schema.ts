@@ -12,8 +12,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The process is alive
-         * @description Always 200: restarting the gateway does not bring NATS back, so a missing NATS is only told.
+         * Liveness
+         * @description Always 200: restarting the gateway does not bring NATS back, so `nats` only reports its state.
          */
         get: operations["health_health_get"];
         put?: never;
@@ -32,10 +32,30 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The gateway can take work
-         * @description 503 while NATS is away or stores nothing, and after a start until the list of runs has been read.
+         * Readiness
+         * @description 503 while NATS is unavailable or rejects writes, and after a start until the runs have been read.
          */
         get: operations["ready_ready_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Prometheus metrics
+         * @description With auth on, only the runs of the caller's tenant are counted.
+         */
+        get: operations["metrics_metrics_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -52,8 +72,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Runs, newest first
-         * @description An array; with `updated_after`, `cursor` or `workflow_yaml_sha256` an object with `next_cursor`.
+         * List runs, newest first
+         * @description An array; with `updated_after`, `cursor` or `workflow_yaml_sha256`: an object with `next_cursor`.
          */
         get: operations["list_runs_runs_get"];
         put?: never;
@@ -73,11 +93,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Follow the list of runs (server-sent events)
-         * @description `runs` events: `items` that changed, run ids `removed`, `counts` by status; without news every 1.5 s.
+         * Watch the list of runs (server-sent events)
+         * @description `runs` events: changed `items`, `removed` run ids, `counts` by status; at least one every 1.5 s.
          *
-         *     The first has the counts alone: a list that is read after it and then kept up with `items` is complete.
-         *     `is_partial` says that more has changed than the event tells, and the list has to be read again.
+         *     The first event has only the counts: read the list after it, then apply `items`.
+         *     `is_partial`: more has changed than the event contains; read the list again.
          */
         get: operations["watch_runs_runs_watch_get"];
         put?: never;
@@ -98,8 +118,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Submit many runs
-         * @description One answer per run, in order: `run_id` and `status`, or `error` and its `http_status`.
+         * Submit a batch of runs
+         * @description One result per run, in order: `run_id` and `status`, or `error` and `http_status`.
          */
         post: operations["submit_batch_runs_batch_post"];
         delete?: never;
@@ -119,7 +139,7 @@ export interface paths {
         put?: never;
         /**
          * Submit a flow.yaml
-         * @description The flow comes with the run. Its params are the file's `flow.defaults`.
+         * @description The file defines the flow; `flow.defaults` are its params.
          */
         post: operations["submit_yaml_runs_yaml_post"];
         delete?: never;
@@ -135,7 +155,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The latest state of a run */
+        /** Get a run */
         get: operations["get_run_runs__run_id__get"];
         put?: never;
         post?: never;
@@ -152,7 +172,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tasks of a run and their records */
+        /** Get the tasks of a run and their records */
         get: operations["get_tasks_runs__run_id__tasks_get"];
         put?: never;
         post?: never;
@@ -170,13 +190,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a run's flow printed
-         * @description Without `cursor` the last lines, oldest first; `has_earlier`: there are lines before them.
+         * Get the log of a run
+         * @description Without `cursor`: the last lines, oldest first; `has_earlier` if there are lines before them.
          *
-         *     With `cursor` a page of the whole log: start at `0`, go on with `next_cursor` while `has_more`. Pages are
-         *     in the order in which lines were stored; sorted by `attempt` and `n` they are as they were printed.
-         *     Of each task the first and the last 32 KiB are kept, of a run 1 MiB in all, for `PYOCO_LOGS_MAX_AGE_SEC`.
-         *     Where lines were cut stands a line with `cut_lines` and `cut_bytes`.
+         *     With `cursor`: a page of the whole log. Start at `0` and continue with `next_cursor` while `has_more`.
+         *     Pages are in storage order; sort by `attempt` and `n` for the order of printing.
+         *     The first and last 32 KiB of each task are kept, 1 MiB per run, for `PYOCO_LOGS_MAX_AGE_SEC`.
+         *     A line with `cut_lines` and `cut_bytes` marks each cut.
          */
         get: operations["get_logs_runs__run_id__logs_get"];
         put?: never;
@@ -195,8 +215,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Follow a run (server-sent events)
-         * @description `snapshot` events (id: the revision), `log` events, `heartbeat` in between; ends with the run.
+         * Watch a run (server-sent events)
+         * @description `snapshot` events (id: the revision), `log` and `heartbeat` events; ends with the run.
          */
         get: operations["watch_run_runs__run_id__watch_get"];
         put?: never;
@@ -218,7 +238,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel a run
-         * @description Answers CANCELLING, and then the run ends CANCELLED; a run that has ended is answered as it is.
+         * @description Returns the run as CANCELLING; it ends CANCELLED. A run that has ended is returned unchanged.
          */
         post: operations["cancel_run_runs__run_id__cancel_post"];
         delete?: never;
@@ -234,7 +254,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The fleet */
+        /** List workers */
         get: operations["list_workers_workers_get"];
         put?: never;
         post?: never;
@@ -261,26 +281,6 @@ export interface paths {
         patch: operations["patch_worker_workers__worker_id__patch"];
         trace?: never;
     };
-    "/metrics": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Figures for Prometheus
-         * @description With auth on, runs are counted for the caller's tenant only.
-         */
-        get: operations["metrics_metrics_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/wheels": {
         parameters: {
             query?: never;
@@ -288,12 +288,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Registered wheels */
+        /** List wheels */
         get: operations["list_wheels_wheels_get"];
         put?: never;
         /**
          * Register a wheel
-         * @description The version must be newer than every registered one of the same package.
+         * @description The version must be newer than all registered versions of the package.
          */
         post: operations["upload_wheel_wheels_post"];
         delete?: never;
@@ -309,7 +309,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who registered and removed what */
+        /** List wheel uploads and removals */
         get: operations["wheel_history_wheels_history_get"];
         put?: never;
         post?: never;
@@ -344,11 +344,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A graph */
+        /** Get a graph */
         get: operations["get_graph_graphs__graph_id__get"];
         /**
          * Register a graph
-         * @description 201 with the next version, or 200 with the newest one when it says the same already.
+         * @description 201 with a new version; 200 with the newest one if the definition is unchanged.
          */
         put: operations["put_graph_graphs__graph_id__put"];
         post?: never;
@@ -365,7 +365,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The newest version of each graph */
+        /** List graphs, newest version each */
         get: operations["list_graphs_graphs_get"];
         put?: never;
         post?: never;
@@ -382,10 +382,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Executions, newest first */
+        /** List executions, newest first */
         get: operations["list_executions_executions_get"];
         put?: never;
-        /** Create an execution of a graph, and start it */
+        /** Create and start an execution */
         post: operations["create_execution_executions_post"];
         delete?: never;
         options?: never;
@@ -400,7 +400,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What waits for a person, oldest first */
+        /** List waiting nodes, oldest first */
         get: operations["list_waits_waits_get"];
         put?: never;
         post?: never;
@@ -417,7 +417,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The state of an execution, now or after one of its events */
+        /** Get an execution */
         get: operations["get_execution_executions__execution_id__get"];
         put?: never;
         post?: never;
@@ -435,8 +435,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The log of an execution
-         * @description `next_cursor` is the sequence to give as `after` for the next page; null at the end of the log.
+         * Get the event log of an execution
+         * @description `next_cursor` is the `after` of the next page; null at the end of the log.
          */
         get: operations["list_events_executions__execution_id__events_get"];
         put?: never;
@@ -455,8 +455,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Follow an execution (server-sent events)
-         * @description One message per event (id: its sequence), `heartbeat` in between; ends with the execution.
+         * Watch an execution (server-sent events)
+         * @description One message per event (id: its sequence) and `heartbeat` events; ends with the execution.
          */
         get: operations["watch_execution_executions__execution_id__watch_get"];
         put?: never;
@@ -476,7 +476,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Any command */
+        /** Send a command */
         post: operations["post_command_executions__execution_id__commands_post"];
         delete?: never;
         options?: never;
@@ -494,8 +494,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Run it again, as a new execution
-         * @description `from: failed` takes over the outputs of what had succeeded.
+         * Rerun as a new execution
+         * @description `from: failed` reuses the outputs of nodes that succeeded.
          */
         post: operations["rerun_execution_executions__execution_id__rerun_post"];
         delete?: never;
@@ -986,19 +986,6 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** ErrorBody */
-        ErrorBody: {
-            /** Detail */
-            detail: string | {
-                [key: string]: unknown;
-            }[];
-            /** Err Id */
-            err_id: string;
-            /** Msg Id */
-            msg_id: string;
-            /** Message */
-            message: string;
-        };
         /**
          * ExecutionStatus
          * @enum {unknown}
@@ -1043,34 +1030,168 @@ export interface components {
             tenant_id: string | null;
             nodes: number;
         };
-        /** GraphPage */
-        GraphPage: {
-            items: components["schemas"]["GraphSummary"][];
-            next_cursor: string | null;
+        /**
+         * RunSummary
+         * @description What a list shows of a run.
+         */
+        RunSummary: {
+            run_id: string;
+            flow_name: string;
+            status: components["schemas"]["RunStatus"];
+            tag: string | null;
+            tags: string[] | null;
+            updated_at: number;
+            heartbeat_at: number;
+            submitted_at: number | null;
+            start_time: number | null;
+            end_time: number | null;
+            worker_id: string | null;
+            attempt: number | null;
+            error: string | null;
+            cancel_requested_at: number | null;
+            tasks_total: number;
+            tasks_done: number;
+            tenant_id: string | null;
+            api_key_id: string | null;
+            workflow_yaml_sha256: string | null;
+            workflow_yaml_bytes: number | null;
+            execution_id: string | null;
+            node_id: string | null;
         };
         /**
-         * ExecutionState
-         * @description Where an execution stands; `edges` only where they were asked for.
+         * LogLine
+         * @description An entry as it is stored: `attempt` and `n` are its place, whatever order it arrives in.
          */
-        ExecutionState: {
-            execution_id: string;
-            graph_id: string;
-            graph_version: number;
-            created_at: number;
-            updated_at: number;
-            version: number;
-            /** @default ACTIVE */
-            status: components["schemas"]["ExecutionStatus"];
+        LogLine: {
+            attempt: number;
+            n: number;
+            task: string | null;
+            stream: string;
+            text: string;
+            ts: number;
+            cut_lines?: number;
+            cut_bytes?: number;
+            is_excerpt?: boolean;
+        };
+        /**
+         * WheelEvent
+         * @description One line of the history: who registered or removed which wheel.
+         */
+        WheelEvent: {
+            event_id: string;
+            occurred_at: number;
+            action: components["schemas"]["WheelAction"];
+            wheel_name: string;
+            tags: string[];
+            size_bytes: number | null;
+            sha256_hex: string | null;
+            replace: boolean | null;
+            actor: components["schemas"]["WheelActor"];
+            source: components["schemas"]["Source"];
+        };
+        /** Actor */
+        WheelActor: {
             /** @default null */
             tenant_id: string | null;
             /** @default null */
             api_key_id: string | null;
+        };
+        /**
+         * Source
+         * @description Where a request came from: the socket's address is known, the rest is what the client claimed.
+         */
+        Source: {
             /** @default null */
-            input: unknown;
+            remote_addr: string | null;
             /** @default null */
-            rerun_of: string | null;
+            x_forwarded_for: string | null;
             /** @default null */
-            started_at: number | null;
+            x_real_ip: string | null;
+            /** @default null */
+            user_agent: string | null;
+            /** @default null */
+            host: string | null;
+            /** @default null */
+            scheme: string | null;
+        };
+        /**
+         * ErrorBody
+         * @description `message` is in the language that the client prefers. `code`: why a command was rejected.
+         */
+        ErrorBody: {
+            detail: string | Record<string, never>[];
+            err_id: string;
+            msg_id: string;
+            message: string;
+            code?: string;
+        };
+        /**
+         * EventRefused
+         * @description Why an event started nothing. `queued`: it is retried at `next_retry_at`.
+         */
+        EventRefused: {
+            detail: string | Record<string, never>[];
+            err_id: string;
+            msg_id: string;
+            message: string;
+            code?: string;
+            event_id: string;
+            reason_class: string;
+            reason_code: string;
+            retry_advice: string;
+            queued: boolean;
+            next_retry_at?: string;
+            idempotency_key_ignored?: boolean;
+        };
+        /**
+         * Run
+         * @description A run. `worker_*` describe the worker that holds it; only `GET /runs/{run_id}` returns them.
+         */
+        Run: {
+            run_id: string;
+            flow_name: string;
+            status: components["schemas"]["RunStatus"];
+            params: Record<string, never>;
+            tasks: {
+                [key: string]: components["schemas"]["TaskState"];
+            };
+            heartbeat_at: number;
+            updated_at: number;
+            /** @default null */
+            tag: string | null;
+            /** @default null */
+            tags: string[] | null;
+            /** @default null */
+            worker_id: string | null;
+            /** @default null */
+            instance_id: string | null;
+            /** @default null */
+            attempt: number | null;
+            /** @default null */
+            job_seq: number | null;
+            task_records?: {
+                [key: string]: components["schemas"]["TaskRecord"];
+            } | null;
+            /** @default false */
+            task_records_truncated: boolean;
+            /** @default null */
+            task_dependencies: {
+                [key: string]: string[];
+            } | null;
+            /** @default null */
+            submitted_at: number | null;
+            /** @default null */
+            start_time: number | null;
+            /** @default null */
+            end_time: number | null;
+            /** @default null */
+            result: unknown;
+            /** @default false */
+            result_truncated: boolean;
+            /** @default [] */
+            warnings: string[];
+            /** @default null */
+            error: string | null;
             /** @default null */
             cancel_requested_at: number | null;
             /** @default null */
@@ -1078,48 +1199,123 @@ export interface components {
             /** @default null */
             cancel_reason: string | null;
             /** @default null */
-            fail_requested_at: number | null;
+            tenant_id: string | null;
             /** @default null */
-            failed_node_id: string | null;
+            api_key_id: string | null;
             /** @default null */
-            completed_at: number | null;
+            workflow_yaml_sha256: string | null;
             /** @default null */
-            failed_at: number | null;
+            workflow_yaml_bytes: number | null;
             /** @default null */
-            canceled_at: number | null;
+            execution_id: string | null;
             /** @default null */
-            archived_at: number | null;
+            node_id: string | null;
             /** @default null */
-            result: unknown;
+            wheels: components["schemas"]["CodeWheel"][] | null;
             /** @default null */
-            error: components["schemas"]["Failure"] | null;
-            phase: components["schemas"]["Phase"];
-            handled_failures: string[];
-            nodes: {
-                [key: string]: components["schemas"]["ExecutionNode"];
-            };
-            edges?: components["schemas"]["EdgeState"][];
+            retention_sec: number | null;
+            worker_alive?: boolean | null;
+            worker_heartbeat_at?: number | null;
+            worker_tags?: string[] | null;
         };
         /**
-         * Failure
-         * @description Why a node or an execution failed.
-         */
-        Failure: {
-            message: string;
-            /** @default FAILED */
-            code: string;
-            /** @default null */
-            details: unknown;
-        };
-        /**
-         * Phase
-         * @description Where an execution is in its life: what the guards ask.
+         * TaskState
          * @enum {unknown}
          */
-        Phase: "CANCELED" | "CANCELLING" | "COMPLETED" | "CREATED" | "FAILED" | "FAILING" | "STARTED";
+        TaskState: "CANCELLED" | "FAILED" | "PENDING" | "RUNNING" | "SUCCEEDED";
+        /** TaskRecord */
+        TaskRecord: {
+            /** @default PENDING */
+            state: components["schemas"]["TaskState"];
+            /** @default null */
+            started_at: number | null;
+            /** @default null */
+            ended_at: number | null;
+            /** @default null */
+            duration_ms: number | null;
+            /** @default null */
+            error: string | null;
+            /** @default null */
+            traceback: string | null;
+            /** @default null */
+            inputs: Record<string, never> | null;
+            /** @default null */
+            output: unknown;
+            /** @default null */
+            artifacts: Record<string, never> | null;
+        };
+        /**
+         * CodeWheel
+         * @description A wheel that a run's executor had: which code ran.
+         */
+        CodeWheel: {
+            name: string;
+            version: string;
+            sha256: string | null;
+        };
+        /**
+         * RunPage
+         * @description A page of runs: summaries, or whole runs with `include=full`.
+         */
+        RunPage: {
+            items: components["schemas"]["RunSummary"][];
+            next_cursor: string | null;
+        };
+        /**
+         * Submitted
+         * @description `warning`: why the run may wait, e.g. no worker has its tag.
+         */
+        Submitted: {
+            run_id: string;
+            status: components["schemas"]["RunStatus"];
+            warning?: string;
+        };
+        /**
+         * BatchResult
+         * @description `results` has one entry per run, in order.
+         */
+        BatchResult: {
+            accepted: number;
+            refused: number;
+            results: Record<string, never>[];
+        };
+        /** RunTasks */
+        RunTasks: {
+            run_id: string;
+            flow_name: string;
+            status: components["schemas"]["RunStatus"];
+            tasks: {
+                [key: string]: components["schemas"]["TaskState"];
+            };
+            task_records: {
+                [key: string]: components["schemas"]["TaskRecord"];
+            } | null;
+            task_records_truncated: boolean;
+            task_dependencies: {
+                [key: string]: string[];
+            } | null;
+        };
+        /** RunLogs */
+        RunLogs: {
+            run_id: string;
+            lines: components["schemas"]["LogLine"][];
+            next_cursor: string;
+            has_earlier: boolean;
+            has_more: boolean;
+        };
+        /**
+         * RunChange
+         * @description Data of an event from `GET /runs/{run_id}/watch`.
+         */
+        RunChange: {
+            run_id: string;
+            ts: number;
+            snapshot?: components["schemas"]["Run"];
+            lines?: components["schemas"]["LogLine"][];
+        };
         /**
          * ExecutionNode
-         * @description A node; `run_status` is that of its run, while that has not ended.
+         * @description A node. `run_status` is the status of its run until that has ended.
          */
         ExecutionNode: {
             node_type: string;
@@ -1190,6 +1386,17 @@ export interface components {
             data: unknown;
         };
         /**
+         * Failure
+         * @description Why a node or an execution failed.
+         */
+        Failure: {
+            message: string;
+            /** @default FAILED */
+            code: string;
+            /** @default null */
+            details: unknown;
+        };
+        /**
          * Gate
          * @description What a join knows of its branches, by the node each of them ends with.
          */
@@ -1205,32 +1412,6 @@ export interface components {
             canceled_branches: string[];
             /** @default false */
             is_passable: boolean;
-        };
-        /** EdgeState */
-        EdgeState: {
-            from: string;
-            to: string;
-            on: components["schemas"]["EdgeOn"];
-            fate: components["schemas"]["Fate"];
-        };
-        /**
-         * EdgeOn
-         * @enum {unknown}
-         */
-        EdgeOn: "failure" | "success";
-        /**
-         * Fate
-         * @description What became of an edge, or of a node that was not reached.
-         * @enum {unknown}
-         */
-        Fate: "broken" | "canceled" | "failed" | "not taken" | "open" | "taken";
-        /** ExecutionPage */
-        ExecutionPage: {
-            items: components["schemas"]["ExecutionSummary"][];
-            next_cursor: string | null;
-            counts?: {
-                [key: string]: number;
-            };
         };
         /** ExecutionSummary */
         ExecutionSummary: {
@@ -1290,14 +1471,93 @@ export interface components {
             /** @default null */
             tenant_id: string | null;
         };
+        /**
+         * ExecutionState
+         * @description The state of an execution. `edges` on request only.
+         */
+        ExecutionState: {
+            execution_id: string;
+            graph_id: string;
+            graph_version: number;
+            created_at: number;
+            updated_at: number;
+            version: number;
+            /** @default ACTIVE */
+            status: components["schemas"]["ExecutionStatus"];
+            /** @default null */
+            tenant_id: string | null;
+            /** @default null */
+            api_key_id: string | null;
+            /** @default null */
+            input: unknown;
+            /** @default null */
+            rerun_of: string | null;
+            /** @default null */
+            started_at: number | null;
+            /** @default null */
+            cancel_requested_at: number | null;
+            /** @default null */
+            cancel_requested_by: string | null;
+            /** @default null */
+            cancel_reason: string | null;
+            /** @default null */
+            fail_requested_at: number | null;
+            /** @default null */
+            failed_node_id: string | null;
+            /** @default null */
+            completed_at: number | null;
+            /** @default null */
+            failed_at: number | null;
+            /** @default null */
+            canceled_at: number | null;
+            /** @default null */
+            archived_at: number | null;
+            /** @default null */
+            result: unknown;
+            /** @default null */
+            error: components["schemas"]["Failure"] | null;
+            phase: components["schemas"]["Phase"];
+            handled_failures: string[];
+            nodes: {
+                [key: string]: components["schemas"]["ExecutionNode"];
+            };
+            edges?: components["schemas"]["EdgeState"][];
+        };
+        /**
+         * Phase
+         * @description Where an execution is in its life: what the guards ask.
+         * @enum {unknown}
+         */
+        Phase: "CANCELED" | "CANCELLING" | "COMPLETED" | "CREATED" | "FAILED" | "FAILING" | "STARTED";
+        /** EdgeState */
+        EdgeState: {
+            from: string;
+            to: string;
+            on: components["schemas"]["EdgeOn"];
+            fate: components["schemas"]["Fate"];
+        };
+        /**
+         * EdgeOn
+         * @enum {unknown}
+         */
+        EdgeOn: "failure" | "success";
+        /**
+         * Fate
+         * @description What became of an edge, or of a node that was not reached.
+         * @enum {unknown}
+         */
+        Fate: "broken" | "canceled" | "failed" | "not taken" | "open" | "taken";
+        /** ExecutionPage */
+        ExecutionPage: {
+            items: components["schemas"]["ExecutionSummary"][];
+            next_cursor: string | null;
+            counts?: {
+                [key: string]: number;
+            };
+        };
         /** WaitPage */
         WaitPage: {
             items: components["schemas"]["Wait"][];
-            next_cursor: string | null;
-        };
-        /** EventPage */
-        EventPage: {
-            items: components["schemas"]["ExecutionEvent"][];
             next_cursor: string | null;
         };
         /** ExecutionEvent */
@@ -1307,7 +1567,7 @@ export interface components {
             sequence: number;
             type: string;
             occurred_at: number;
-            actor: components["schemas"]["pyoco_server.domain.execution.events.Actor"];
+            actor: components["schemas"]["Actor"];
             correlation_id: string | null;
             causation_id: string | null;
             schema_version: number;
@@ -1317,7 +1577,7 @@ export interface components {
          * Actor
          * @description Who acts: `kind` and `id` as the sender claims, the other fields as it was authenticated.
          */
-        "pyoco_server.domain.execution.events.Actor": {
+        Actor: {
             kind: components["schemas"]["ActorKind"];
             /** @default null */
             id: string | null;
@@ -1331,518 +1591,15 @@ export interface components {
          * @enum {unknown}
          */
         ActorKind: "external" | "scheduler" | "system" | "user";
-        /** WorkflowTemplates */
-        WorkflowTemplates: {
-            status: string;
-            items: components["schemas"]["WorkflowTemplate"][];
+        /** EventPage */
+        EventPage: {
+            items: components["schemas"]["ExecutionEvent"][];
+            next_cursor: string | null;
         };
-        /** WorkflowTemplate */
-        WorkflowTemplate: {
-            id: string;
-            name: string;
-            steps: components["schemas"]["Step"][];
-            updated_at: string;
-            /** @default 0 */
-            year: number;
-            /** @default 0 */
-            month: number;
-            /** @default null */
-            mfcloud_url: string | null;
-            /** @default null */
-            notes: string | null;
-            /** @default null */
-            needs_month: boolean | null;
-        };
-        /** Step */
-        Step: {
-            id: string;
-            action: string;
-            trigger_kind: components["schemas"]["TriggerKind"];
-            /** @default null */
-            title: string | null;
-        };
-        /**
-         * TriggerKind
-         * @enum {unknown}
-         */
-        TriggerKind: "after_previous" | "external_event" | "manual_start" | "scheduled";
-        /** WorkflowActions */
-        WorkflowActions: {
-            status: string;
-            items: components["schemas"]["WorkflowAction"][];
-        };
-        /** WorkflowAction */
-        WorkflowAction: {
-            key: string;
-            updated_at: string;
-            /** @default null */
-            flow_name: string | null;
-            /** @default null */
-            tag: string | null;
-            /** @default {} */
-            params: Record<string, never>;
-            /** @default null */
-            graph_id: string | null;
-            /**
-             * @default allow
-             * @enum {unknown}
-             */
-            concurrency: "allow" | "one";
-        };
-        /** WorkflowSources */
-        WorkflowSources: {
-            status: string;
-            items: components["schemas"]["WorkflowSource"][];
-        };
-        /**
-         * WorkflowSource
-         * @description `secrets` is how many there are.
-         */
-        WorkflowSource: {
-            id: string;
-            /** @enum {unknown} */
-            kind: "github" | "hmac" | "standard" | "stripe";
-            secrets: number;
-            updated_at: string;
-            template_id: string | null;
-            signature_header: string;
-            timestamp_header: string | null;
-            /** @enum {unknown} */
-            key_of: "body" | "delivery";
-            events_path: string;
-        };
-        /** DeletedId */
-        DeletedId: {
-            id: string;
-            deleted: boolean;
-        };
-        /** DeletedKey */
-        DeletedKey: {
-            key: string;
-            deleted: boolean;
-        };
-        /** EventStarted */
-        EventStarted: {
-            status: string;
-            duplicate: boolean;
-            triggered: boolean;
-            event_id: string;
-            template_id: string;
-            template_name: string;
-            action_key: string;
-            run_id: string;
-            idempotency_key?: string;
-            execution_id?: string;
-            payload_mismatch?: boolean;
-            idempotency_key_ignored?: boolean;
-            resume_ignored?: boolean;
-        };
-        /**
-         * EventResumed
-         * @description An event that was for a wait; `kept`: for one that has not begun yet.
-         */
-        EventResumed: {
-            status: string;
-            duplicate: boolean;
-            triggered: boolean;
-            kept: boolean;
-            event_id: string;
-            execution_id: string | null;
-            node_id: string | null;
-            wait_key?: string;
-            idempotency_key?: string;
-            payload_mismatch?: boolean;
-        };
-        /**
-         * EventPinged
-         * @description GitHub's ping of a new webhook: signed correctly, and it starts nothing.
-         */
-        EventPinged: {
-            status: string;
-            duplicate: boolean;
-            triggered: boolean;
-            ping: boolean;
-            event_id: string;
-            message: string;
-        };
-        /**
-         * JobStatus
-         * @enum {unknown}
-         */
-        JobStatus: "discarded" | "escalated" | "pending" | "retrying" | "succeeded";
-        /** RetryJobs */
-        RetryJobs: {
-            total: number;
-            due: number;
-            by_status: {
-                [key: string]: number;
-            };
-            jobs: components["schemas"]["WorkflowRetryJob"][];
-            policy: components["schemas"]["RetryPolicy"];
-            status: string;
-        };
-        /** WorkflowRetryJob */
-        WorkflowRetryJob: {
-            id: string;
-            template_id: string;
-            template_name: string;
-            action: string;
-            idempotency_key: string;
-            max_attempts: number;
-            next_retry_at: string;
-            created_at: string;
-            updated_at: string;
-            /** @default null */
-            event_name: string | null;
-            /** @default null */
-            source: string | null;
-            /** @default null */
-            year: number | null;
-            /** @default null */
-            month: number | null;
-            /** @default null */
-            mfcloud_url: string | null;
-            /** @default null */
-            notes: string | null;
-            /** @default null */
-            data: unknown;
-            /** @default pending */
-            status: components["schemas"]["JobStatus"];
-            /** @default 0 */
-            attempts: number;
-            /** @default null */
-            last_error: string | null;
-            /** @default null */
-            last_reason_class: string | null;
-            /** @default null */
-            last_reason_code: string | null;
-            /** @default null */
-            last_run_id: string | null;
-        };
-        /** RetryPolicy */
-        RetryPolicy: {
-            max_attempts: number;
-            base_delay_seconds: number;
-            terminal_ttl_days: number;
-            max_jobs: number;
-        };
-        /** RetryJobChanged */
-        RetryJobChanged: {
-            status: string;
-            job: components["schemas"]["WorkflowRetryJob"];
-        };
-        /** RetryJobsDrained */
-        RetryJobsDrained: {
-            status: string;
-            processed: number;
-            succeeded: number;
-            retrying: number;
-            escalated: number;
-            discarded: number;
-            remaining_due: number;
-            queue: components["schemas"]["RetryQueueState"];
-        };
-        /** RetryQueueState */
-        RetryQueueState: {
-            total: number;
-            due: number;
-            by_status: {
-                [key: string]: number;
-            };
-            jobs: components["schemas"]["WorkflowRetryJob"][];
-            policy: components["schemas"]["RetryPolicy"];
-        };
-        /** EventSummary */
-        EventSummary: {
-            status: string;
-            ym: string;
-            event_type: string;
-            total: number;
-            by_status: {
-                [key: string]: number;
-            };
-            by_reason_class: {
-                [key: string]: number;
-            };
-            by_reason_code: {
-                [key: string]: number;
-            };
-            by_retry_advice: {
-                [key: string]: number;
-            };
-            duplicate: {
-                [key: string]: number;
-            };
-            recent: components["schemas"]["Delivery"][];
-            retry_queue: components["schemas"]["QueueCounts"];
-            receipt_retention: components["schemas"]["ReceiptRetention"];
-        };
-        /**
-         * Delivery
-         * @description An event from outside, and what became of it.
-         */
-        Delivery: {
-            /** @default null */
-            template_id: string | null;
-            /** @default null */
-            template_name: string | null;
-            /** @default null */
-            event_name: string | null;
-            /** @default null */
-            source: string | null;
-            /** @default null */
-            idempotency_key: string | null;
-            /** @default null */
-            reason: string | null;
-            /** @default null */
-            reason_class: string | null;
-            /** @default null */
-            reason_code: string | null;
-            /** @default null */
-            retry_advice: string | null;
-            /** @default null */
-            duplicate: boolean | null;
-            /** @default null */
-            replay_of: string | null;
-            /** @default null */
-            node_id: string | null;
-            /** @default null */
-            wait_key: string | null;
-            /** @default null */
-            kept: boolean | null;
-            /** @default null */
-            kept_event_id: string | null;
-            /** @default null */
-            count: number | null;
-            at: string;
-            event_id: string;
-            status: string;
-            action: string | null;
-            run_id: string | null;
-        };
-        /** QueueCounts */
-        QueueCounts: {
-            total: number;
-            due: number;
-            by_status: {
-                [key: string]: number;
-            };
-        };
-        /** ReceiptRetention */
-        ReceiptRetention: {
-            ttl_days: number;
-            max_receipts: number;
-        };
-        /** NotificationSettingsState */
-        NotificationSettingsState: {
-            status: string;
-            configured: boolean;
-            webhook_url_masked: string | null;
-            source: string;
-            updated_at: string | null;
-        };
-        /** NotificationTested */
-        NotificationTested: {
-            status: string;
-            sent: boolean;
-            http_status: number | null;
-            message: string;
-        };
-        /**
-         * Run
-         * @description A snapshot; `GET /runs/{run_id}` adds what is known of the worker that holds it.
-         */
-        Run: {
-            run_id: string;
-            flow_name: string;
-            status: components["schemas"]["RunStatus"];
-            params: Record<string, never>;
-            tasks: {
-                [key: string]: components["schemas"]["TaskState"];
-            };
-            heartbeat_at: number;
-            updated_at: number;
-            /** @default null */
-            tag: string | null;
-            /** @default null */
-            tags: string[] | null;
-            /** @default null */
-            worker_id: string | null;
-            /** @default null */
-            instance_id: string | null;
-            /** @default null */
-            attempt: number | null;
-            /** @default null */
-            job_seq: number | null;
-            /** @default {} */
-            task_records: {
-                [key: string]: components["schemas"]["TaskRecord"];
-            } | null;
-            /** @default false */
-            task_records_truncated: boolean;
-            /** @default null */
-            task_dependencies: {
-                [key: string]: string[];
-            } | null;
-            /** @default null */
-            submitted_at: number | null;
-            /** @default null */
-            start_time: number | null;
-            /** @default null */
-            end_time: number | null;
-            /** @default null */
-            result: unknown;
-            /** @default false */
-            result_truncated: boolean;
-            /** @default [] */
-            warnings: string[];
-            /** @default null */
-            error: string | null;
-            /** @default null */
-            cancel_requested_at: number | null;
-            /** @default null */
-            cancel_requested_by: string | null;
-            /** @default null */
-            cancel_reason: string | null;
-            /** @default null */
-            tenant_id: string | null;
-            /** @default null */
-            api_key_id: string | null;
-            /** @default null */
-            workflow_yaml_sha256: string | null;
-            /** @default null */
-            workflow_yaml_bytes: number | null;
-            /** @default null */
-            execution_id: string | null;
-            /** @default null */
-            node_id: string | null;
-            /** @default null */
-            wheels: components["schemas"]["CodeWheel"][] | null;
-            /** @default null */
-            retention_sec: number | null;
-            /** @default null */
-            worker_alive: boolean | null;
-            /** @default null */
-            worker_heartbeat_at: number | null;
-            /** @default null */
-            worker_tags: string[] | null;
-        };
-        /**
-         * TaskState
-         * @enum {unknown}
-         */
-        TaskState: "CANCELLED" | "FAILED" | "PENDING" | "RUNNING" | "SUCCEEDED";
-        /** TaskRecord */
-        TaskRecord: {
-            /** @default PENDING */
-            state: components["schemas"]["TaskState"];
-            /** @default null */
-            started_at: number | null;
-            /** @default null */
-            ended_at: number | null;
-            /** @default null */
-            duration_ms: number | null;
-            /** @default null */
-            error: string | null;
-            /** @default null */
-            traceback: string | null;
-            /** @default null */
-            inputs: Record<string, never> | null;
-            /** @default null */
-            output: unknown;
-            /** @default null */
-            artifacts: Record<string, never> | null;
-        };
-        /**
-         * CodeWheel
-         * @description A wheel that a run's executor had: which code ran.
-         */
-        CodeWheel: {
-            name: string;
-            version: string;
-            sha256: string | null;
-        };
-        /**
-         * RunSummary
-         * @description What a list shows of a run.
-         */
-        RunSummary: {
-            run_id: string;
-            flow_name: string;
-            status: components["schemas"]["RunStatus"];
-            tag: string | null;
-            tags: string[] | null;
-            updated_at: number;
-            heartbeat_at: number;
-            submitted_at: number | null;
-            start_time: number | null;
-            end_time: number | null;
-            worker_id: string | null;
-            attempt: number | null;
-            error: string | null;
-            cancel_requested_at: number | null;
-            tasks_total: number;
-            tasks_done: number;
-            tenant_id: string | null;
-            api_key_id: string | null;
-            workflow_yaml_sha256: string | null;
-            workflow_yaml_bytes: number | null;
-            execution_id: string | null;
-            node_id: string | null;
-        };
-        /**
-         * Submitted
-         * @description `warning`: why the run may wait for long.
-         */
-        Submitted: {
-            run_id: string;
-            status: components["schemas"]["RunStatus"];
-            warning?: string;
-        };
-        /** BatchResult */
-        BatchResult: {
-            accepted: number;
-            refused: number;
-            results: Record<string, never>[];
-        };
-        /** RunTasks */
-        RunTasks: {
-            run_id: string;
-            flow_name: string;
-            status: components["schemas"]["RunStatus"];
-            tasks: {
-                [key: string]: components["schemas"]["TaskState"];
-            };
-            task_records: {
-                [key: string]: components["schemas"]["TaskRecord"];
-            } | null;
-            task_records_truncated: boolean;
-            task_dependencies: {
-                [key: string]: string[];
-            } | null;
-        };
-        /** RunLogs */
-        RunLogs: {
-            run_id: string;
-            lines: components["schemas"]["LogLine"][];
-            next_cursor: string;
-            has_earlier: boolean;
-            has_more: boolean;
-        };
-        /**
-         * LogLine
-         * @description An entry as it is stored: `attempt` and `n` are its place, whatever order it arrives in.
-         */
-        LogLine: {
-            attempt: number;
-            n: number;
-            task: string | null;
-            stream: string;
-            text: string;
-            ts: number;
-            cut_lines?: number;
-            cut_bytes?: number;
-            is_excerpt?: boolean;
+        /** GraphPage */
+        GraphPage: {
+            items: components["schemas"]["GraphSummary"][];
+            next_cursor: string | null;
         };
         /** WorkerRecord */
         WorkerRecord: {
@@ -1956,55 +1713,341 @@ export interface components {
             name: string;
             deleted: boolean;
         };
-        /**
-         * WheelEvent
-         * @description One line of the history: who registered or removed which wheel.
-         */
-        WheelEvent: {
-            event_id: string;
-            occurred_at: number;
-            action: components["schemas"]["WheelAction"];
-            wheel_name: string;
-            tags: string[];
-            size_bytes: number | null;
-            sha256_hex: string | null;
-            replace: boolean | null;
-            actor: components["schemas"]["pyoco_server.domain.wheels.Actor"];
-            source: components["schemas"]["Source"];
-        };
-        /** Actor */
-        "pyoco_server.domain.wheels.Actor": {
-            /** @default null */
-            tenant_id: string | null;
-            /** @default null */
-            api_key_id: string | null;
-        };
-        /**
-         * Source
-         * @description Where a request came from: the socket's address is known, the rest is what the client claimed.
-         */
-        Source: {
-            /** @default null */
-            remote_addr: string | null;
-            /** @default null */
-            x_forwarded_for: string | null;
-            /** @default null */
-            x_real_ip: string | null;
-            /** @default null */
-            user_agent: string | null;
-            /** @default null */
-            host: string | null;
-            /** @default null */
-            scheme: string | null;
-        };
         /** Health */
         Health: {
             status: string;
             nats: string;
         };
-        RunPage: {
-            items: components["schemas"]["RunSummary"][] | components["schemas"]["Run"][];
-            next_cursor: string | null;
+        /** Ready */
+        Ready: {
+            status: string;
+            nats: string;
+            storage: string;
+            read_model: string;
+        };
+        /** WorkflowTemplate */
+        WorkflowTemplate: {
+            id: string;
+            name: string;
+            steps: components["schemas"]["Step"][];
+            updated_at: string;
+            /** @default 0 */
+            year: number;
+            /** @default 0 */
+            month: number;
+            /** @default null */
+            mfcloud_url: string | null;
+            /** @default null */
+            notes: string | null;
+            /** @default null */
+            needs_month: boolean | null;
+        };
+        /** Step */
+        Step: {
+            id: string;
+            action: string;
+            trigger_kind: components["schemas"]["TriggerKind"];
+            /** @default null */
+            title: string | null;
+        };
+        /**
+         * TriggerKind
+         * @enum {unknown}
+         */
+        TriggerKind: "after_previous" | "external_event" | "manual_start" | "scheduled";
+        /** WorkflowAction */
+        WorkflowAction: {
+            key: string;
+            updated_at: string;
+            /** @default null */
+            flow_name: string | null;
+            /** @default null */
+            tag: string | null;
+            /** @default {} */
+            params: Record<string, never>;
+            /** @default null */
+            graph_id: string | null;
+            /**
+             * @default allow
+             * @enum {unknown}
+             */
+            concurrency: "allow" | "one";
+        };
+        /**
+         * WorkflowSource
+         * @description `secrets` is the number of secrets; `events_path` is where its events are sent to.
+         */
+        WorkflowSource: {
+            id: string;
+            /** @enum {unknown} */
+            kind: "github" | "hmac" | "standard" | "stripe";
+            secrets: number;
+            updated_at: string;
+            template_id: string | null;
+            signature_header: string;
+            timestamp_header: string | null;
+            /** @enum {unknown} */
+            key_of: "body" | "delivery";
+            events_path: string;
+        };
+        /** WorkflowTemplates */
+        WorkflowTemplates: {
+            status: string;
+            items: components["schemas"]["WorkflowTemplate"][];
+        };
+        /** WorkflowActions */
+        WorkflowActions: {
+            status: string;
+            items: components["schemas"]["WorkflowAction"][];
+        };
+        /** WorkflowSources */
+        WorkflowSources: {
+            status: string;
+            items: components["schemas"]["WorkflowSource"][];
+        };
+        /** DeletedId */
+        DeletedId: {
+            id: string;
+            deleted: boolean;
+        };
+        /** DeletedKey */
+        DeletedKey: {
+            key: string;
+            deleted: boolean;
+        };
+        /**
+         * EventStarted
+         * @description An event that started a run or an execution, or repeats one that did.
+         */
+        EventStarted: {
+            status: string;
+            duplicate: boolean;
+            triggered: boolean;
+            event_id: string;
+            idempotency_key?: string;
+            payload_mismatch?: boolean;
+            idempotency_key_ignored?: boolean;
+            template_id: string;
+            template_name: string;
+            action_key: string;
+            run_id: string;
+            execution_id?: string;
+            resume_ignored?: boolean;
+        };
+        /**
+         * EventPinged
+         * @description GitHub's ping of a new webhook: correctly signed; it starts nothing.
+         */
+        EventPinged: {
+            status: string;
+            duplicate: boolean;
+            triggered: boolean;
+            event_id: string;
+            idempotency_key?: string;
+            payload_mismatch?: boolean;
+            idempotency_key_ignored?: boolean;
+            ping: boolean;
+            message: string;
+        };
+        /**
+         * EventResumed
+         * @description An event for a waiting node. `kept`: the node does not wait yet.
+         */
+        EventResumed: {
+            status: string;
+            duplicate: boolean;
+            triggered: boolean;
+            event_id: string;
+            idempotency_key?: string;
+            payload_mismatch?: boolean;
+            idempotency_key_ignored?: boolean;
+            kept: boolean;
+            execution_id: string | null;
+            node_id: string | null;
+            wait_key?: string;
+        };
+        /** WorkflowRetryJob */
+        WorkflowRetryJob: {
+            id: string;
+            template_id: string;
+            template_name: string;
+            action: string;
+            idempotency_key: string;
+            max_attempts: number;
+            next_retry_at: string;
+            created_at: string;
+            updated_at: string;
+            /** @default null */
+            event_name: string | null;
+            /** @default null */
+            source: string | null;
+            /** @default null */
+            year: number | null;
+            /** @default null */
+            month: number | null;
+            /** @default null */
+            mfcloud_url: string | null;
+            /** @default null */
+            notes: string | null;
+            /** @default null */
+            data: unknown;
+            /** @default pending */
+            status: components["schemas"]["JobStatus"];
+            /** @default 0 */
+            attempts: number;
+            /** @default null */
+            last_error: string | null;
+            /** @default null */
+            last_reason_class: string | null;
+            /** @default null */
+            last_reason_code: string | null;
+            /** @default null */
+            last_run_id: string | null;
+        };
+        /**
+         * JobStatus
+         * @enum {unknown}
+         */
+        JobStatus: "discarded" | "escalated" | "pending" | "retrying" | "succeeded";
+        /** RetryQueueState */
+        RetryQueueState: {
+            total: number;
+            due: number;
+            by_status: {
+                [key: string]: number;
+            };
+            jobs: components["schemas"]["WorkflowRetryJob"][];
+            policy: components["schemas"]["RetryPolicy"];
+        };
+        /** RetryPolicy */
+        RetryPolicy: {
+            max_attempts: number;
+            base_delay_seconds: number;
+            terminal_ttl_days: number;
+            max_jobs: number;
+        };
+        /** RetryJobs */
+        RetryJobs: {
+            total: number;
+            due: number;
+            by_status: {
+                [key: string]: number;
+            };
+            jobs: components["schemas"]["WorkflowRetryJob"][];
+            policy: components["schemas"]["RetryPolicy"];
+            status: string;
+        };
+        /** RetryJobChanged */
+        RetryJobChanged: {
+            status: string;
+            job: components["schemas"]["WorkflowRetryJob"];
+        };
+        /** RetryJobsDrained */
+        RetryJobsDrained: {
+            status: string;
+            processed: number;
+            succeeded: number;
+            retrying: number;
+            escalated: number;
+            discarded: number;
+            remaining_due: number;
+            queue: components["schemas"]["RetryQueueState"];
+        };
+        /**
+         * Delivery
+         * @description A received event and its outcome.
+         */
+        Delivery: {
+            /** @default null */
+            template_id: string | null;
+            /** @default null */
+            template_name: string | null;
+            /** @default null */
+            event_name: string | null;
+            /** @default null */
+            source: string | null;
+            /** @default null */
+            idempotency_key: string | null;
+            /** @default null */
+            reason: string | null;
+            /** @default null */
+            reason_class: string | null;
+            /** @default null */
+            reason_code: string | null;
+            /** @default null */
+            retry_advice: string | null;
+            /** @default null */
+            duplicate: boolean | null;
+            /** @default null */
+            replay_of: string | null;
+            /** @default null */
+            node_id: string | null;
+            /** @default null */
+            wait_key: string | null;
+            /** @default null */
+            kept: boolean | null;
+            /** @default null */
+            kept_event_id: string | null;
+            /** @default null */
+            count: number | null;
+            at: string;
+            event_id: string;
+            status: string;
+            action: string | null;
+            run_id: string | null;
+        };
+        /** ReceiptRetention */
+        ReceiptRetention: {
+            ttl_days: number;
+            max_receipts: number;
+        };
+        /** EventSummary */
+        EventSummary: {
+            status: string;
+            ym: string;
+            event_type: string;
+            total: number;
+            by_status: {
+                [key: string]: number;
+            };
+            by_reason_class: {
+                [key: string]: number;
+            };
+            by_reason_code: {
+                [key: string]: number;
+            };
+            by_retry_advice: {
+                [key: string]: number;
+            };
+            duplicate: {
+                [key: string]: number;
+            };
+            recent: components["schemas"]["Delivery"][];
+            retry_queue: components["schemas"]["QueueCounts"];
+            receipt_retention: components["schemas"]["ReceiptRetention"];
+        };
+        /** QueueCounts */
+        QueueCounts: {
+            total: number;
+            due: number;
+            by_status: {
+                [key: string]: number;
+            };
+        };
+        /** NotificationSettingsState */
+        NotificationSettingsState: {
+            status: string;
+            configured: boolean;
+            webhook_url_masked: string | null;
+            source: string;
+            updated_at: string | null;
+        };
+        /** NotificationTested */
+        NotificationTested: {
+            status: string;
+            sent: boolean;
+            http_status: number | null;
+            message: string;
         };
     };
     responses: never;
@@ -2033,9 +2076,101 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
         };
     };
     ready_ready_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Not ready */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+        };
+    };
+    metrics_metrics_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -2051,35 +2186,65 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                    "text/plain": unknown;
                 };
             };
-            /** @description Not yet */
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
             };
         };
     };
     list_runs_runs_get: {
         parameters: {
             query?: {
-                /** @description only runs in this state */
+                /** @description Filter by status */
                 status?: components["schemas"]["RunStatus"] | null;
-                /** @description only runs of this flow */
+                /** @description Filter by flow name */
                 flow?: string | null;
-                /** @description only runs with this tag */
+                /** @description Filter by worker tag */
                 tag?: string | null;
-                /** @description unix seconds */
+                /** @description Filter by last update, Unix time in seconds */
                 updated_after?: number | null;
-                /** @description next_cursor of the page before */
+                /** @description next_cursor of the previous page */
                 cursor?: string | null;
-                /** @description only runs of this flow.yaml */
+                /** @description Filter by the hash of the flow.yaml */
                 workflow_yaml_sha256?: string | null;
-                /** @description runs on a page */
+                /** @description Page size */
                 limit?: number;
-                /** @description either: everything that is known of each run */
+                /** @description Return whole runs instead of summaries */
                 include?: ("full" | "all")[];
                 /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
                 stale?: "ok" | null;
@@ -2141,7 +2306,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeats with the same key and body are the same run, for 24 hours. */
+                /** @description Requests with the same key and body submit one run, for 24 hours. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -2152,24 +2317,24 @@ export interface operations {
                 "application/json": {
                     /**
                      * Flow Name
-                     * @description the flow to run
+                     * @description Name of the flow
                      */
                     flow_name: string;
                     /**
                      * Params
-                     * @description for its tasks, up to 256 KiB
+                     * @description Parameters of the flow, up to 256 KiB of JSON
                      */
                     params?: {
                         [key: string]: unknown;
                     };
                     /**
                      * Tag
-                     * @description run it on a worker with this tag
+                     * @description Tag of the workers that may run it
                      */
                     tag?: string | null;
                     /**
                      * Tags
-                     * @description free labels to find it by, each up to 64 characters
+                     * @description Labels for filtering, up to 64 characters each
                      */
                     tags?: string[] | null;
                 };
@@ -2301,7 +2466,7 @@ export interface operations {
                 "application/json": {
                     /**
                      * Runs
-                     * @description each as the body of POST /runs
+                     * @description Bodies of POST /runs
                      */
                     runs: {
                         [key: string]: unknown;
@@ -2370,7 +2535,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Repeats with the same key and body are the same run, for 24 hours. */
+                /** @description Requests with the same key and body submit one run, for 24 hours. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -2451,12 +2616,12 @@ export interface operations {
     get_run_runs__run_id__get: {
         parameters: {
             query?: {
-                /** @description any of them: with task_records */
+                /** @description Include task_records */
                 include?: ("records" | "full" | "all")[];
             };
             header?: never;
             path: {
-                /** @description what submitting it answered */
+                /** @description Run id returned by POST /runs */
                 run_id: string;
             };
             cookie?: never;
@@ -2524,7 +2689,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description what submitting it answered */
+                /** @description Run id returned by POST /runs */
                 run_id: string;
             };
             cookie?: never;
@@ -2590,16 +2755,16 @@ export interface operations {
     get_logs_runs__run_id__logs_get: {
         parameters: {
             query?: {
-                /** @description Lines of this task only */
+                /** @description Filter by task */
                 task?: string | null;
                 /** @description Maximum number of lines */
                 limit?: number;
-                /** @description `0`, or next_cursor of the page before; without it: the last lines */
+                /** @description `0`, or next_cursor of the previous page; default: the last lines */
                 cursor?: string | null;
             };
             header?: never;
             path: {
-                /** @description what submitting it answered */
+                /** @description Run id returned by POST /runs */
                 run_id: string;
             };
             cookie?: never;
@@ -2665,19 +2830,19 @@ export interface operations {
     watch_run_runs__run_id__watch_get: {
         parameters: {
             query?: {
-                /** @description any of them: with task_records */
+                /** @description Include task_records */
                 include?: ("records" | "full" | "all")[];
-                /** @description unix seconds */
+                /** @description Skip snapshots up to this Unix time in seconds */
                 since?: number | null;
-                /** @description end the stream then */
+                /** @description End the stream after this time */
                 timeout_sec?: number | null;
             };
             header?: {
-                /** @description resume behind this event */
+                /** @description Continue after this event */
                 "last-event-id"?: string | null;
             };
             path: {
-                /** @description what submitting it answered */
+                /** @description Run id returned by POST /runs */
                 run_id: string;
             };
             cookie?: never;
@@ -2746,7 +2911,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description what submitting it answered */
+                /** @description Run id returned by POST /runs */
                 run_id: string;
             };
             cookie?: never;
@@ -2756,7 +2921,7 @@ export interface operations {
                 "application/json": {
                     /**
                      * Reason
-                     * @description kept with the run
+                     * @description Stored with the run
                      */
                     reason?: string | null;
                 };
@@ -2831,13 +2996,13 @@ export interface operations {
     list_workers_workers_get: {
         parameters: {
             query?: {
-                /** @description those that are alive, or those that were, too */
+                /** @description `all` includes stopped workers */
                 scope?: "active" | "all";
-                /** @description only workers in this state */
+                /** @description Filter by state */
                 state?: components["schemas"]["WorkerState"] | null;
-                /** @description hidden ones, too */
+                /** @description Include hidden workers */
                 include_hidden?: boolean;
-                /** @description at most so many */
+                /** @description Maximum number of workers */
                 limit?: number;
                 /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
                 stale?: "ok" | null;
@@ -2900,7 +3065,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description its --worker-id */
+                /** @description Worker id (--worker-id) */
                 worker_id: string;
             };
             cookie?: never;
@@ -2910,7 +3075,7 @@ export interface operations {
                 "application/json": {
                     /**
                      * Hidden
-                     * @description whether lists leave it out
+                     * @description Whether lists omit the worker
                      */
                     hidden: boolean;
                 };
@@ -2963,63 +3128,6 @@ export interface operations {
                 };
             };
             /** @description ERR-PYOCO-0019: invalid workers request */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description ERR-PYOCO-0003: nats unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-        };
-    };
-    metrics_metrics_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                    "text/plain": unknown;
-                };
-            };
-            /** @description ERR-PYOCO-0014: api key required */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description ERR-PYOCO-0015: invalid api key */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description ERR-PYOCO-0002: invalid request */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -3189,11 +3297,11 @@ export interface operations {
     wheel_history_wheels_history_get: {
         parameters: {
             query?: {
-                /** @description the last so many */
+                /** @description Maximum number of entries */
                 limit?: number;
-                /** @description only of this file name */
+                /** @description Filter by file name */
                 wheel_name?: string | null;
-                /** @description only this */
+                /** @description Filter by action */
                 action?: components["schemas"]["WheelAction"] | null;
             };
             header?: never;
@@ -3254,7 +3362,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description its file name */
+                /** @description File name of the wheel */
                 wheel_name: string;
             };
             cookie?: never;
@@ -3323,7 +3431,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description its file name */
+                /** @description File name of the wheel */
                 wheel_name: string;
             };
             cookie?: never;
@@ -3389,7 +3497,7 @@ export interface operations {
     get_graph_graphs__graph_id__get: {
         parameters: {
             query?: {
-                /** @description the newest, if left out */
+                /** @description Default: the newest */
                 version?: number | null;
             };
             header?: never;
@@ -3468,7 +3576,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description as in the path, or left out */
+                    /** @description Same as in the path; optional */
                     id?: string;
                     nodes: Record<string, never>;
                     edges?: {
@@ -3480,17 +3588,17 @@ export interface operations {
                          */
                         on?: "success" | "failure";
                         /**
-                         * @description with on: failure: handled, or the execution fails afterwards
+                         * @description With on: failure: handle the failure, or fail the execution
                          * @default continue
                          * @enum {unknown}
                          */
                         then?: "continue" | "fail";
-                        /** @description a condition in CEL */
+                        /** @description Condition in CEL */
                         when?: string;
                     }[];
                 };
                 "application/yaml": {
-                    /** @description as in the path, or left out */
+                    /** @description Same as in the path; optional */
                     id?: string;
                     nodes: Record<string, never>;
                     edges?: {
@@ -3502,12 +3610,12 @@ export interface operations {
                          */
                         on?: "success" | "failure";
                         /**
-                         * @description with on: failure: handled, or the execution fails afterwards
+                         * @description With on: failure: handle the failure, or fail the execution
                          * @default continue
                          * @enum {unknown}
                          */
                         then?: "continue" | "fail";
-                        /** @description a condition in CEL */
+                        /** @description Condition in CEL */
                         when?: string;
                     }[];
                 };
@@ -3523,7 +3631,7 @@ export interface operations {
                     "application/json": components["schemas"]["GraphSummary"];
                 };
             };
-            /** @description a new version */
+            /** @description New version */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -3582,7 +3690,9 @@ export interface operations {
     list_graphs_graphs_get: {
         parameters: {
             query?: {
+                /** @description next_cursor of the previous page */
                 cursor?: string | null;
+                /** @description Page size */
                 limit?: number;
             };
             header?: never;
@@ -3641,12 +3751,17 @@ export interface operations {
     list_executions_executions_get: {
         parameters: {
             query?: {
+                /** @description Filter by status */
                 status?: components["schemas"]["ExecutionStatus"] | null;
+                /** @description Filter by graph */
                 graph_id?: string | null;
+                /** @description Archived executions instead of the others */
                 archived?: boolean;
-                /** @description also how many in each status */
+                /** @description Include the number of executions by status */
                 include?: "counts"[];
+                /** @description next_cursor of the previous page */
                 cursor?: string | null;
+                /** @description Page size */
                 limit?: number;
                 /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
                 stale?: "ok" | null;
@@ -3708,8 +3823,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path?: never;
@@ -3823,7 +3939,9 @@ export interface operations {
     list_waits_waits_get: {
         parameters: {
             query?: {
+                /** @description next_cursor of the previous page */
                 cursor?: string | null;
+                /** @description Page size */
                 limit?: number;
                 /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
                 stale?: "ok" | null;
@@ -3884,8 +4002,9 @@ export interface operations {
     get_execution_executions__execution_id__get: {
         parameters: {
             query?: {
+                /** @description State after this event; default: the current state */
                 at_sequence?: number | null;
-                /** @description also which ways it went */
+                /** @description Include the state of the edges */
                 include?: "edges"[];
             };
             header?: never;
@@ -3955,7 +4074,9 @@ export interface operations {
     list_events_executions__execution_id__events_get: {
         parameters: {
             query?: {
+                /** @description Sequence of the last event already read */
                 after?: number;
+                /** @description Page size */
                 limit?: number;
             };
             header?: never;
@@ -4026,6 +4147,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
+                /** @description Continue after this event */
                 "last-event-id"?: string | null;
             };
             path: {
@@ -4096,8 +4218,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4206,8 +4329,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4306,8 +4430,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4401,8 +4526,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4496,8 +4622,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4591,8 +4718,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4687,8 +4815,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4783,8 +4912,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4879,8 +5009,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -4975,8 +5106,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -5071,8 +5203,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -5167,8 +5300,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {
@@ -5263,8 +5397,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A repeat with the same key and body gets the same answer and has no effect. */
+                /** @description A request with the same key and body returns the first answer and has no effect. */
                 "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
                 "X-Correlation-Id"?: string;
             };
             path: {

@@ -8,11 +8,11 @@ from msgspec import Raw, Struct
 
 from pyoco_server.domain.codec import NOT_READABLE, Unreadable, decoding, encode
 from pyoco_server.domain.executions import events as e
-from pyoco_server.domain.executions.events import PAYLOADS, TYPE_OF, Actor, Commit, Event, Payload, Unknown
+from pyoco_server.domain.executions.events import PAYLOADS, TYPE_OF, Actor, Commit, Payload, Unknown
 from pyoco_server.domain.executions.model import Execution
 from pyoco_server.domain.executions.records import ExecutionRecord, ExecutionSummary, LoggedCommit
 
-__all__ = ["decode_commit", "decode_record", "encode_commit", "encode_record", "event_view"]
+__all__ = ["decode_commit", "decode_record", "encode_commit", "encode_record", "payload_view"]
 
 
 class _StoredEvent(Struct, frozen=True):
@@ -90,22 +90,6 @@ def type_name(payload: Payload) -> str:
 
 def payload_view(payload: Payload) -> Any:
     return payload.fields if isinstance(payload, Unknown) else payload
-
-
-def event_view(event: Event, execution_id: str) -> dict[str, Any]:
-    """An event as clients see it, of the execution that they call so."""
-    return {
-        "event_id": str(event.event_id),
-        "execution_id": execution_id,
-        "sequence": event.sequence,
-        "type": event.type,
-        "occurred_at": event.occurred_at,
-        "actor": event.actor,
-        "correlation_id": event.correlation_id,
-        "causation_id": event.causation_id,
-        "schema_version": event.schema_version,
-        "payload": payload_view(event.payload),
-    }
 
 
 encode_record = encode

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
+from msgspec import UNSET
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from pyoco_server.domain.executions.codec import event_view
+from pyoco_server.answers import EventPage, ExecutionPage, ExecutionState, WaitPage
 from pyoco_server.domain.executions.commands import COMMANDS, ClaimedActor, read_command, snake_case
 from pyoco_server.domain.executions.events import Actor, ActorKind, Event
 from pyoco_server.domain.executions.model import ExecutionStatus
@@ -26,7 +27,7 @@ from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import Stale, levels_of, reading_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.sse import EventStream, sse_event
-from pyoco_server.http_api.views import execution_view, items_view, json_response
+from pyoco_server.http_api.views import event_view, execution_view, items_of, json_response
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.commands import Commanded
 from pyoco_server.usecases.executions.create import NewExecution
@@ -38,23 +39,28 @@ MAX_INPUT_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_INPUT_BYTES + 64 * 1024
 MAX_EVENTS = 1000
 MAX_CORRELATION_ID = 256
+MAX_DIGITS = 15
+LastEventId = Annotated[str | None, Header(description="Continue after this event")]
+Cursor = Annotated[str | None, Query(description="next_cursor of the previous page")]
+PageSize = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
 KEY_DOCS: list[dict[str, Any]] = [
     {
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
         "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-        "description": "A repeat with the same key and body gets the same answer and has no effect.",
+        "description": "A request with the same key and body returns the first answer and has no effect.",
     },
     {
         "name": "X-Correlation-Id",
         "in": "header",
         "required": False,
         "schema": {"type": "string", "minLength": 1, "maxLength": MAX_CORRELATION_ID},
+        "description": "Stored with the events that the request causes.",
     },
 ]
-STATE = answers_like(schemas.of(schemas.ExecutionState))
-CREATED = answers_like(schemas.of(schemas.ExecutionState), 201, "Created")
+STATE = answers_like(schemas.of(ExecutionState))
+CREATED = answers_like(schemas.of(ExecutionState), 201, "Created")
 NODE_VERBS = {
     "ready": "MarkNodeReady",
     "start": "StartNode",
@@ -96,7 +102,7 @@ class CreateExecutionRequest(Body):
 
 
 class CommandRequest(BaseModel):
-    """The fields beside `command` are those of the command. CreateExecution does not start what it makes."""
+    """`command` and its fields. CreateExecution does not start the execution."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -104,7 +110,7 @@ class CommandRequest(BaseModel):
 
 
 class FieldsRequest(BaseModel):
-    """The fields of the command; all of them may be left out where the command says nothing else."""
+    """The fields of the command; optional unless the command requires them."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -114,7 +120,7 @@ class RerunRequest(Body):
 
 
 def _actor(caller: Caller) -> Actor:
-    """Who is known to have sent a request."""
+    """The authenticated sender of a request."""
     return Actor(ActorKind.USER, caller.api_key_id, caller.api_key_id, caller.tenant_id)
 
 
@@ -130,7 +136,7 @@ def _correlation_id(request: Request) -> str | None:
 
 
 def _answer(done: Commanded, status: int = 200) -> Response:
-    """Without what goes on meanwhile, so that a repeat can be answered the same."""
+    """Without run statuses, so that a repeat returns the same answer."""
     response = json_response(execution_view(done.state, {}))
     response.status_code = status
     if done.is_replayed:
@@ -140,7 +146,7 @@ def _answer(done: Commanded, status: int = 200) -> Response:
 
 @router.post(
     "/executions",
-    summary="Create an execution of a graph, and start it",
+    summary="Create and start an execution",
     status_code=201,
     responses={**CREATED, **answers_with(GraphNotFound, CommandRejected, RequestTooLarge)},
     openapi_extra={**json_body_docs(CreateExecutionRequest), "parameters": KEY_DOCS},
@@ -174,18 +180,20 @@ def _check_size(name: str, value: Any, body_size: int) -> None:
 
 @router.get(
     "/executions",
-    summary="Executions, newest first",
-    responses=answers_like(schemas.of(schemas.ExecutionPage)),
+    summary="List executions, newest first",
+    responses=answers_like(schemas.of(ExecutionPage)),
 )
 async def list_executions(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
-    status: ExecutionStatus | None = None,
-    graph_id: str | None = None,
-    archived: bool = False,
-    include: Annotated[list[Literal["counts"]], Query(description="also how many in each status")] = [],  # noqa: B006
-    cursor: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    status: Annotated[ExecutionStatus | None, Query(description="Filter by status")] = None,
+    graph_id: Annotated[str | None, Query(description="Filter by graph")] = None,
+    archived: Annotated[bool, Query(description="Archived executions instead of the others")] = False,
+    include: Annotated[
+        list[Literal["counts"]], Query(description="Include the number of executions by status")
+    ] = [],  # noqa: B006
+    cursor: Cursor = None,
+    limit: PageSize = DEFAULT_LIMIT,
     stale: Stale = None,
 ) -> Response:
     wanted = ExecutionFilter(
@@ -194,39 +202,41 @@ async def list_executions(  # noqa: PLR0913 - the filters of the contract
     reading = reading_of(request, stale)
     read = reading.levels.executions.read
     page = read.page(wanted, cursor, limit)
-    counts = {"counts": read.counts(wanted)} if "counts" in include else {}
-    return reading.marked(items_view(page.items, page.next_cursor, **counts))
+    counts: Any = read.counts(wanted) if "counts" in include else UNSET
+    return reading.marked(json_response(ExecutionPage(items_of(page.items), page.next_cursor, counts)))
 
 
 @router.get(
     "/waits",
-    summary="What waits for a person, oldest first",
-    responses=answers_like(schemas.of(schemas.WaitPage)),
+    summary="List waiting nodes, oldest first",
+    responses=answers_like(schemas.of(WaitPage)),
 )
 async def list_waits(
     request: Request,
     *,
-    cursor: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+    limit: PageSize = DEFAULT_LIMIT,
     stale: Stale = None,
 ) -> Response:
     reading = reading_of(request, stale)
     read = reading.levels.executions.read
     page = read.waits(caller_of(request).tenant_id, cursor, limit)
-    return reading.marked(items_view(page.items, page.next_cursor))
+    return reading.marked(json_response(WaitPage(items_of(page.items), page.next_cursor)))
 
 
 @router.get(
     "/executions/{execution_id}",
-    summary="The state of an execution, now or after one of its events",
+    summary="Get an execution",
     responses={**STATE, **answers_with(ExecutionNotFound)},
 )
 async def get_execution(
     request: Request,
     execution_id: str,
     *,
-    at_sequence: Annotated[int | None, Query(ge=1)] = None,
-    include: Annotated[list[Literal["edges"]], Query(description="also which ways it went")] = [],  # noqa: B006
+    at_sequence: Annotated[
+        int | None, Query(ge=1, description="State after this event; default: the current state")
+    ] = None,
+    include: Annotated[list[Literal["edges"]], Query(description="Include the state of the edges")] = [],  # noqa: B006
 ) -> Response:
     level, caller = levels_of(request).executions, caller_of(request)
     if at_sequence is None:
@@ -234,52 +244,47 @@ async def get_execution(
         run_statuses = level.orchestrate.statuses(state.execution_id)
     else:
         state, run_statuses = await level.read.state_at(execution_id, at_sequence, caller), {}
-    edges = {"edges": await level.read.edges(state)} if "edges" in include else {}
-    return json_response({**execution_view(state, run_statuses), **edges})
+    edges = await level.read.edges(state) if "edges" in include else UNSET
+    return json_response(execution_view(state, run_statuses, edges))
 
 
 @router.get(
     "/executions/{execution_id}/events",
-    summary="The log of an execution",
-    responses={**answers_like(schemas.of(schemas.EventPage)), **answers_with(ExecutionNotFound)},
+    summary="Get the event log of an execution",
+    responses={**answers_like(schemas.of(EventPage)), **answers_with(ExecutionNotFound)},
 )
 async def list_events(
     request: Request,
     execution_id: str,
     *,
-    after: Annotated[int, Query(ge=0)] = 0,
-    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = MAX_EVENTS,
+    after: Annotated[int, Query(ge=0, description="Sequence of the last event already read")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS, description="Page size")] = MAX_EVENTS,
 ) -> Response:
-    """`next_cursor` is the sequence to give as `after` for the next page; null at the end of the log."""
+    """`next_cursor` is the `after` of the next page; null at the end of the log."""
     events = await levels_of(request).executions.read.events(
         execution_id, caller_of(request), after, limit + 1
     )
     shown = events[:limit]
     more = str(shown[-1].sequence) if len(events) > limit else None
-    return json_response({"items": [event_view(event, execution_id) for event in shown], "next_cursor": more})
+    return json_response(EventPage([event_view(event, execution_id) for event in shown], more))
 
 
 @router.get(
     "/executions/{execution_id}/watch",
-    summary="Follow an execution (server-sent events)",
+    summary="Watch an execution (server-sent events)",
     responses={200: {"content": {"text/event-stream": {}}}, **answers_with(ExecutionNotFound)},
 )
-async def watch_execution(
-    request: Request, execution_id: str, last_event_id: Annotated[str | None, Header()] = None
-) -> Response:
-    """One message per event (id: its sequence), `heartbeat` in between; ends with the execution."""
+async def watch_execution(request: Request, execution_id: str, last_event_id: LastEventId = None) -> Response:
+    """One message per event (id: its sequence) and `heartbeat` events; ends with the execution."""
     read = levels_of(request).executions.read
-    # Before the stream begins: one that has begun can only end, not answer 404.
+    # Before the stream starts: after that, a 404 is no longer possible.
     stored_id = (await read.state(execution_id, caller_of(request))).execution_id
     watching = read.watching(stored_id, _sequence(last_event_id or ""))
     return EventStream(_messages(watching, execution_id))
 
 
-MAX_DIGITS = 15
-
-
 def _sequence(text: str) -> int:
-    """Whatever else a client sends as the last id it saw is as if it had seen none."""
+    """An invalid Last-Event-ID counts as none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0
 
 
@@ -301,7 +306,7 @@ async def _texts(events: AsyncIterator[Event | None], execution_id: str) -> Asyn
 
 @router.post(
     "/executions/{execution_id}/commands",
-    summary="Any command",
+    summary="Send a command",
     responses={
         **STATE,
         **CREATED,
@@ -316,20 +321,20 @@ async def post_command(request: Request, execution_id: str) -> Response:
     if wanted.command == "CreateExecution":
         named = {"start": False, **snake_case(fields)}
         if named.setdefault("execution_id", execution_id) != execution_id:
-            raise InvalidRequest("execution_id in the body is not that of the path")
+            raise InvalidRequest("execution_id in the body differs from the path")
         return await _create(request, validated(named, CreateExecutionRequest), len(body))
     return await _command(request, execution_id, wanted.command, fields)
 
 
 @router.post(
     "/executions/{execution_id}/rerun",
-    summary="Run it again, as a new execution",
+    summary="Rerun as a new execution",
     status_code=201,
     responses={**CREATED, **answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge)},
     openapi_extra={**json_body_docs(RerunRequest, required=False), "parameters": KEY_DOCS},
 )
 async def rerun_execution(request: Request, execution_id: str) -> Response:
-    """`from: failed` takes over the outputs of what had succeeded."""
+    """`from: failed` reuses the outputs of nodes that succeeded."""
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body or b"{}", RerunRequest)
     caller = caller_of(request)
@@ -355,7 +360,7 @@ def _command_of_node(name: str) -> Callable[..., Awaitable[Response]]:
     async def command(request: Request, execution_id: str, node_id: str) -> Response:
         fields = snake_case(await _fields(request))
         if fields.setdefault("node_id", node_id) != node_id:
-            raise InvalidRequest("node_id in the body is not that of the path")
+            raise InvalidRequest("node_id in the body differs from the path")
         return await _command(request, execution_id, name, fields)
 
     return command
@@ -389,7 +394,7 @@ async def _command(request: Request, execution_id: str, name: str, fields: dict[
     values = snake_case(fields)
     for given, meant in (("execution_id", execution_id), ("command", name)):
         if values.pop(given, meant) != meant:
-            raise InvalidRequest(f"{given} in the body is not that of the path")
+            raise InvalidRequest(f"{given} in the body differs from the path")
     header = _correlation_id(request)
     if header is not None:
         values["correlation_id"] = header

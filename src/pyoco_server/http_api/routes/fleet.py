@@ -1,10 +1,11 @@
-"""Workers: look at the fleet, hide what one does not want to see."""
+"""Workers: list, hide, show."""
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, StrictBool
 
+from pyoco_server.answers import Worker, WorkerPatched, shown
 from pyoco_server.domain.fleet import WorkerState
 from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
 from pyoco_server.http_api import schemas
@@ -25,19 +26,19 @@ MAX_BODY_BYTES = 4096
 
 
 class PatchWorkerRequest(Body):
-    hidden: StrictBool = Field(description="whether lists leave it out")
+    hidden: StrictBool = Field(description="Whether lists omit the worker")
 
 
-@router.get("/workers", summary="The fleet", responses=answers_like(schemas.list_of(schemas.Worker)))
+@router.get("/workers", summary="List workers", responses=answers_like(schemas.list_of(Worker)))
 async def list_workers(
     request: Request,
     *,
     scope: Annotated[
-        Literal["active", "all"], Query(description="those that are alive, or those that were, too")
+        Literal["active", "all"], Query(description="`all` includes stopped workers")
     ] = "active",
-    state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
-    include_hidden: Annotated[bool, Query(description="hidden ones, too")] = False,
-    limit: Annotated[int, Query(ge=1, le=500, description="at most so many")] = 100,
+    state: Annotated[WorkerState | None, Query(description="Filter by state")] = None,
+    include_hidden: Annotated[bool, Query(description="Include hidden workers")] = False,
+    limit: Annotated[int, Query(ge=1, le=500, description="Maximum number of workers")] = 100,
     stale: Stale = None,
 ) -> Response:
     wanted = WorkerFilter(
@@ -52,18 +53,16 @@ async def list_workers(
     "/workers/{worker_id}",
     summary="Hide or show a worker",
     responses={
-        **answers_like(schemas.of(schemas.WorkerPatched)),
+        **answers_like(schemas.of(WorkerPatched)),
         **answers_with(WorkerNotFound, RequestTooLarge),
     },
     openapi_extra=json_body_docs(PatchWorkerRequest),
 )
 async def patch_worker(
-    request: Request, worker_id: Annotated[str, Path(description="its --worker-id")]
+    request: Request, worker_id: Annotated[str, Path(description="Worker id (--worker-id)")]
 ) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
     record = await levels_of(request).runs.hide_worker(
         worker_id, caller_of(request).tenant_id, hidden=wanted.hidden
     )
-    return json_response(
-        {"worker_id": record.worker_id, "hidden": record.hidden, "updated_at": record.updated_at}
-    )
+    return json_response(shown(WorkerPatched, record))

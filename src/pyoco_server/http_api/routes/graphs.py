@@ -1,11 +1,12 @@
-"""Graphs: register and read what executions carry out."""
+"""Graphs: register, read, list."""
 
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from pyoco_server.domain.executions.graph_registry import GraphRecord, GraphSummary, summary
+from pyoco_server.answers import GraphPage, GraphRecord, GraphSummary, shown
+from pyoco_server.domain.executions.graph_registry import summary
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import GraphNotFound, InvalidListQuery, RequestTooLarge
 from pyoco_server.http_api import schemas
@@ -14,7 +15,6 @@ from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import levels_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import json_response
-from pyoco_server.usecases.executions.graphs import GraphPage
 
 router = APIRouter(tags=["graphs"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
@@ -24,14 +24,14 @@ lists = APIRouter(
 )
 
 MAX_BODY_BYTES = 1024 * 1024
-"""YAML may need more bytes than what is stored of it."""
+"""YAML can be longer than its stored form."""
 MAX_VERSION = 2**53
 
 _DEFINITION = {
     "type": "object",
     "required": ["nodes"],
     "properties": {
-        "id": {"type": "string", "description": "as in the path, or left out"},
+        "id": {"type": "string", "description": "Same as in the path; optional"},
         "nodes": {"type": "object", "minProperties": 1, "maxProperties": 1000},
         "edges": {
             "type": "array",
@@ -45,9 +45,9 @@ _DEFINITION = {
                     "then": {
                         "enum": ["continue", "fail"],
                         "default": "continue",
-                        "description": "with on: failure: handled, or the execution fails afterwards",
+                        "description": "With on: failure: handle the failure, or fail the execution",
                     },
-                    "when": {"type": "string", "description": "a condition in CEL"},
+                    "when": {"type": "string", "description": "Condition in CEL"},
                 },
                 "additionalProperties": False,
             },
@@ -68,13 +68,13 @@ GRAPH_DOCS: dict[str, Any] = {
     summary="Register a graph",
     responses={
         **answers_like(schemas.of(GraphSummary)),
-        **answers_like(schemas.of(GraphSummary), 201, "a new version"),
+        **answers_like(schemas.of(GraphSummary), 201, "New version"),
         **answers_with(RequestTooLarge),
     },
     openapi_extra=GRAPH_DOCS,
 )
 async def put_graph(request: Request, graph_id: str) -> Response:
-    """201 with the next version, or 200 with the newest one when it says the same already."""
+    """201 with a new version; 200 with the newest one if the definition is unchanged."""
     body = await read_body(request, MAX_BODY_BYTES)
     registered = await levels_of(request).executions.graphs.register(
         graph_id, body, request.headers.get("content-type"), caller_of(request)
@@ -86,28 +86,28 @@ async def put_graph(request: Request, graph_id: str) -> Response:
 
 @lists.get(
     "/graphs",
-    summary="The newest version of each graph",
+    summary="List graphs, newest version each",
     responses=answers_like(schemas.of(GraphPage)),
 )
 async def list_graphs(
     request: Request,
     *,
-    cursor: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
 ) -> Response:
     page = await levels_of(request).executions.graphs.page(cursor, limit, caller_of(request))
-    return json_response(page)
+    return json_response(shown(GraphPage, page))
 
 
 @router.get(
     "/graphs/{graph_id}",
-    summary="A graph",
+    summary="Get a graph",
     responses={**answers_like(schemas.of(GraphRecord)), **answers_with(GraphNotFound)},
 )
 async def get_graph(
     request: Request,
     graph_id: str,
-    version: Annotated[int | None, Query(ge=1, le=MAX_VERSION, description="the newest, if left out")] = None,
+    version: Annotated[int | None, Query(ge=1, le=MAX_VERSION, description="Default: the newest")] = None,
 ) -> Response:
     record = await levels_of(request).executions.graphs.find(graph_id, version, caller_of(request))
     return json_response(record)

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from msgspec import UNSET
 from pydantic import AfterValidator, Field, ValidationError
 
+from pyoco_server.answers import BatchResult, Run, RunLogs, RunTasks, Submitted
 from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
 from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
@@ -41,7 +43,7 @@ from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of, levels_of,
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
-    json_array,
+    items_of,
     json_response,
     page_view,
     run_view,
@@ -61,15 +63,13 @@ lists = APIRouter(
 )
 
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
-"""The params and everything around them."""
+"""The params and the rest of the body."""
 MAX_REVISION_DIGITS = 20
 MAX_BATCH = 1000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 MAX_BATCH_PART_BYTES = 256 * 1024
 
-Include = Annotated[
-    list[Literal["records", "full", "all"]], Query(description="any of them: with task_records")
-]
+Include = Annotated[list[Literal["records", "full", "all"]], Query(description="Include task_records")]
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
@@ -80,40 +80,39 @@ def _label(text: str) -> str:
 
 
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), AfterValidator(_label)]
-RunId = Annotated[str, Path(description="what submitting it answered")]
+RunId = Annotated[str, Path(description="Run id returned by POST /runs")]
 IDEMPOTENCY_KEY_DOCS = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-    "description": "Repeats with the same key and body are the same run, for 24 hours.",
+    "description": "Requests with the same key and body submit one run, for 24 hours.",
 }
-UnixSeconds = Annotated[float | None, Query(allow_inf_nan=False, description="unix seconds")]
 
 
 class RunSubmitRequest(Body):
-    flow_name: str = Field(min_length=1, max_length=200, description="the flow to run")
-    params: dict[str, Any] = Field(default_factory=dict, description="for its tasks, up to 256 KiB")
-    tag: Tag | None = Field(None, description="run it on a worker with this tag")
+    flow_name: str = Field(min_length=1, max_length=200, description="Name of the flow")
+    params: dict[str, Any] = Field(
+        default_factory=dict, description="Parameters of the flow, up to 256 KiB of JSON"
+    )
+    tag: Tag | None = Field(None, description="Tag of the workers that may run it")
     tags: list[Label] | None = Field(
-        None, max_length=MAX_TAGS, description="free labels to find it by, each up to 64 characters"
+        None, max_length=MAX_TAGS, description="Labels for filtering, up to 64 characters each"
     )
 
 
 class RunBatchRequest(Body):
-    runs: list[dict[str, Any]] = Field(
-        min_length=1, max_length=MAX_BATCH, description="each as the body of POST /runs"
-    )
+    runs: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_BATCH, description="Bodies of POST /runs")
 
 
 class CancelRequest(Body):
-    reason: str | None = Field(None, max_length=2000, description="kept with the run")
+    reason: str | None = Field(None, max_length=2000, description="Stored with the run")
 
 
 @router.post(
     "/runs",
     summary="Submit a run",
-    responses={**answers_like(schemas.of(schemas.Submitted)), **answers_with(RequestTooLarge)},
+    responses={**answers_like(schemas.of(Submitted)), **answers_with(RequestTooLarge)},
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_run(request: Request) -> Response:
@@ -131,7 +130,7 @@ def _idempotency_key(request: Request) -> str | None:
 
 
 async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> Response:
-    """A repeat with the same key gets the first answer again, and a header that says so."""
+    """A repeated key returns the first answer, with the header `Idempotent-Replayed`."""
     if key is None:
         run_id, is_replayed = (await gateway.levels.runs.submit(submission)).run_id, False
     else:
@@ -145,38 +144,37 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
     return response
 
 
-def _accepted(run_id: str, warning: str | None) -> dict[str, Any]:
-    answer: dict[str, Any] = {"run_id": run_id, "status": RunStatus.PENDING}
-    return answer if warning is None else {**answer, "warning": warning}
+def _accepted(run_id: str, warning: str | None) -> Submitted:
+    return Submitted(run_id, RunStatus.PENDING, UNSET if warning is None else warning)
 
 
 @router.post(
     "/runs/batch",
-    summary="Submit many runs",
-    responses={**answers_like(schemas.of(schemas.BatchResult)), **answers_with(RequestTooLarge)},
+    summary="Submit a batch of runs",
+    responses={**answers_like(schemas.of(BatchResult)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(RunBatchRequest),
 )
 async def submit_batch(request: Request) -> Response:
-    """One answer per run, in order: `run_id` and `status`, or `error` and its `http_status`."""
+    """One result per run, in order: `run_id` and `status`, or `error` and `http_status`."""
     gateway, caller = gateway_of(request), caller_of(request)
     body = await read_body(request, MAX_BATCH_BYTES, MAX_BATCH_PART_BYTES)
     runs = await off_loop(len(body), batch_items, body, RunBatchRequest, "runs", MAX_BATCH)
-    results: list[dict[str, Any]] = []
+    results: list[Any] = []
     for some in _batch_parts(runs):
         submissions = []
         for run in some:
             submissions.append(await _batch_item(run, caller, gateway.config.default_tag))
-            await asyncio.sleep(0)  # others wait for the loop
+            await asyncio.sleep(0)  # let other requests run
         answers = await gateway.levels.runs.submit_batch(submissions)
         results += [_batch_answer(answer, request, gateway) for answer in answers]
-    accepted = sum("run_id" in result for result in results)
+    accepted = sum(isinstance(result, Submitted) for result in results)
     gateway.metrics.submitted.inc(accepted)
-    return json_response({"accepted": accepted, "refused": len(results) - accepted, "results": results})
+    return json_response(BatchResult(accepted, len(results) - accepted, results))
 
 
 def _batch_answer(
     answer: RunSnapshot | PyocoServerError, request: Request, gateway: Gateway
-) -> dict[str, Any]:
+) -> Submitted | dict[str, Any]:
     if isinstance(answer, RunSnapshot):
         warning = gateway.levels.runs.list_workers.warning_for(answer.tag or "")
         return _accepted(answer.run_id, warning)
@@ -184,7 +182,7 @@ def _batch_answer(
 
 
 def _batch_parts(runs: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """Not all at once: values take several times as much memory as their JSON."""
+    """In parts: decoded values take several times the memory of their JSON."""
     part: list[msgspec.Raw] = []
     size = 0
     for run in runs:
@@ -198,7 +196,7 @@ def _batch_parts(runs: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
 
 
 async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Submission | PyocoServerError:
-    """A run that is not well formed is refused by itself, not with its neighbours."""
+    """A malformed run is refused alone, not with the whole batch."""
     size = memoryview(run).nbytes
     if size > MAX_BODY_BYTES:
         return RequestTooLarge(f"the run has {size} bytes; at most {MAX_BODY_BYTES} are allowed")
@@ -217,14 +215,14 @@ async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Sub
 @router.post(
     "/runs/yaml",
     summary="Submit a flow.yaml",
-    responses={**answers_like(schemas.of(schemas.Submitted)), **answers_with(WorkflowTooLarge)},
+    responses={**answers_like(schemas.of(Submitted)), **answers_with(WorkflowTooLarge)},
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_yaml(request: Request) -> Response:
-    """The flow comes with the run. Its params are the file's `flow.defaults`."""
+    """The file defines the flow; `flow.defaults` are its params."""
     gateway, caller = gateway_of(request), caller_of(request)
     form = await read_flow_form(request, gateway.config.workflow_yaml_max_bytes)
-    # In a thread: refusing a hostile file may take some milliseconds of computing.
+    # In a thread: checking a hostile file can take milliseconds of CPU.
     checked = await asyncio.to_thread(
         check_flow_yaml,
         form.workflow,
@@ -260,23 +258,27 @@ def _check_params(params: dict[str, Any], body_size: int) -> None:
         raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
 
 
-@lists.get("/runs", summary="Runs, newest first", responses=answers_like(schemas.RUN_LIST))
+@lists.get("/runs", summary="List runs, newest first", responses=answers_like(schemas.RUN_LIST))
 async def list_runs(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
-    status: Annotated[RunStatus | None, Query(description="only runs in this state")] = None,
-    flow: Annotated[str | None, Query(description="only runs of this flow")] = None,
-    tag: Annotated[str | None, Query(description="only runs with this tag")] = None,
-    updated_after: UnixSeconds = None,
-    cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
-    workflow_yaml_sha256: Annotated[str | None, Query(description="only runs of this flow.yaml")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="runs on a page")] = DEFAULT_LIMIT,
+    status: Annotated[RunStatus | None, Query(description="Filter by status")] = None,
+    flow: Annotated[str | None, Query(description="Filter by flow name")] = None,
+    tag: Annotated[str | None, Query(description="Filter by worker tag")] = None,
+    updated_after: Annotated[
+        float | None, Query(allow_inf_nan=False, description="Filter by last update, Unix time in seconds")
+    ] = None,
+    cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
+    workflow_yaml_sha256: Annotated[
+        str | None, Query(description="Filter by the hash of the flow.yaml")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
     include: Annotated[
-        list[Literal["full", "all"]], Query(description="either: everything that is known of each run")
+        list[Literal["full", "all"]], Query(description="Return whole runs instead of summaries")
     ] = [],  # noqa: B006 - FastAPI's form of a default
     stale: Stale = None,
 ) -> Response:
-    """An array; with `updated_after`, `cursor` or `workflow_yaml_sha256` an object with `next_cursor`."""
+    """An array; with `updated_after`, `cursor` or `workflow_yaml_sha256`: an object with `next_cursor`."""
     wanted = RunFilter(
         tenant_id=caller_of(request).tenant_id,
         status=status,
@@ -288,20 +290,20 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     reading = reading_of(request, stale)
     page = await reading.levels.runs.list(wanted, cursor, limit, full=bool(include))
     if (updated_after, cursor, workflow_yaml_sha256) == (None, None, None):
-        return reading.marked(json_array(page.items))
-    return reading.marked(page_view(page))
+        return reading.marked(json_response(items_of(page.items)))
+    return reading.marked(json_response(page_view(page.items, page.next_cursor)))
 
 
 @lists.get(
     "/runs/watch",
-    summary="Follow the list of runs (server-sent events)",
+    summary="Watch the list of runs (server-sent events)",
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def watch_runs(request: Request) -> Response:
-    """`runs` events: `items` that changed, run ids `removed`, `counts` by status; without news every 1.5 s.
+    """`runs` events: changed `items`, `removed` run ids, `counts` by status; at least one every 1.5 s.
 
-    The first has the counts alone: a list that is read after it and then kept up with `items` is complete.
-    `is_partial` says that more has changed than the event tells, and the list has to be read again.
+    The first event has only the counts: read the list after it, then apply `items`.
+    `is_partial`: more has changed than the event contains; read the list again.
     """
     watching = reading_of(request).levels.runs.watch_list.watching(caller_of(request))
     return EventStream(list_events(watching))
@@ -309,8 +311,8 @@ async def watch_runs(request: Request) -> Response:
 
 @router.get(
     "/runs/{run_id}",
-    summary="The latest state of a run",
-    responses={**answers_like(schemas.of(schemas.Run)), **answers_with(RunNotFound)},
+    summary="Get a run",
+    responses={**answers_like(schemas.of(Run)), **answers_with(RunNotFound)},
 )
 async def get_run(request: Request, run_id: RunId, include: Include = []) -> Response:  # noqa: B006
     view = await levels_of(request).runs.read(run_id, caller_of(request))
@@ -319,8 +321,8 @@ async def get_run(request: Request, run_id: RunId, include: Include = []) -> Res
 
 @router.get(
     "/runs/{run_id}/tasks",
-    summary="The tasks of a run and their records",
-    responses={**answers_like(schemas.of(schemas.RunTasks)), **answers_with(RunNotFound)},
+    summary="Get the tasks of a run and their records",
+    responses={**answers_like(schemas.of(RunTasks)), **answers_with(RunNotFound)},
 )
 async def get_tasks(request: Request, run_id: RunId) -> Response:
     view = await levels_of(request).runs.read(run_id, caller_of(request))
@@ -329,45 +331,37 @@ async def get_tasks(request: Request, run_id: RunId) -> Response:
 
 @router.get(
     "/runs/{run_id}/logs",
-    summary="What a run's flow printed",
-    responses={**answers_like(schemas.of(schemas.RunLogs)), **answers_with(RunNotFound)},
+    summary="Get the log of a run",
+    responses={**answers_like(schemas.of(RunLogs)), **answers_with(RunNotFound)},
 )
 async def get_logs(
     request: Request,
     run_id: RunId,
     *,
-    task: Annotated[str | None, Query(description="Lines of this task only")] = None,
+    task: Annotated[str | None, Query(description="Filter by task")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of lines")] = 1000,
     cursor: Annotated[
-        str | None, Query(description="`0`, or next_cursor of the page before; without it: the last lines")
+        str | None, Query(description="`0`, or next_cursor of the previous page; default: the last lines")
     ] = None,
 ) -> Response:
-    """Without `cursor` the last lines, oldest first; `has_earlier`: there are lines before them.
+    """Without `cursor`: the last lines, oldest first; `has_earlier` if there are lines before them.
 
-    With `cursor` a page of the whole log: start at `0`, go on with `next_cursor` while `has_more`. Pages are
-    in the order in which lines were stored; sorted by `attempt` and `n` they are as they were printed.
-    Of each task the first and the last 32 KiB are kept, of a run 1 MiB in all, for `PYOCO_LOGS_MAX_AGE_SEC`.
-    Where lines were cut stands a line with `cut_lines` and `cut_bytes`.
+    With `cursor`: a page of the whole log. Start at `0` and continue with `next_cursor` while `has_more`.
+    Pages are in storage order; sort by `attempt` and `n` for the order of printing.
+    The first and last 32 KiB of each task are kept, 1 MiB per run, for `PYOCO_LOGS_MAX_AGE_SEC`.
+    A line with `cut_lines` and `cut_bytes` marks each cut.
     """
     read_logs, caller = levels_of(request).runs.read_logs, caller_of(request)
     if cursor is None:
         page = await read_logs.last(run_id, caller, task, limit)
     else:
         page = await read_logs.page(run_id, caller, task, limit, cursor)
-    return json_response(
-        {
-            "run_id": run_id,
-            "lines": page.lines,
-            "next_cursor": page.next_cursor,
-            "has_earlier": page.has_earlier,
-            "has_more": page.has_more,
-        }
-    )
+    return json_response(RunLogs(run_id, page.lines, page.next_cursor, page.has_earlier, page.has_more))
 
 
 @router.get(
     "/runs/{run_id}/watch",
-    summary="Follow a run (server-sent events)",
+    summary="Watch a run (server-sent events)",
     responses={200: {"content": {"text/event-stream": {}}}, **answers_with(RunNotFound)},
 )
 async def watch_run(
@@ -375,11 +369,16 @@ async def watch_run(
     run_id: RunId,
     *,
     include: Include = [],  # noqa: B006
-    since: UnixSeconds = None,
-    timeout_sec: Annotated[float | None, Query(ge=1, le=600, description="end the stream then")] = None,
-    last_event_id: Annotated[str | None, Header(description="resume behind this event")] = None,
+    since: Annotated[
+        float | None,
+        Query(allow_inf_nan=False, description="Skip snapshots up to this Unix time in seconds"),
+    ] = None,
+    timeout_sec: Annotated[
+        float | None, Query(ge=1, le=600, description="End the stream after this time")
+    ] = None,
+    last_event_id: Annotated[str | None, Header(description="Continue after this event")] = None,
 ) -> Response:
-    """`snapshot` events (id: the revision), `log` events, `heartbeat` in between; ends with the run."""
+    """`snapshot` events (id: the revision), `log` and `heartbeat` events; ends with the run."""
     levels = levels_of(request)
     watch = levels.runs.watch
     await watch.check(run_id, caller_of(request))
@@ -393,7 +392,7 @@ async def watch_run(
 
 
 def _revision(text: str) -> Revision | None:
-    """Whatever else a client sends as the last id it saw is as if it had seen none."""
+    """An invalid Last-Event-ID counts as none."""
     is_number = text.isascii() and text.isdigit() and len(text) < MAX_REVISION_DIGITS
     return Revision(int(text)) if is_number else None
 
@@ -401,11 +400,11 @@ def _revision(text: str) -> Revision | None:
 @router.post(
     "/runs/{run_id}/cancel",
     summary="Cancel a run",
-    responses={**answers_like(schemas.of(schemas.Run)), **answers_with(RunNotFound, RequestTooLarge)},
+    responses={**answers_like(schemas.of(Run)), **answers_with(RunNotFound, RequestTooLarge)},
     openapi_extra=json_body_docs(CancelRequest, required=False),
 )
 async def cancel_run(request: Request, run_id: RunId) -> Response:
-    """Answers CANCELLING, and then the run ends CANCELLED; a run that has ended is answered as it is."""
+    """Returns the run as CANCELLING; it ends CANCELLED. A run that has ended is returned unchanged."""
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, CancelRequest) if body.strip() else CancelRequest()
     gateway = gateway_of(request)

@@ -1,11 +1,12 @@
-"""Wheels: the code that workers get."""
+"""Wheels, the code that workers install: register, list, download, remove."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from pyoco_server.domain.wheels import Actor, Source, Wheel, WheelAction, WheelEvent, read_tags
+from pyoco_server.answers import WheelDeleted, WheelEvent, WheelFile
+from pyoco_server.domain.wheels import Actor, Source, WheelAction, read_tags
 from pyoco_server.errors import RequestTooLarge, WheelNotFound, WheelVersionConflict
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import StrictRoute
@@ -13,17 +14,15 @@ from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.forms import WHEEL_DOCS, open_wheel_form
 from pyoco_server.http_api.gateway import gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of
-from pyoco_server.http_api.views import iso_time, json_response
+from pyoco_server.http_api.views import json_response, wheel_view
 from pyoco_server.usecases.wheels import Upload
 
 router = APIRouter(tags=["wheels"], route_class=StrictRoute, responses=EVERYWHERE)
 
-WheelName = Annotated[str, Path(description="its file name")]
+WheelName = Annotated[str, Path(description="File name of the wheel")]
 
 
-@router.get(
-    "/wheels", summary="Registered wheels", responses=answers_like(schemas.list_of(schemas.WheelFile))
-)
+@router.get("/wheels", summary="List wheels", responses=answers_like(schemas.list_of(WheelFile)))
 async def list_wheels(request: Request) -> Response:
     wheels = await levels_of(request).runs.wheels.list_wheels()
     return json_response([wheel_view(wheel) for wheel in wheels])
@@ -33,16 +32,16 @@ async def list_wheels(request: Request) -> Response:
     "/wheels",
     summary="Register a wheel",
     responses={
-        **answers_like(schemas.of(schemas.WheelFile)),
+        **answers_like(schemas.of(WheelFile)),
         **answers_with(WheelVersionConflict, RequestTooLarge),
     },
     openapi_extra=WHEEL_DOCS,
 )
 async def upload_wheel(request: Request) -> Response:
-    """The version must be newer than every registered one of the same package."""
-    max_bytes = gateway_of(request).config.wheel_max_bytes
-    async with open_wheel_form(request, max_bytes) as form:
-        wheel = await levels_of(request).runs.wheels.upload(
+    """The version must be newer than all registered versions of the package."""
+    gateway = gateway_of(request)
+    async with open_wheel_form(request, gateway.config.wheel_max_bytes) as form:
+        wheel = await gateway.levels.runs.wheels.upload(
             Upload(
                 name=form.name,
                 file=form.file,
@@ -58,17 +57,17 @@ async def upload_wheel(request: Request) -> Response:
 
 @router.get(
     "/wheels/history",
-    summary="Who registered and removed what",
+    summary="List wheel uploads and removals",
     responses=answers_like(schemas.list_of(WheelEvent)),
 )
 async def wheel_history(
     request: Request,
     *,
-    limit: Annotated[int, Query(ge=1, le=500, description="the last so many")] = 100,
+    limit: Annotated[int, Query(ge=1, le=500, description="Maximum number of entries")] = 100,
     wheel_name: Annotated[
-        str | None, Query(pattern=r"\.whl$", max_length=255, description="only of this file name")
+        str | None, Query(pattern=r"\.whl$", max_length=255, description="Filter by file name")
     ] = None,
-    action: Annotated[WheelAction | None, Query(description="only this")] = None,
+    action: Annotated[WheelAction | None, Query(description="Filter by action")] = None,
 ) -> Response:
     events = await levels_of(request).runs.wheels.history(wheel_name, action, limit)
     return json_response(events)
@@ -95,27 +94,11 @@ async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
 @router.delete(
     "/wheels/{wheel_name}",
     summary="Remove a wheel",
-    responses={**answers_like(schemas.of(schemas.WheelDeleted)), **answers_with(WheelNotFound)},
+    responses={**answers_like(schemas.of(WheelDeleted)), **answers_with(WheelNotFound)},
 )
 async def delete_wheel(request: Request, wheel_name: WheelName) -> Response:
     wheel = await levels_of(request).runs.wheels.delete(wheel_name, _actor(request), _source(request))
-    return json_response({"name": wheel.name, "deleted": True})
-
-
-def wheel_view(wheel: Wheel) -> dict[str, Any]:
-    return {
-        "name": wheel.name,
-        "size_bytes": wheel.size_bytes,
-        "bucket": wheel.bucket,
-        "nuid": wheel.nuid,
-        "modified": wheel.modified,
-        "sha256_hex": wheel.sha256_hex,
-        "tags": wheel.tags,
-        # Older clients read these:
-        "sha256_b64": wheel.sha256_b64,
-        "digest": None if wheel.sha256_b64 is None else f"SHA-256={wheel.sha256_b64}",
-        "mtime": iso_time(wheel.modified),
-    }
+    return json_response(WheelDeleted(wheel.name, deleted=True))
 
 
 def _actor(request: Request) -> Actor:

@@ -1,0 +1,439 @@
+"""Answers of the HTTP API, one type each.
+
+The server encodes these types, OpenAPI documents them, and the client's types are generated from them
+(`make types`). A field that may be UNSET is left out of the JSON.
+"""
+
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict, fields
+
+from pyoco_server.domain.events.audit import AuditDetails
+from pyoco_server.domain.events.retry import QueueCounts, RetryJob, RetryPolicy
+from pyoco_server.domain.events.sources import KeyOf, SourceKind
+from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.executions.branches import EdgeState
+from pyoco_server.domain.executions.events import Actor
+from pyoco_server.domain.executions.graph_registry import GraphRecord, GraphSummary
+from pyoco_server.domain.executions.model import Execution, NodeState, Phase
+from pyoco_server.domain.executions.records import ExecutionSummary, Wait
+from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.runs.listing import RunSummary
+from pyoco_server.domain.runs.logs import LogLine
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.wheels import Actor as WheelActor
+from pyoco_server.domain.wheels import WheelEvent
+
+__all__ = ["GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
+"""Types of the domain that are answers as they are."""
+
+T = TypeVar("T", bound=Struct)
+
+
+def shown(kind: type[T], stored: Struct, **changed: Any) -> T:
+    """`stored` as an answer: without the fields that `kind` does not have."""
+    values = asdict(stored)
+    for name in _hidden(kind, type(stored)):
+        del values[name]
+    values.update(changed)
+    return kind(**values)
+
+
+def kinds() -> list[type[Struct]]:
+    """All answers."""
+    return [
+        kind
+        for name, kind in globals().items()
+        if isinstance(kind, type) and (kind.__module__ == __name__ or name in __all__) and name[0] != "_"
+    ]
+
+
+def name_of(kind: type) -> str:
+    """In OpenAPI and in the client."""
+    return "WheelActor" if kind is WheelActor else kind.__name__
+
+
+@cache
+def _hidden(kind: type[Struct], stored: type[Struct]) -> tuple[str, ...]:
+    return tuple(set(stored.__struct_fields__) - set(kind.__struct_fields__))
+
+
+def _without(hidden: tuple[str, ...], stored: type[Struct], name: str, **changed: Any) -> type[Struct]:
+    """A stored type without some of its fields; `changed` are types that differ in the answer."""
+    parts = [
+        _part(field, changed.get(field.name, field.type))
+        for field in fields(stored)
+        if field.name not in hidden
+    ]
+    return msgspec.defstruct(name, parts, kw_only=True, module=__name__)
+
+
+def _part(field: Any, kind: Any) -> Any:
+    if field.required:
+        return field.name, kind
+    if field.default is msgspec.NODEFAULT:
+        return field.name, kind, msgspec.field(default_factory=field.default_factory)
+    return field.name, kind, field.default
+
+
+# Errors
+
+
+class ErrorBody(Struct, kw_only=True):
+    """`message` is in the language that the client prefers. `code`: why a command was rejected."""
+
+    detail: str | list[dict[str, Any]]
+    err_id: str
+    msg_id: str
+    message: str
+    code: str | UnsetType = UNSET
+
+
+class EventRefused(ErrorBody, kw_only=True):
+    """Why an event started nothing. `queued`: it is retried at `next_retry_at`."""
+
+    event_id: str
+    reason_class: str
+    reason_code: str
+    retry_advice: str
+    queued: bool
+    next_retry_at: str | UnsetType = UNSET
+    idempotency_key_ignored: bool | UnsetType = UNSET
+
+
+# Runs
+
+
+class Run(RunSnapshot, frozen=True, kw_only=True):
+    """A run. `worker_*` describe the worker that holds it; only `GET /runs/{run_id}` returns them."""
+
+    task_records: dict[str, TaskRecord] | UnsetType | None = UNSET  # type: ignore[assignment]
+    """Returned on request only: they can be large."""
+    worker_alive: bool | UnsetType | None = UNSET
+    worker_heartbeat_at: float | UnsetType | None = UNSET
+    worker_tags: tuple[str, ...] | UnsetType | None = UNSET
+
+
+class RunPage(Struct):
+    """A page of runs: summaries, or whole runs with `include=full`."""
+
+    items: Annotated[
+        list[RunSummary],
+        Meta(
+            extra_json_schema={
+                "items": {
+                    "anyOf": [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in (RunSummary, Run)]
+                }
+            }
+        ),
+    ]
+    next_cursor: str | None
+
+
+class Submitted(Struct):
+    """`warning`: why the run may wait, e.g. no worker has its tag."""
+
+    run_id: str
+    status: RunStatus
+    warning: str | UnsetType = UNSET
+
+
+class BatchResult(Struct):
+    """`results` has one entry per run, in order."""
+
+    accepted: int
+    refused: int
+    results: list[dict[str, Any]]
+
+
+class RunTasks(Struct):
+    run_id: str
+    flow_name: str
+    status: RunStatus
+    tasks: dict[str, TaskState]
+    task_records: dict[str, TaskRecord] | None
+    task_records_truncated: bool
+    task_dependencies: dict[str, tuple[str, ...]] | None
+
+
+class RunLogs(Struct):
+    run_id: str
+    lines: list[LogLine]
+    next_cursor: str
+    has_earlier: bool
+    has_more: bool
+
+
+class RunChange(Struct):
+    """Data of an event from `GET /runs/{run_id}/watch`."""
+
+    run_id: str
+    ts: float
+    snapshot: Run | UnsetType = UNSET
+    lines: list[LogLine] | UnsetType = UNSET
+
+
+# Executions
+
+
+class ExecutionNode(NodeState, frozen=True, kw_only=True, omit_defaults=False):
+    """A node. `run_status` is the status of its run until that has ended."""
+
+    run_status: RunStatus | None
+
+
+_Execution = _without(("given_id", "nodes"), Execution, "_Execution")
+ExecutionRow = _without(("given_id",), ExecutionSummary, "ExecutionSummary")
+
+
+class ExecutionState(_Execution, kw_only=True):  # type: ignore[misc, valid-type, call-arg]
+    """The state of an execution. `edges` on request only."""
+
+    phase: Phase
+    handled_failures: tuple[str, ...]
+    nodes: dict[str, ExecutionNode]
+    edges: list[EdgeState] | UnsetType = UNSET
+
+
+class ExecutionPage(Struct):
+    items: list[ExecutionRow]  # type: ignore[valid-type]
+    next_cursor: str | None
+    counts: dict[str, int] | UnsetType = UNSET
+
+
+class WaitPage(Struct):
+    items: list[Wait]
+    next_cursor: str | None
+
+
+class ExecutionEvent(Struct):
+    event_id: str
+    execution_id: str
+    sequence: int
+    type: str
+    occurred_at: float
+    actor: Actor
+    correlation_id: str | None
+    causation_id: str | None
+    schema_version: int
+    payload: dict[str, Any]
+
+
+class EventPage(Struct):
+    items: list[ExecutionEvent]
+    next_cursor: str | None
+
+
+class GraphPage(Struct):
+    items: list[GraphSummary]
+    next_cursor: str | None
+
+
+# Workers, wheels, operations
+
+Worker = _without(("hidden_for",), WorkerRecord, "WorkerRecord")
+
+
+class WorkerPatched(Struct):
+    worker_id: str
+    hidden: bool
+    updated_at: float
+
+
+class WheelFile(Struct):
+    name: str
+    size_bytes: int
+    bucket: str
+    nuid: str
+    modified: float
+    sha256_hex: str | None
+    tags: tuple[str, ...]
+    sha256_b64: str | None
+    """This and the following are for older clients."""
+    digest: str | None
+    mtime: str
+
+
+class WheelDeleted(Struct):
+    name: str
+    deleted: bool
+
+
+class Health(Struct):
+    status: str
+    nats: str
+
+
+class Ready(Struct):
+    status: str
+    nats: str
+    storage: str
+    read_model: str
+
+
+# Workflow events
+
+WorkflowTemplate = _without(("tenant_id",), Template, "WorkflowTemplate")
+WorkflowAction = _without(("tenant_id",), Action, "WorkflowAction")
+
+
+class WorkflowSource(Struct):
+    """`secrets` is the number of secrets; `events_path` is where its events are sent to."""
+
+    id: str
+    kind: SourceKind
+    secrets: int
+    updated_at: str
+    template_id: str | None
+    signature_header: str
+    timestamp_header: str | None
+    key_of: KeyOf
+    events_path: str
+
+
+class WorkflowTemplates(Struct):
+    status: str
+    items: list[WorkflowTemplate]  # type: ignore[valid-type]
+
+
+class WorkflowActions(Struct):
+    status: str
+    items: list[WorkflowAction]  # type: ignore[valid-type]
+
+
+class WorkflowSources(Struct):
+    status: str
+    items: list[WorkflowSource]
+
+
+class DeletedId(Struct):
+    id: str
+    deleted: bool
+
+
+class DeletedKey(Struct):
+    key: str
+    deleted: bool
+
+
+class _EventAccepted(Struct, kw_only=True):
+    status: str
+    duplicate: bool
+    triggered: bool
+    event_id: str
+    idempotency_key: str | UnsetType = UNSET
+    payload_mismatch: bool | UnsetType = UNSET
+    idempotency_key_ignored: bool | UnsetType = UNSET
+
+
+class EventStarted(_EventAccepted, kw_only=True):
+    """An event that started a run or an execution, or repeats one that did."""
+
+    template_id: str
+    template_name: str
+    action_key: str
+    run_id: str
+    execution_id: str | UnsetType = UNSET
+    resume_ignored: bool | UnsetType = UNSET
+
+
+class EventPinged(_EventAccepted, kw_only=True):
+    """GitHub's ping of a new webhook: correctly signed; it starts nothing."""
+
+    ping: bool
+    message: str
+
+
+class EventResumed(_EventAccepted, kw_only=True):
+    """An event for a waiting node. `kept`: the node does not wait yet."""
+
+    kept: bool
+    execution_id: str | None
+    node_id: str | None
+    wait_key: str | UnsetType = UNSET
+
+
+WorkflowRetryJob = _without(
+    ("tenant_id", "api_key_id", "is_told", "told_tries"),
+    RetryJob,
+    "WorkflowRetryJob",
+    next_retry_at=str,
+    created_at=str,
+    updated_at=str,
+)
+
+
+class RetryQueueState(Struct):
+    total: int
+    due: int
+    by_status: dict[str, int]
+    jobs: list[WorkflowRetryJob]  # type: ignore[valid-type]
+    policy: RetryPolicy
+
+
+class RetryJobs(RetryQueueState):
+    status: str
+
+
+class RetryJobChanged(Struct):
+    status: str
+    job: WorkflowRetryJob  # type: ignore[valid-type]
+
+
+class RetryJobsDrained(Struct):
+    status: str
+    processed: int
+    succeeded: int
+    retrying: int
+    escalated: int
+    discarded: int
+    remaining_due: int
+    queue: RetryQueueState
+
+
+class Delivery(AuditDetails, frozen=True, kw_only=True):
+    """A received event and its outcome."""
+
+    at: str
+    event_id: str
+    status: str
+    action: str | None
+    run_id: str | None
+
+
+class ReceiptRetention(Struct):
+    ttl_days: float
+    max_receipts: int
+
+
+class EventSummary(Struct):
+    status: str
+    ym: str
+    event_type: str
+    total: int
+    by_status: dict[str, int]
+    by_reason_class: dict[str, int]
+    by_reason_code: dict[str, int]
+    by_retry_advice: dict[str, int]
+    duplicate: dict[str, int]
+    recent: list[Delivery]
+    retry_queue: QueueCounts
+    receipt_retention: ReceiptRetention
+
+
+class NotificationSettingsState(Struct):
+    status: str
+    configured: bool
+    webhook_url_masked: str | None
+    source: str
+    updated_at: str | None
+
+
+class NotificationTested(Struct):
+    status: str
+    sent: bool
+    http_status: int | None
+    message: str

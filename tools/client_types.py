@@ -1,0 +1,92 @@
+"""`python -m tools.client_types`: write the client's types from `pyoco_server.answers`.
+
+The client returns plain dictionaries, so that answers of newer servers lose nothing. Their types are
+generated: a type checker knows the keys, and nobody declares them twice.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from msgspec import Struct, UnsetType
+from msgspec.structs import fields
+
+from pyoco_server import answers
+from pyoco_server.answers import name_of
+
+RETURNED = (
+    *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
+    *(answers.RunTasks, answers.RunLogs, answers.RunChange),
+    *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage),
+    *(answers.Worker, answers.WorkerPatched, answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
+    answers.Health,
+)
+"""What calls about runs, graphs, workers and wheels return; those about executions return any dict."""
+TARGET = Path(__file__).parents[1] / "src/pyoco_server/http_client/answers.py"
+_HEAD = '''"""Types of the server's answers. Newer servers may add fields.
+
+Generated from `pyoco_server.answers` by `make types`; do not edit.
+"""
+
+from typing import Any, NotRequired, TypedDict
+'''
+
+
+def module() -> str:
+    return _HEAD + "".join(f"\n\n{_definition(kind)}" for kind in _in_order(RETURNED))
+
+
+def _in_order(wanted: Iterable[type[Struct]]) -> list[type[Struct]]:
+    """Each type after those that it refers to."""
+    found: dict[type[Struct], None] = {}
+
+    def visit(kind: type[Struct]) -> None:
+        if kind not in found:
+            for field in fields(kind):
+                for used in _structs(field.type):
+                    visit(used)
+            found[kind] = None
+
+    for kind in wanted:
+        visit(kind)
+    return list(found)
+
+
+def _structs(kind: Any) -> Iterator[type[Struct]]:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        yield kind
+    for part in get_args(kind):
+        yield from _structs(part)
+
+
+def _definition(kind: type[Struct]) -> str:
+    doc = f'    """{kind.__doc__}"""\n\n' if kind.__doc__ else ""
+    lines = "".join(f"    {field.name}: {_annotation(field.type)}\n" for field in fields(kind))
+    return f"class {name_of(kind)}(TypedDict):\n{doc}{lines}"
+
+
+def _annotation(kind: Any) -> str:
+    text = _text(kind)
+    return f"NotRequired[{text}]" if UnsetType in get_args(kind) else text
+
+
+def _text(kind: Any) -> str:
+    """The type of a value in decoded JSON."""
+    origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not UnsetType]
+    if origin is Annotated:
+        return _text(parts[0])
+    if origin in (Union, UnionType):
+        return " | ".join(_text(part) for part in parts)
+    if origin in (list, tuple):
+        return f"list[{_text(parts[0])}]"
+    if origin is dict:
+        return f"dict[str, {_text(parts[1])}]"
+    if origin is Literal or (isinstance(kind, type) and issubclass(kind, StrEnum)):
+        return "str"
+    return "None" if kind is NoneType else "Any" if kind is Any else name_of(kind)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(module())
