@@ -87,18 +87,22 @@ async def _prompt(chunks: AsyncGenerator[bytes, None], timeout_sec: float) -> As
     began, size = loop.time(), 0
     while True:
         earned = began + timeout_sec + size / MIN_BYTES_PER_SEC - loop.time()
-        try:
-            async with asyncio.timeout(min(timeout_sec, earned)):
-                chunk = await anext(chunks, None)
-        except TimeoutError as error:
-            raise BodyTooSlow(
-                f"the body came too slowly: at least {MIN_BYTES_PER_SEC} bytes a second, "
-                f"and no pause of {timeout_sec:g} s"
-            ) from error
+        chunk = await _next(chunks, earned, timeout_sec)
         if chunk is None:
             return
         size += len(chunk)
         yield chunk
+
+
+async def _next(chunks: AsyncGenerator[bytes, None], earned: float, timeout_sec: float) -> bytes | None:
+    try:
+        async with asyncio.timeout(min(timeout_sec, earned)):
+            return await anext(chunks, None)
+    except TimeoutError as error:
+        raise BodyTooSlow(
+            f"the body came too slowly: at least {MIN_BYTES_PER_SEC} bytes a second, "
+            f"and no pause of {timeout_sec:g} s"
+        ) from error
 
 
 async def parse_json(body: bytes, model: type[M]) -> M:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.concurrency import HeavyWork
@@ -258,7 +259,8 @@ class _Connected:
 class Levels:
     """Everything a gateway can do, by level.
 
-    Before `connect` only `events.receive` works, to refuse events on record; the rest raises NatsUnavailable.
+    Before `connect` only `events.receive` works, to refuse events on record, and what asks nobody; the rest
+    raises NatsUnavailable.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -267,6 +269,11 @@ class Levels:
         self._run_watchers = WatchHub(setup.config.max_watchers)
         self._execution_watchers = ExecutionHub(setup.config.max_watchers)
         self.clock = setup.clock
+        self.check_flow_yaml = partial(
+            check_flow_yaml,
+            max_bytes=setup.config.workflow_yaml_max_bytes,
+            allowed_env=setup.config.allowed_env,
+        )
         self.events = EventLevel(setup.config, setup.clock, setup.new_id)
 
     @property

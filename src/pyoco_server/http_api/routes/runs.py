@@ -16,7 +16,6 @@ from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.domain.values import MAX_PARAMS_BYTES
-from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import (
     InvalidListQuery,
     InvalidRequest,
@@ -223,12 +222,7 @@ async def submit_yaml(request: Request) -> Response:
     gateway, caller = gateway_of(request), caller_of(request)
     form = await read_flow_form(request, gateway.config.workflow_yaml_max_bytes)
     # In a thread: checking a hostile file can take milliseconds of CPU.
-    checked = await asyncio.to_thread(
-        check_flow_yaml,
-        form.workflow,
-        gateway.config.workflow_yaml_max_bytes,
-        gateway.config.allowed_env,
-    )
+    checked = await asyncio.to_thread(gateway.levels.check_flow_yaml, form.workflow)
     submission = Submission(
         flow_name=form.flow_name,
         params=checked.defaults,
