@@ -63,6 +63,8 @@ def _hidden(kind: type[Struct], stored: type[Struct]) -> tuple[str, ...]:
 
 def _without(hidden: tuple[str, ...], stored: type[Struct], name: str, **changed: Any) -> type[Struct]:
     """A stored type without some of its fields; `changed` are types that differ in the answer."""
+    if not set(hidden) <= set(stored.__struct_fields__):  # renamed, it would be shown
+        raise TypeError(f"{stored.__name__} does not have all of {hidden}")
     parts = [
         _part(field, changed.get(field.name, field.type))
         for field in fields(stored)

@@ -1,4 +1,4 @@
-"""Request bodies: read within a limit, parsed strictly, and refused with the place that is wrong."""
+"""Requests: bodies read within limits and parsed strictly; routes that refuse unknown input."""
 
 import asyncio
 import re
@@ -20,25 +20,25 @@ from pyoco_server.http_api.middleware import wait_for_turn
 from pyoco_server.usecases.concurrency import LIGHT_BYTES, off_loop
 
 MIN_BYTES_PER_SEC = 4096
-"""Average of an upload that takes longer than the timeout of a body; a byte now and then is too little."""
+"""Minimum average rate of an upload that takes longer than the timeout of a body."""
 MAX_DIGITS = 20
 MAX_FIELDS = 100
-"""More than any body of ours has."""
+"""More than any body has."""
 MAX_PROBLEMS = 50
-"""Of a body, that are answered: a body of unknown fields has thousands, each looked up among the known."""
+"""Reported per body: thousands of unknown fields would each be compared with the known ones."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class Body(BaseModel):
-    """A body whose fields are all read: one that nobody reads would look accepted, so it is refused."""
+    """A body without unknown fields: ignoring one would look like accepting it."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def _with_few_unknown(cls, value: Any) -> Any:
-        """Thousands of unknown fields would be thousands of problems; a few of them are refusal enough."""
+        """Reports a few unknown fields, not thousands."""
         if type(value) is not dict or len(value) <= MAX_FIELDS:
             return value
         known = {name: value[name] for name in _names(cls) if name in value}
@@ -46,9 +46,9 @@ class Body(BaseModel):
 
 
 async def read_body(request: Request, limit: int, decoded_at_once: int | None = None) -> bytes:
-    """The whole body, never more than `limit` bytes of it in memory, when there is room to decode it.
+    """The whole body, at most `limit` bytes, once there is room to decode it.
 
-    `decoded_at_once`: so much of it, at most; without it, all.
+    `decoded_at_once`: how much of it is decoded at a time; default: all.
     """
     body = await _read(request, limit)
     await wait_for_turn(request, min(len(body), decoded_at_once or limit))
@@ -68,7 +68,7 @@ async def _read(request: Request, limit: int) -> bytes:
 
 
 async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
-    """The body's chunks, unless they are too many or come too slowly."""
+    """The chunks of the body. Raises RequestTooLarge or BodyTooSlow."""
     async for chunk in _bounded(_prompt(request.stream(), gateway_of(request).body_timeout_sec), limit):
         yield chunk
 
@@ -100,15 +100,15 @@ async def _next(chunks: AsyncGenerator[bytes, None], earned: float, timeout_sec:
             return await anext(chunks, None)
     except TimeoutError as error:
         raise BodyTooSlow(
-            f"the body came too slowly: at least {MIN_BYTES_PER_SEC} bytes a second, "
+            f"the body arrived too slowly: at least {MIN_BYTES_PER_SEC} bytes per second, "
             f"and no pause of {timeout_sec:g} s"
         ) from error
 
 
 async def parse_json(body: bytes, model: type[M]) -> M:
-    """Strict JSON of the given shape; otherwise FastAPI's 422 with each place.
+    """Strict JSON as `model`; otherwise FastAPI's 422 with the location of each problem.
 
-    No NaN, no invalid UTF-8, no key twice, no integer beyond 64 bits.
+    No NaN, no invalid UTF-8, no duplicate key, no integer beyond 64 bits.
     """
     return await off_loop(len(body), _parsed, body, model)
 
@@ -122,15 +122,15 @@ def _parsed(body: bytes, model: type[M]) -> M:
 
 
 def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> list[msgspec.Raw]:
-    """The items of the list `name`, `most` of them, each as JSON: a batch is not decoded as a whole.
+    """The items of the list `name`, at most `most`, as JSON: a batch is not decoded as a whole.
 
-    `model` checks everything around them, and that each is an object.
+    `model` validates the rest of the body, and that each item is an object.
     """
     try:
         parts = _parts(body, name)
         items = parts.get(name, msgspec.Raw(b"[]"))
         if memoryview(items).nbytes > LIGHT_BYTES:
-            # The first that is no object ends it: a list of millions of numbers costs nothing.
+            # Stops at the first item that is not an object: millions of numbers cost nothing.
             count = len(msgspec.json.decode(items, type=list[_Object]))
             raw = (
                 msgspec.json.decode(items, type=list[msgspec.Raw]) if count <= most else [items] * (most + 1)
@@ -140,7 +140,7 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
             count = len(raw)
         is_alone = _is_alone(body, name, memoryview(items).nbytes)
         if not is_alone and len(body) <= LIGHT_BYTES:
-            decode_json(body)  # it may be known where it is wrong
+            decode_json(body)  # may locate the problem
     except Refused as error:
         raise _invalid_json(error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -150,18 +150,18 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
         raise RequestValidationError([{"type": "too_long", "loc": ("body", name), "msg": problem}])
     if list(parts) == [name] and not is_alone:
         raise _invalid_json(Refused((name,), f"duplicate key {name!r}"))
-    # What else is there is refused, whatever it says: it need not be decoded.
+    # Other keys are refused whatever their values, so these are not decoded.
     others = dict.fromkeys(islice(parts, MAX_PROBLEMS))
     validated({**others, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
     return raw
 
 
 class _Object(msgspec.Struct, gc=False):
-    """Any object, with nothing of what is in it."""
+    """Any object, without its content."""
 
 
 def _parts(body: bytes, name: str) -> dict[str, msgspec.Raw]:
-    """What an object says, by key. A large one is refused at the first key that is not `name`."""
+    """The values of an object by key. A large one is refused at the first key other than `name`."""
     if len(body) <= LIGHT_BYTES:
         return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     only = msgspec.defstruct("Only", [(name, msgspec.Raw, msgspec.Raw(b"[]"))], forbid_unknown_fields=True)
@@ -179,9 +179,9 @@ def _parts(body: bytes, name: str) -> dict[str, msgspec.Raw]:
 
 
 def _is_alone(body: bytes, name: str, size: int) -> bool:
-    """Whether an object has one key and this alone, whose value has `size` bytes.
+    """Whether `name` is the only key of an object; its value has `size` bytes.
 
-    Of a key that is there twice a decoder shows the last value; so there is more than its size.
+    Of a duplicate key the decoder returns the last value, so the body is longer than that.
     """
     head = re.match(rb'\s*\{\s*"%s"\s*:\s*' % re.escape(name.encode()), body)
     return head is not None and body[head.end() + size :].strip(b" \t\r\n") == b"}"
@@ -197,7 +197,7 @@ def validated(value: Any, model: type[M]) -> M:
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str, Any]]:
-    """What is wrong with a body, with the field that may have been meant for each unknown one."""
+    """The problems of a body, with a suggestion for each unknown field."""
     problems: list[dict[str, Any]] = [
         dict(problem)
         for problem in islice(error.errors(include_url=False, include_input=False), MAX_PROBLEMS)
@@ -209,12 +209,12 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str
 
 
 def _names(model: type[BaseModel]) -> list[str]:
-    """As senders write them."""
+    """As clients send them."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:
-    """With what may have been meant, and everything that is known."""
+    """With a suggestion, and all known names."""
     return f"unknown {kind} {name!r}{nearest(name, known)}; known: {', '.join(known) or 'none'}"
 
 
@@ -225,7 +225,7 @@ def _invalid_json(refused: Refused) -> RequestValidationError:
 
 
 def json_body_docs(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """For OpenAPI: what `parse_json` accepts."""
+    """For OpenAPI: the body that `parse_json` accepts."""
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
     return {
@@ -237,7 +237,7 @@ def json_body_docs(model: type[BaseModel], *, required: bool = True) -> dict[str
 
 
 def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
-    """References lead from the document's root in OpenAPI, not from the schema they stand in."""
+    """In OpenAPI, references are relative to the document, not to the schema."""
     if isinstance(schema, list):
         return [_inlined(item, parts) for item in schema]
     if not isinstance(schema, dict):
@@ -247,11 +247,11 @@ def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
     return {key: _inlined(value, parts) for key, value in schema.items()}
 
 
-# Routes that refuse what they do not know, and those whose bad input has an id of its own.
+# Routes
 
 
 class StrictRoute(APIRoute):
-    """Refuses query parameters that it does not know: a mistyped filter would answer with everything."""
+    """Refuses unknown query parameters: a mistyped filter would return everything."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -280,7 +280,7 @@ def _check_query(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def refusing_with(error: type[PyocoServerError]) -> type[APIRoute]:
-    """A route class that answers invalid input as `error`, with the place in the text."""
+    """A route class that reports invalid input as `error`, with its location."""
 
     class Route(StrictRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -298,7 +298,7 @@ def refusing_with(error: type[PyocoServerError]) -> type[APIRoute]:
 
 
 def places(problems: Iterable[Any]) -> str:
-    """Where and what, in one line: `limit: Input should be less than or equal to 200`."""
+    """Location and problem in one line: `limit: Input should be less than or equal to 200`."""
     return "; ".join(f"{_place(problem['loc'])}: {problem['msg']}" for problem in problems)
 
 

@@ -14,7 +14,7 @@ from pyoco_server.http_api.bodies import unknown, within
 
 MAX_FIELDS = 10
 FORM_OVERHEAD_BYTES = 16 * 1024
-"""Boundaries, headers of parts and the small fields around a file."""
+"""Boundaries, part headers and the other fields of a form."""
 
 FLOW_YAML_DOCS: dict[str, Any] = {
     "requestBody": {
@@ -30,12 +30,12 @@ FLOW_YAML_DOCS: dict[str, Any] = {
                             "type": "string",
                             "minLength": 1,
                             "maxLength": 200,
-                            "description": "how the flow is called in lists",
+                            "description": "Name of the flow in lists",
                         },
                         "tag": {
                             "type": "string",
                             "pattern": "^[A-Za-z0-9_-]{1,64}$",
-                            "description": "run it on a worker with this tag",
+                            "description": "Tag of the workers that may run it",
                         },
                     },
                 }
@@ -54,12 +54,15 @@ WHEEL_DOCS: dict[str, Any] = {
                     "type": "object",
                     "required": ["wheel"],
                     "properties": {
-                        "wheel": {"type": "string", "format": "binary", "description": "a *.whl file"},
-                        "tags": {"type": "string", "description": "comma-separated; none: for every worker"},
+                        "wheel": {"type": "string", "format": "binary", "description": "*.whl file"},
+                        "tags": {
+                            "type": "string",
+                            "description": "Worker tags, comma-separated; default: all workers",
+                        },
                         "replace": {
                             "type": "boolean",
                             "default": True,
-                            "description": "kept for older clients; the version decides",
+                            "description": "For older clients; has no effect",
                         },
                     },
                 }
@@ -76,7 +79,7 @@ class FlowForm(Struct, frozen=True):
 
 
 async def read_flow_form(request: Request, max_file_bytes: int) -> FlowForm:
-    """The form of POST /runs/yaml. Raises WorkflowTooLarge or InvalidRequest, which names the field."""
+    """The form of POST /runs/yaml. Raises WorkflowTooLarge, or InvalidRequest with the field."""
     try:
         form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, FLOW_YAML_DOCS)
     except RequestTooLarge as error:
@@ -120,7 +123,7 @@ class WheelForm(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_wheel_form(request: Request, max_file_bytes: int) -> AsyncIterator[WheelForm]:
-    """The form of POST /wheels. The file lies on disk, not in memory, while it is open."""
+    """The form of POST /wheels. The file is on disk, not in memory."""
     form = await _read_form(request, max_file_bytes + FORM_OVERHEAD_BYTES, WHEEL_DOCS)
     try:
         upload = _upload(form, "wheel", "curl -F wheel=@my_flows-1.0-py3-none-any.whl -F tags=cpu")

@@ -1,4 +1,4 @@
-"""Figures for Prometheus. What is true of all runs comes from the read model, the rest is counted here."""
+"""Prometheus metrics: figures about all runs come from the read model, the rest is counted here."""
 
 import time
 from collections.abc import Iterable
@@ -23,12 +23,12 @@ _HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
-# The creation times of counters would only double the number of series.
+# Creation times of counters would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """One per gateway. Labels have few values: never a run, a flow, a path or a key."""
+    """One per gateway. Labels have few values: never a run, flow, path or key."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -57,7 +57,7 @@ class Metrics:
         )
         self._http = Histogram(
             "pyoco_http_request_duration_seconds",
-            "Time to the first byte of an answer.",
+            "Time to the first byte of a response.",
             ["method", "route", "status"],
             buckets=_HTTP_SECONDS,
             registry=self.registry,
@@ -65,19 +65,19 @@ class Metrics:
 
         self._rejected = Counter(
             "pyoco_execution_commands_rejected",
-            "Commands of executions that a guard refused, by its code.",
+            "Rejected execution commands, by code.",
             ["code"],
             registry=self.registry,
         )
         self._executions_ended = Counter(
             "pyoco_executions_ended",
-            "Executions that this gateway saw to their end.",
+            "Executions that ended while this gateway was up, by status.",
             ["status"],
             registry=self.registry,
         )
         self._lag = Histogram(
             "pyoco_orchestrator_lag_seconds",
-            "From the news of an execution to all that follows from it.",
+            "Orchestration delay: from an event of an execution to what follows from it.",
             buckets=_HTTP_SECONDS,
             registry=self.registry,
         )
@@ -112,14 +112,14 @@ class Metrics:
         dead_letters: int,
         executions: dict[ExecutionStatus, int],
     ) -> bytes:
-        """Everything, with the three figures of the contract in front."""
+        """All metrics; the three of the contract come first."""
         now = CollectorRegistry()
         now.register(_Now(runs, workers_alive, dead_letters, executions))
         return generate_latest(now) + generate_latest(self.registry)
 
 
 class _Now:
-    """Names of the contract end in _total although they go up and down, so they are told as gauges."""
+    """Gauges, although some names of the contract end in _total."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Now:
             runs.add_metric([status.value], count)
         yield runs
         yield GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are alive.", self._workers_alive)
-        yield GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters that are kept.", self._dead_letters)
+        yield GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters in the store.", self._dead_letters)
         executions = GaugeMetricFamily("pyoco_executions", "Executions, by status.", labels=["status"])
         for state, number in self._executions.items():
             executions.add_metric([state.value], number)
@@ -147,7 +147,7 @@ class _Now:
 
 
 class MeasureRequests:
-    """Pure ASGI: costs a request two clock readings."""
+    """Pure ASGI middleware: two clock readings per request."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app

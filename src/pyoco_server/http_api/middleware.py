@@ -1,4 +1,4 @@
-"""Who sent a request."""
+"""Middleware: API keys, protection against foreign web pages, memory for large bodies."""
 
 import asyncio
 from collections import deque
@@ -16,28 +16,28 @@ from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Caller
 
 
 def caller_of(request: Request) -> Caller:
-    """As the auth middleware found out; with auth off, everybody is the same."""
+    """As authenticated by the middleware; with auth off, everybody is the same."""
     caller: Caller = getattr(request.state, "caller", ANONYMOUS)
     return caller
 
 
-# Who is asking, settled before anything of the request's body is read.
+# API keys, checked before the body is read
 
 NOBODY = Caller(tenant_id="")
-"""Who comes without a key where none is needed. No tenant has this name, so nothing of a tenant is shown."""
+"""The caller of a route that needs no key. No tenant has this name, so no tenant's data is shown."""
 
 EVENTS_PATH = "/api/workflow-events"
 PROTECTED = frozenset(
     {"/runs", "/workers", "/metrics", "/wheels", "/executions", "/graphs", "/waits", "/api"}
 )
-"""The first part of the paths for which one needs a key, when keys are needed."""
+"""First segments of the paths that need a key, if auth is on."""
 
 
 class ApiKeyMiddleware:
-    """Outside of the routes: a stranger's body is not parsed, nor is a stranger told what is wrong in it.
+    """Before the routes: the body of an unauthenticated request is neither parsed nor validated.
 
-    `app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: ...)`; the latter may raise
-    NatsUnavailable while there is nobody to ask.
+    `app.add_middleware(ApiKeyMiddleware, config=settings, ask_who=lambda request: ...)`; `ask_who` may raise
+    NatsUnavailable.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ApiKeyMiddleware:
             try:
                 request.state.caller = await self._caller(request, presented)
             except PyocoServerError as error:
-                # Some log formats show the variables of a traceback's frames, and here the key is one.
+                # Some log formats include the local variables of a traceback, and here the key is one.
                 response = await _answer(request, error.with_traceback(None))
                 await response(scope, receive, send)
                 return
@@ -69,13 +69,13 @@ class ApiKeyMiddleware:
         if not is_protected(route_path(request.scope)):
             return NOBODY
         if len(presented) > 1:
-            raise InvalidApiKey  # whoever stands in front of us may have checked the other one
+            raise InvalidApiKey  # a proxy may have checked the other one
         text = presented[0].decode("latin-1").strip() if presented else None
         return await self._ask_who(request)(text)
 
 
 def _asks_by_itself(scope: Scope) -> bool:
-    """The one route that other proofs than a key can open, and that keeps a record of whom it turned away."""
+    """The one route that also accepts other credentials and audits refusals."""
     return scope["method"] == "POST" and route_path(scope) == EVENTS_PATH
 
 
@@ -85,38 +85,37 @@ def is_protected(path: str) -> bool:
 
 
 def route_path(scope: Scope) -> str:
-    """The path as the router sees it: without the prefix under which a proxy mounts the gateway."""
+    """The path as the router sees it: without the prefix of a proxy."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 def _taken_out(scope: Scope, header: bytes) -> list[bytes]:
-    """The keys in a request, which nobody after us needs, and so nobody can log or pass on."""
+    """Removes the keys from a request, so that nothing behind can log them or pass them on."""
     values = [value for name, value in scope["headers"] if name == header]
     scope["headers"] = [(name, value) for name, value in scope["headers"] if name != header]
     return values
 
 
 async def _answer(request: Request, error: PyocoServerError) -> Response:
-    """By the one table, as if a route had raised it."""
+    """As if a route had raised it."""
     answer = request.app.exception_handlers[PyocoServerError]
     response: Response = await answer(request, error)
     return response
 
 
-# What browsers are told, and what is refused to pages that are not ours.
+# Browsers
 #
-# Browsers send some requests to any address without asking there first: a form, a text, also to a gateway
-# that
-# only its own machine can reach. Programs send neither `Origin` nor `Sec-Fetch-Site`; they pass.
+# A web page can send some requests (a form, plain text) to any address, also to a gateway on localhost. These
+# are refused. Programs send neither `Origin` nor `Sec-Fetch-Site`, and pass.
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 
 
 class BrowserSecurity:
-    """Pure ASGI: costs a request a look at four headers."""
+    """Pure ASGI middleware: reads four headers per request."""
 
     def __init__(self, app: ASGIApp, *, config: NatsBackendConfig) -> None:
         self._app = app
@@ -148,14 +147,14 @@ def _reason_to_refuse(scope: Scope, hosts: Collection[str]) -> str | None:
     headers = Headers(scope=scope)
     host = headers.get("host", "").lower()
     if hosts and _name_of(host) not in hosts:
-        return f"this gateway is not {host!r}; names that it answers to are in PYOCO_ALLOWED_HOSTS"
+        return f"{host!r} is not a name of this gateway; PYOCO_ALLOWED_HOSTS lists its names"
     if scope["method"] in _READING:
         return None
     if headers.get("sec-fetch-site", "none") not in _OWN_SITES:
-        return "the request comes from a page of another site"
+        return "the request comes from a web page of another site"
     origin = headers.get("origin")
     if origin is not None and origin.lower().partition("://")[2] != host:
-        return f"the request comes from a page of {origin!r}, not of this gateway"
+        return f"the request comes from a web page of {origin!r}, not of this gateway"
     return None
 
 
@@ -165,23 +164,21 @@ def _name_of(host: str) -> str:
     return (name if colon and port.isdigit() else host).removesuffix(".")
 
 
-# Turns for large bodies: JSON takes up to 40 times its size in memory once it is decoded.
+# Memory for large bodies: decoded JSON takes up to 40 times its size
 #
-# A request with a large body waits until there is room for it, and leaves the room when it is answered.
-# After a
-# while it is refused with 503: the client should retry. Small bodies pass. What waits is bytes as they
-# came.
+# A large body waits, undecoded, until there is room for it; the room is released after the response. After
+# `WAIT_SEC` the request is refused with 503, and the client should retry. Small bodies do not wait.
 
 SMALL_BYTES = 8 * 1024
 ROOM_BYTES = 1024 * 1024
-"""Of bodies that are decoded at the same time: one of the largest events, or four of the largest runs."""
+"""Bodies decoded at the same time: one of the largest events, or four of the largest runs."""
 WAIT_SEC = 30.0
-"""Longer than any request to NATS takes, so that a NATS that is away does not refuse what it would accept."""
+"""Longer than any request to NATS, so that an unavailable NATS does not cause this refusal."""
 _TURN = "pyoco.body_turn"
 
 
 class Room:
-    """So many bytes, given out in the order of asking. Whoever wants more than all waits for all."""
+    """A number of bytes, handed out in order. A request for more than all of them waits for all."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -189,7 +186,7 @@ class Room:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, wanted: int) -> int:
-        """How much was taken, to be given back."""
+        """Returns the amount to give back."""
         size = min(wanted, self._size)
         if not self._waiting and size <= self._left:
             self._left -= size
@@ -199,7 +196,7 @@ class Room:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # given, and nobody there to use it
+            if turn.done() and not turn.cancelled():  # granted, but no longer needed
                 self.give_back(size)
             raise
         return size
@@ -208,7 +205,7 @@ class Room:
         self._left += size
         while self._waiting:
             wanted, turn = self._waiting[0]
-            if turn.done():  # cancelled while it waited
+            if turn.done():  # cancelled while waiting
                 self._waiting.popleft()
                 continue
             if wanted > self._left:
@@ -235,7 +232,7 @@ class _Turn:
 
 
 class LargeBodyLimit:
-    """Around everything that reads bodies: whatever becomes of a request, its room is given back."""
+    """Around everything that reads bodies: the room of a request is always released."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -251,6 +248,6 @@ class LargeBodyLimit:
 
 
 async def wait_for_turn(request: Request, size: int) -> None:
-    """Before a body of so many bytes is decoded. A request asks once."""
+    """Waits before a body of `size` bytes is decoded. Called once per request."""
     if size > SMALL_BYTES:
         await request.scope[_TURN].take(size)

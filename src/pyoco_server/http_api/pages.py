@@ -1,7 +1,4 @@
-"""`/docs`: every call of the API on one page, made here and of nothing but text.
-
-FastAPI's own pages load scripts from other hosts, and would run them on the origin of the dashboard.
-"""
+"""Pages for browsers: the dashboard at `/`, and the list of API calls at `/docs`."""
 
 import base64
 import hashlib
@@ -27,15 +24,15 @@ from starlette.types import Scope
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api.gateway import gateway_of
 
-# The dashboard as it was built from `web/`: its page with the settings of this server, and its files.
+# The dashboard, as built from `web/`
 
 BUILT = Path(__file__).parent / "static"
-"""Where `make web` puts it. It is part of the wheel and of no source checkout."""
+"""Written by `make web`. Part of the wheel, not of a source checkout."""
 
 Language = Literal["ja", "en"]
 
 PAGE_HEADERS = {
-    # Nothing but our own files, nothing inline, no text made HTML: what flows print cannot become a script.
+    # Own files only, nothing inline, no text as HTML: what flows print cannot become a script.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
@@ -59,11 +56,21 @@ NOT_BUILT = """<!doctype html>
 _SETTINGS_MARK = 'content="{}"'
 _LANG_MARK = '<html lang="en"'
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
-"""Said here, because what a machine's own table says of them differs."""
+"""Not from the table of the machine, which may differ."""
+
+
+def dashboard_routes(built: Path = BUILT) -> list[BaseRoute]:
+    async def index(request: Request) -> HTMLResponse:
+        found = dashboard_page(built, settings_of(gateway_of(request).config, os.environ))
+        if found is None:
+            return HTMLResponse(NOT_BUILT, HTTPStatus.NOT_FOUND, PAGE_HEADERS)
+        return HTMLResponse(found, headers=PAGE_HEADERS)
+
+    return [Route("/", index), Mount("/static", DashboardFiles(built), name="static")]
 
 
 class DashboardSettings(Struct, frozen=True):
-    """What the page has to know before it may ask anything."""
+    """What the page needs before its first request."""
 
     lang: Language
     auth: Literal["none", "api_key"]
@@ -81,7 +88,7 @@ def settings_of(config: NatsBackendConfig, environ: Mapping[str, str]) -> Dashbo
 
 
 def language(setting: Literal["auto", "ja", "en"], environ: Mapping[str, str]) -> Language:
-    """`auto` is the server's locale, read as POSIX reads it: the first of the three that says anything."""
+    """`auto` is the locale of the server: as in POSIX, the first of the three variables that is set."""
     if setting != "auto":
         return setting
     locale = next((environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environ.get(name)), "")
@@ -89,25 +96,25 @@ def language(setting: Literal["auto", "ja", "en"], environ: Mapping[str, str]) -
 
 
 def dashboard_page(built: Path, settings: DashboardSettings) -> str | None:
-    """The page, or None where the dashboard has not been built."""
+    """The page with the settings of this server; None if the dashboard has not been built."""
     try:
         text = (built / "index.html").read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    told = html.escape(msgspec.json.encode(settings).decode(), quote=True)
+    shown = html.escape(msgspec.json.encode(settings).decode(), quote=True)
     return text.replace(_LANG_MARK, f'<html lang="{settings.lang}"', 1).replace(
-        _SETTINGS_MARK, f'content="{told}"', 1
+        _SETTINGS_MARK, f'content="{shown}"', 1
     )
 
 
 class DashboardFiles(StaticFiles):
-    """Names in `assets/` carry a hash of their content and never change; the rest is asked for anew."""
+    """Names in `assets/` contain a hash, so these files never change; the others are revalidated."""
 
     def __init__(self, built: Path) -> None:
         super().__init__(directory=built, check_dir=False)
 
     async def check_config(self) -> None:
-        """A missing directory is no mistake here: its files are 404."""
+        """A missing directory is no error: its files are 404."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -119,6 +126,11 @@ class DashboardFiles(StaticFiles):
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
+
+# `/docs`
+#
+# FastAPI's pages load scripts from other hosts and would run them on the origin of the dashboard. This page
+# is text only.
 
 PATH = "/docs"
 _METHODS = ("get", "post", "put", "patch", "delete")
@@ -175,16 +187,3 @@ def _row(method: str, path: str, summary: str) -> str:
         f"<tr><td><code>{method}</code></td><td><code>{html.escape(path)}</code></td>"
         f"<td>{html.escape(summary)}</td></tr>\n"
     )
-
-
-# The dashboard at `/`, and what it is made of.
-
-
-def dashboard_routes(built: Path = BUILT) -> list[BaseRoute]:
-    async def index(request: Request) -> HTMLResponse:
-        found = dashboard_page(built, settings_of(gateway_of(request).config, os.environ))
-        if found is None:
-            return HTMLResponse(NOT_BUILT, HTTPStatus.NOT_FOUND, PAGE_HEADERS)
-        return HTMLResponse(found, headers=PAGE_HEADERS)
-
-    return [Route("/", index), Mount("/static", DashboardFiles(built), name="static")]

@@ -2234,7 +2234,7 @@ export interface operations {
                 status?: components["schemas"]["RunStatus"] | null;
                 /** @description Filter by flow name */
                 flow?: string | null;
-                /** @description Filter by worker tag */
+                /** @description Filter by `tag` or one of `tags` */
                 tag?: string | null;
                 /** @description Filter by last update, Unix time in seconds */
                 updated_after?: number | null;
@@ -2549,9 +2549,9 @@ export interface operations {
                      * @description flow.yaml
                      */
                     workflow: string;
-                    /** @description how the flow is called in lists */
+                    /** @description Name of the flow in lists */
                     flow_name: string;
-                    /** @description run it on a worker with this tag */
+                    /** @description Tag of the workers that may run it */
                     tag?: string;
                 };
             };
@@ -3215,13 +3215,13 @@ export interface operations {
                 "multipart/form-data": {
                     /**
                      * Format: binary
-                     * @description a *.whl file
+                     * @description *.whl file
                      */
                     wheel: string;
-                    /** @description comma-separated; none: for every worker */
+                    /** @description Worker tags, comma-separated; default: all workers */
                     tags?: string;
                     /**
-                     * @description kept for older clients; the version decides
+                     * @description For older clients; has no effect
                      * @default true
                      */
                     replace?: boolean;

@@ -258,7 +258,7 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     *,
     status: Annotated[RunStatus | None, Query(description="Filter by status")] = None,
     flow: Annotated[str | None, Query(description="Filter by flow name")] = None,
-    tag: Annotated[str | None, Query(description="Filter by worker tag")] = None,
+    tag: Annotated[str | None, Query(description="Filter by `tag` or one of `tags`")] = None,
     updated_after: Annotated[
         float | None, Query(allow_inf_nan=False, description="Filter by last update, Unix time in seconds")
     ] = None,
