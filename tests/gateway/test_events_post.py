@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from pyoco_server.domain.events.audit import MAX_OF_ADDRESS, Summary
@@ -19,7 +18,6 @@ from support.events import (
     ACTION,
     URL,
     a_template,
-    arrival,
     define,
     events_gateway,
     events_lab,
@@ -30,6 +28,7 @@ from support.events import (
     records,
     run_ids,
     run_params,
+    send,
 )
 from support.gateway import RunningGateway, memory_app, new_key
 from support.waiting import until
@@ -723,8 +722,8 @@ async def test_refusals_without_credentials_fill_no_audit() -> None:
             for _ in range(100):
                 assert (await post(lab, None)).error is not None
             for number in range(30):
-                known = msgspec.structs.replace(arrival({"event_id": str(number)}), token=TOKEN)
-                assert (await lab.front.receive_event(known)).started is not None
+                answer = await send(lab.front.receive_event, {"event_id": str(number)}, TOKEN)
+                assert answer.started is not None
             stored = lab.backend.events.audit.events
             assert Counter(event.record.status for event in stored) == {
                 "rejected": MAX_OF_ADDRESS,

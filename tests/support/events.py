@@ -21,8 +21,9 @@ from pyoco_server.domain.events.templates import Action, Step, Template, Trigger
 from pyoco_server.errors import ExecutionNotFound
 from pyoco_server.http_api.event_use_cases import EventsFront, EventUseCases
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.usecases.auth import ANONYMOUS, Caller
-from pyoco_server.usecases.events.receive import Answer, Arrival
+from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.events.attempt import Answer, Attempt, Origin, Outcome
+from pyoco_server.usecases.events.receive import Arrival, Credentials, ReceiveEvent
 from pyoco_server.usecases.ports.events import ExecutionOrder, Executions, Waits
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import new_run_id
@@ -174,28 +175,19 @@ async def prepare(lab: EventsLab, **action: Any) -> None:
     await lab.use_cases.actions.put(replace(wanted, **action))
 
 
-def arrival(body: dict[str, Any]) -> Arrival:
-    async def read_body() -> bytes:
-        return msgspec.json.encode(body)
+async def send(receive: ReceiveEvent, body: dict[str, Any], token: str = "") -> Answer:
+    """As the route does."""
+    attempt = receive.begin(Origin())
+    return await receive.audited(attempt, _received(receive, attempt, body, token))
 
-    async def ask_caller() -> Caller:
-        return ANONYMOUS
 
-    return Arrival(
-        token="",
-        signature_source="",
-        source="",
-        tenant="",
-        headers={},
-        read_body=read_body,
-        ask_caller=ask_caller,
-        ip=None,
-        user_agent=None,
-    )
+async def _received(receive: ReceiveEvent, attempt: Attempt, body: dict[str, Any], token: str) -> Outcome:
+    sender = await receive.admit(attempt, Credentials(token=token, caller=ANONYMOUS))
+    return await receive(attempt, Arrival(sender=sender, headers={}, body=msgspec.json.encode(body)))
 
 
 async def post(lab: EventsLab, key: str | None = "k", **fields: Any) -> Answer:
-    return await lab.front.receive_event(arrival({"idempotency_key": key, **fields} if key else fields))
+    return await send(lab.front.receive_event, {"idempotency_key": key, **fields} if key else fields)
 
 
 class FakeGoogleChat:

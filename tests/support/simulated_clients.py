@@ -28,10 +28,10 @@ from pyoco_server.errors import CommandRejected, NatsUnavailable, PyocoServerErr
 from pyoco_server.http_api.event_use_cases import EventsFront
 from pyoco_server.http_api.gateway import UseCases
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.events.receive import Answer
+from pyoco_server.usecases.events.attempt import Answer
 from pyoco_server.usecases.executions.create import NewExecution
 from support.event_promises import Heard, agrees, started_by_key
-from support.events import arrival
+from support.events import send
 from support.execution_promises import Logs, folded
 
 ACTOR = Actor(ActorKind.USER, "ann")
@@ -256,7 +256,7 @@ class EventClients:
         body = {"template_id": heard.template_id, "idempotency_key": key}
 
         async def post(gateway: AskedGateway) -> tuple[AskedGateway, Answer]:
-            return gateway, await gateway.front.receive_event(arrival(body))
+            return gateway, await send(gateway.front.receive_event, body)
 
         while True:
             gateway, answer = await ask(own, post)

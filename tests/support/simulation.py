@@ -56,7 +56,7 @@ from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.clock import SharedClock
 from pyoco_server.usecases.events import start as start_template_module
 from pyoco_server.usecases.events.definitions import ManageActions, ManageTemplates
-from pyoco_server.usecases.events.start import StartExecutions
+from pyoco_server.usecases.events.executions import StartExecutions
 from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.query import ExecutionHub
 from pyoco_server.usecases.ports.stores import FeedPosition

@@ -18,7 +18,6 @@ from pyoco_server.domain.events.audit import (
     RetryAdvice,
     Summary,
     may_be_queued,
-    reason_fields,
     reason_of,
     status_of,
 )
@@ -334,9 +333,9 @@ def test_a_summary_counts_by_status_reason_and_advice() -> None:
     summary = Summary()
     for _ in range(3):
         summary.add(
-            a_record(1, "rejected", duplicate=False, **reason_fields("x", reason_of(InvalidRequest())))
+            a_record(1, "rejected", duplicate=False, **msgspec.structs.asdict(reason_of(InvalidRequest())))
         )
-    summary.add(a_record(2, "failed", duplicate=False, **reason_fields("x", reason_of(EventFailed()))))
+    summary.add(a_record(2, "failed", duplicate=False, **msgspec.structs.asdict(reason_of(EventFailed()))))
     summary.add(a_record(3, "nonsense"))
     summary.add(a_record(4, "skipped", duplicate=True))
     shown = summary.shown("2026-02", 20)

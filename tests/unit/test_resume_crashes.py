@@ -8,7 +8,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.executions import commands as c
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.events.resume import ExecutionWaits
+from pyoco_server.usecases.events.executions import ExecutionWaits
 from pyoco_server.usecases.executions.commands import CommandExecution
 from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
 from pyoco_server.usecases.executions.graphs import ManageGraphs

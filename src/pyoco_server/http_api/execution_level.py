@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.usecases.concurrency import HeavyWork
-from pyoco_server.usecases.events.resume import ExecutionWaits
+from pyoco_server.usecases.events.executions import ExecutionWaits
 from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter
 from pyoco_server.usecases.executions.create import CreateExecutions
 from pyoco_server.usecases.executions.node_runs import NodeRuns

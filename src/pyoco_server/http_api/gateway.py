@@ -20,7 +20,7 @@ from pyoco_server.http_api.middleware import AskWho, authentication
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Authenticate, Caller
 from pyoco_server.usecases.consistency import OwnWrites
-from pyoco_server.usecases.events.start import StartExecutions
+from pyoco_server.usecases.events.executions import StartExecutions
 from pyoco_server.usecases.events.transfer import Imported
 from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.query import ExecutionHub

@@ -5,7 +5,6 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from functools import partial
 
 from fastapi import Request, Response
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,6 +21,12 @@ def caller_of(request: Request) -> Caller:
     """As the auth middleware found out; with auth off, everybody is the same."""
     caller: Caller = getattr(request.state, "caller", ANONYMOUS)
     return caller
+
+
+def caller_or_refusal(request: Request) -> Caller | PyocoServerError:
+    """For the route that also takes other credentials: the caller, or why the API key was refused."""
+    found: Caller | PyocoServerError = getattr(request.state, "caller", ANONYMOUS)
+    return found
 
 
 # Who is asking, settled before anything of the request's body is read.
@@ -72,17 +77,16 @@ class ApiKeyMiddleware:
         if self._is_on and scope["type"] == "http":
             request = Request(scope, receive)
             presented = _taken_out(scope, self._header)
-            if _asks_by_itself(scope):
-                request.state.ask_caller = partial(self._caller, request, presented)
-                await self._app(scope, receive, send)
-                return
             try:
                 request.state.caller = await self._caller(request, presented)
             except PyocoServerError as error:
                 # Some log formats show the variables of a traceback's frames, and here the key is one.
-                response = await _answer(request, error.with_traceback(None))
-                await response(scope, receive, send)
-                return
+                refusal = error.with_traceback(None)
+                if not _accepts_other_credentials(scope):
+                    response = await _answer(request, refusal)
+                    await response(scope, receive, send)
+                    return
+                request.state.caller = refusal
         await self._app(scope, receive, send)
 
     async def _caller(self, request: Request, presented: list[bytes]) -> Caller:
@@ -94,8 +98,8 @@ class ApiKeyMiddleware:
         return await self._ask_who(request)(text)
 
 
-def _asks_by_itself(scope: Scope) -> bool:
-    """The one route that other proofs than a key can open, and that keeps a record of whom it turned away."""
+def _accepts_other_credentials(scope: Scope) -> bool:
+    """The one route that also takes a token or a signature, and that audits its refusals."""
     return scope["method"] == "POST" and route_path(scope) == EVENTS_PATH
 
 

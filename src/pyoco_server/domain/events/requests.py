@@ -282,14 +282,6 @@ def run_params(
     return params if request.data is None else {**params, "event": request.data}
 
 
-UNKNOWN_CONTENT = ""
-"""Of an imported receipt: what its event said is not known, and so nothing contradicts it."""
-
-
-def is_other_content(stored: str, content: str) -> bool:
-    return stored not in (UNKNOWN_CONTENT, content)
-
-
 def content_digest(request: EventRequest) -> str:
     """Equal for events that say the same, however their JSON was written."""
     content = msgspec.structs.replace(request, key=None, is_key_ignored=False)
