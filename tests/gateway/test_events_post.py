@@ -252,7 +252,7 @@ async def test_source_and_event_source_are_the_same(gateway: RunningGateway) -> 
 
 @pytest.mark.parametrize("field", ["event_name", "source", "notes", "mfcloud_url"])
 async def test_a_field_that_must_be_text_is_named_when_it_is_not(gateway: RunningGateway, field: str) -> None:
-    assert told(await refused(gateway, {field: 5})) == (422, f"{field}: must be a text")
+    assert told(await refused(gateway, {field: 5})) == (422, f"{field}: must be a string")
 
 
 # 4. Which template is meant

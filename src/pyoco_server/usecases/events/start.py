@@ -143,39 +143,49 @@ class StartTemplate:
 
     async def _claim(self, where: str, order: StartOrder, action: Action) -> "_Claimed | Started":
         """The claim, or what was already started under this key."""
-        is_run = not templates.needs_execution(order.template, action)
-        deadline = time.monotonic() + PATIENCE_SEC
-        content = content_digest(order.request)
+        may_expire = not templates.needs_execution(order.template, action)  # executions do not expire
+        deadline, content = time.monotonic() + PATIENCE_SEC, content_digest(order.request)
         is_known = await self._is_ours_over(where)
         while True:
             fresh = self._fresh_receipt(order, content)
             found = await self._receipts.get(where) if is_known else None
-            has_looked, is_known = is_known, True
-            if found is None:
-                try:
-                    return _Claimed(where, Versioned(fresh, await self._receipts.create(where, fresh)), False)
-                except WrongRevision:
-                    if has_looked and time.monotonic() > deadline:  # a lagging replica answers
-                        raise NatsUnavailable("the receipt of this idempotency_key cannot be read") from None
-                    continue  # another claim was faster: read it
-            check_content(found.value.content, content, is_strict=self._strict_keys)
-            match look_at(found.value, content, self._clock(), self._ttl_days):
-                case AlreadyStarted(receipt):
-                    return _duplicate(receipt, content)
-                case BeingStarted():
-                    await self._wait_for(where, deadline)
-                    continue
-                case CarryOn(receipt):
-                    if is_run:  # executions do not expire
-                        await self._check_not_expired(found.value)
-                    wanted, is_repeat = receipt, True
-                case _:
-                    wanted, is_repeat = fresh, False
-            try:
-                revision = await self._receipts.update(where, wanted, found.revision)
-            except WrongRevision:
-                continue
-            return _Claimed(where, Versioned(wanted, revision), is_repeat)
+            if found is not None:
+                claimed = await self._claim_again(where, found, fresh, deadline, may_expire=may_expire)
+            else:
+                claimed = await self._write_claim(where, fresh, None)
+                if claimed is None and is_known and time.monotonic() > deadline:  # a lagging replica answers
+                    raise NatsUnavailable("the receipt of this idempotency_key cannot be read")
+            if claimed is not None:
+                return claimed
+            is_known = True
+
+    async def _claim_again(
+        self, where: str, found: Versioned[Receipt], fresh: Receipt, deadline: float, *, may_expire: bool
+    ) -> "_Claimed | Started | None":
+        """None: the receipt may have changed; read it again."""
+        check_content(found.value.content, fresh.content, is_strict=self._strict_keys)
+        match look_at(found.value, fresh.content, self._clock(), self._ttl_days):
+            case AlreadyStarted(receipt):
+                return _duplicate(receipt, fresh.content)
+            case BeingStarted():
+                await self._wait_for(where, deadline)
+                return None
+            case CarryOn(receipt):
+                if may_expire:
+                    await self._check_not_expired(found.value)
+                return await self._write_claim(where, receipt, found, is_repeat=True)
+            case _:
+                return await self._write_claim(where, fresh, found)
+
+    async def _write_claim(
+        self, where: str, wanted: Receipt, found: Versioned[Receipt] | None, *, is_repeat: bool = False
+    ) -> "_Claimed | None":
+        """None: another request was faster."""
+        try:
+            revision = await write(self._receipts, where, wanted, found)
+        except WrongRevision:
+            return None
+        return _Claimed(where, Versioned(wanted, revision), is_repeat)
 
     def _fresh_receipt(self, order: StartOrder, content: str) -> Receipt:
         now = self._clock()
