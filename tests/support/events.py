@@ -108,7 +108,7 @@ class NothingWaits:
     async def resume(self, _kept: KeptResume, _place: WaitPlace) -> None:
         raise ExecutionNotFound
 
-    async def news(self, _seconds: float) -> bool:
+    async def next_wait(self, _seconds: float) -> bool:
         await asyncio.Event().wait()
         return False
 

@@ -80,7 +80,7 @@ def receipt_key(tenant_id: str | None, scope: str, key: str) -> str:
     return hashlib.sha256(msgspec.json.encode([tenant_id, scope, key])).hexdigest()
 
 
-def look_at(found: Receipt, content: str, now: float, ttl_days: float) -> Finding:
+def finding_of(found: Receipt, content: str, now: float, ttl_days: float) -> Finding:
     """What a repeat has to do."""
     if is_expired(found, now, ttl_days):
         return StartAnew()

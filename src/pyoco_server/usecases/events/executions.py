@@ -128,5 +128,5 @@ class ExecutionWaits:
                 break
         return node is not None and not node.status.is_terminal and node.node_type not in _NEVER_WAIT
 
-    async def news(self, seconds: float) -> bool:
+    async def next_wait(self, seconds: float) -> bool:
         return await self._follow.next_wait(seconds)

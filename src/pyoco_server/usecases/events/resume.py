@@ -254,17 +254,17 @@ class ResumeWaits:
 
     async def run(self) -> None:
         """Whenever a node begins to wait, and at regular intervals."""
-        is_news = False  # check all events on start
+        has_new_wait = False  # check all events on start
         while True:
             with best_effort(log, "resume.look", NatsUnavailable):
-                await self.look(all_of_them=not is_news)
-            is_news = await self._waits.news(self._poll_seconds)
+                await self.deliver_kept(check_all=not has_new_wait)
+            has_new_wait = await self._waits.next_wait(self._poll_seconds)
 
-    async def look(self, *, all_of_them: bool) -> None:
-        """Deliver the kept events whose node waits; with `all_of_them`, also expire old ones."""
+    async def deliver_kept(self, *, check_all: bool) -> None:
+        """Deliver the kept events whose node waits; with `check_all`, also expire old ones."""
         kept = await self._resumes.list_values()
         for one in sorted(kept, key=lambda kept: kept.received_at):
-            if all_of_them or one.chosen is not None or self._waits.find(one.tenant_id, one.target):
+            if check_all or one.chosen is not None or self._waits.find(one.tenant_id, one.target):
                 await self._try(one)
 
     async def _try(self, listed: KeptResume) -> None:

@@ -71,7 +71,6 @@ log = get_logger(__name__)
 MAX_ID = 64
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
-ESCALATED = "event failed permanently; manual action needed"
 CHANGED = "the template is no longer started by events, or has another action"
 _DISCARDED = Failure(
     "discarded by hand", Reason(ReasonClass.VALIDATION, "discarded_by_hand", RetryAdvice.DO_NOT_RETRY)
@@ -168,7 +167,7 @@ class RetryQueue:
         """Due now, with all attempts. Raises WorkflowNotFound or WorkflowConflict."""
 
         def decide(job: RetryJob) -> RetryJob:
-            if job.status == "succeeded":
+            if job.status is JobStatus.SUCCEEDED:
                 raise WorkflowConflict("the job has succeeded; replay its event instead")
             return restarted(job, self._clock())
 
@@ -176,7 +175,7 @@ class RetryQueue:
 
     async def discard(self, tenant_id: str | None, wanted: str) -> RetryJob:
         def decide(job: RetryJob) -> RetryJob:
-            if job.status == "succeeded":
+            if job.status is JobStatus.SUCCEEDED:
                 raise WorkflowConflict("the job has already succeeded")
             return discarded(job, _DISCARDED, self._clock())
 
@@ -309,7 +308,11 @@ class DrainRetryJobs:
         await self._record(job, status_of(error), failure=failure)
         if ended.status is JobStatus.ESCALATED:
             log.error(
-                ESCALATED, action="retry.escalated", job_id=job.id, template_id=job.template_id, **error.ids
+                "retry job escalated; manual action needed",
+                action="retry.escalated",
+                job_id=job.id,
+                template_id=job.template_id,
+                **error.ids,
             )
             self._on_escalated()
         return ended.status

@@ -19,10 +19,10 @@ from pyoco_server.domain.events.receipts import (
     Slot,
     accepted,
     check_content,
+    finding_of,
     is_other_content,
     is_settled,
     left_open,
-    look_at,
     may_have_expired,
     receipt_key,
 )
@@ -164,7 +164,7 @@ class StartTemplate:
     ) -> "_Claimed | Started | None":
         """None: the receipt may have changed; read it again."""
         check_content(found.value.content, fresh.content, is_strict=self._strict_keys)
-        match look_at(found.value, fresh.content, self._clock(), self._ttl_days):
+        match finding_of(found.value, fresh.content, self._clock(), self._ttl_days):
             case AlreadyStarted(receipt):
                 return _duplicate(receipt, fresh.content)
             case BeingStarted():

@@ -122,7 +122,7 @@ class Waits(Protocol):
         """
         ...
 
-    async def news(self, seconds: float) -> bool:
+    async def next_wait(self, seconds: float) -> bool:
         """Wait until a node begins to wait; False: timeout."""
         ...
 
