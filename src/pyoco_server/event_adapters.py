@@ -1,4 +1,4 @@
-"""The files of an earlier workflow server, read once."""
+"""Adapters of workflow events: files to import, the audit file, Google Chat."""
 
 import asyncio
 import os
@@ -11,11 +11,13 @@ from pyoco_server.domain.events.audit import AuditRecord
 from pyoco_server.domain.events.notifications import HOST, Delivered, path_and_query
 
 MAX_BYTES = 256 * 1024 * 1024
+MODE = 0o640
+TIMEOUT_SEC = 10.0
 
 
 class EventFiles:
     def __init__(self, directory: str) -> None:
-        """Empty: there are none."""
+        """Empty: no files."""
         self._directory = Path(directory) if directory else None
 
     def path(self, name: str) -> str:
@@ -34,28 +36,25 @@ def _content(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     if len(data) > MAX_BYTES:
-        raise OSError(f"{path} has more than {MAX_BYTES} bytes")
+        raise OSError(f"{path}: more than {MAX_BYTES} bytes")
     return data
 
 
-# The audit records as lines of a file, for people with a text editor. The stream is what counts.
-
-MODE = 0o640
-
-
 class AuditFile:
+    """Audit records as JSON lines, for people. The stream is authoritative."""
+
     def __init__(self, path: str) -> None:
         """Empty: no file."""
         self._path = Path(path) if path else None
 
     async def write(self, record: AuditRecord) -> None:
-        """Raises OSError. In a thread: a disk may be slow."""
+        """Raises OSError. Runs in a thread: a disk may be slow."""
         if self._path is not None:
             await asyncio.to_thread(_append, self._path, msgspec.json.encode(record) + b"\n")
 
 
 def _append(path: Path, line: bytes) -> None:
-    """Opened for every line, so that the file can be rotated; one write, so that lines do not mix."""
+    """Opened for every line, for log rotation; one write, so that lines do not interleave."""
     try:
         target = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, MODE)
     except FileNotFoundError:
@@ -67,27 +66,22 @@ def _append(path: Path, line: bytes) -> None:
         os.close(target)
 
 
-# Send a text to a space of Google Chat.
-
-TIMEOUT_SEC = 10.0
-
-
 class GoogleChat:
-    """The address is a secret: no answer, error or log line has it, and no redirect is followed."""
+    """The URL is a secret: it is in no answer, error or log line, and no redirect is followed."""
 
     def __init__(self, base_url: str = "", *, timeout_sec: float = TIMEOUT_SEC) -> None:
-        """`base_url` is where a test listens instead of Google."""
+        """`base_url`: a test server instead of Google."""
         self._base_url = base_url.rstrip("/") or HOST
         self._timeout_sec = timeout_sec
 
     async def send(self, webhook_url: str, text: str) -> Delivered:
         request = httpx2.Request("POST", self._base_url + path_and_query(webhook_url), json={"text": text})
         try:
-            # A bare transport: a client would log the address, follow redirects and look for proxies.
+            # A bare transport: a client would log the URL, follow redirects and use proxies.
             async with asyncio.timeout(self._timeout_sec), httpx2.AsyncHTTPTransport() as transport:
                 response = await transport.handle_async_request(request)
                 status = response.status_code
-                await response.aclose()  # its body is nobody's business
+                await response.aclose()  # its body is not passed on
         except TimeoutError:
             return Delivered(False, None, f"Google Chat did not answer within {self._timeout_sec:g} s.")
         except httpx2.HTTPError as error:

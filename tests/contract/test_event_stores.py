@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.events.audit import AuditActor, AuditRecord, StoredEvent
-from pyoco_server.domain.events.receipts import ClaimState, Receipt
+from pyoco_server.domain.events.receipts import Receipt, ReceiptState
 from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.events.retry import JobStatus, RetryJob
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
@@ -159,7 +159,7 @@ async def test_a_removed_receipt_can_be_claimed_anew(events: EventsBackend) -> N
 async def test_a_receipt_that_changed_is_not_removed(events: EventsBackend) -> None:
     receipt = a_receipt()
     revision = await events.receipts.create("key", receipt)
-    await events.receipts.update("key", changed(receipt, state=ClaimState.ACCEPTED), revision)
+    await events.receipts.update("key", changed(receipt, state=ReceiptState.ACCEPTED), revision)
     with pytest.raises(WrongRevision):
         await events.receipts.remove("key", revision)
     assert await events.receipts.get("key") is not None

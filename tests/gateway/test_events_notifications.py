@@ -266,7 +266,7 @@ async def test_an_escalation_is_told_once(monkeypatch: pytest.MonkeyPatch) -> No
         jobs = (await gateway.client.get(f"{URL}/retry-jobs")).json()["jobs"]
         assert jobs[0]["id"] in text
         notify = gateway.app.state.gateway.levels.events.notify_escalations
-        await notify.tell()
+        await notify.send_pending()
         assert len(chat.requests) == 1
 
 
@@ -280,8 +280,8 @@ async def test_an_escalation_that_a_gateway_left_untold_is_told_by_the_next(
         await chat.heard(1)
         chat.status = 200
         notify = gateway.app.state.gateway.levels.events.notify_escalations
-        await notify.tell()
-        await notify.tell()
+        await notify.send_pending()
+        await notify.send_pending()
         assert len(chat.requests) == 2
         statuses = [record.status for record in records(gateway, "workflow_event_notification")]
         assert statuses == ["failed", "success"]
@@ -312,7 +312,7 @@ async def test_without_an_address_an_escalation_is_recorded_as_skipped(
     monkeypatch.setattr(StartTemplate, "_place_run", failing)
     async with events_gateway() as gateway:
         await escalate(gateway)
-        await gateway.app.state.gateway.levels.events.notify_escalations.tell()
+        await gateway.app.state.gateway.levels.events.notify_escalations.send_pending()
         assert [r.status for r in records(gateway, "workflow_event_notification")] == ["skipped"]
 
 
@@ -351,7 +351,7 @@ async def test_token_and_address_are_seen_nowhere(monkeypatch: pytest.MonkeyPatc
                 seen.append((await gateway.client.request(method, path)).text)
             for _ in range(3):
                 await gateway.client.post(f"{URL}/retry-jobs/drain", json={"force": True})
-            await gateway.app.state.gateway.levels.events.notify_escalations.tell()
+            await gateway.app.state.gateway.levels.events.notify_escalations.send_pending()
             seen += [repr(event) for event in gateway.backend.events.audit.events]
             config = gateway.app.state.gateway.config
             seen.append(repr(config))

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from pyoco_server.domain.events.audit import MAX_OF_ADDRESS, Summary
@@ -20,7 +19,6 @@ from support.events import (
     ACTION,
     URL,
     a_template,
-    arrival,
     define,
     events_gateway,
     events_lab,
@@ -31,6 +29,7 @@ from support.events import (
     records,
     run_ids,
     run_params,
+    send,
 )
 from support.gateway import RunningGateway, memory_app, new_key
 from support.waiting import until
@@ -131,6 +130,32 @@ async def test_a_stranger_is_not_told_what_is_wrong_with_the_body(guarded: Runni
     assert answer.status_code == 401
 
 
+async def test_the_body_of_a_stranger_is_not_read(guarded: RunningGateway) -> None:
+    """The credentials are checked first: an endless body ties nothing up."""
+    read = []
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            read.append(1)
+            yield b"x"
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(20):
+        answer = await guarded.client.post(URL, content=endless())
+    assert (answer.status_code, read) == (401, [])
+    assert [record.status for record in records(guarded)] == ["rejected"]
+
+
+async def test_what_is_wrong_with_a_body_is_recorded_with_its_sender() -> None:
+    async with memory_app(http_auth_mode="api_key") as gateway:
+        key = await new_key(gateway.backend.api_keys, "acme", "key-a")
+        answer = await gateway.client.post(URL, content=b"x" * (1024 * 1024 + 1), headers=key)
+        assert answer.status_code == 413
+        (record,) = records(gateway)
+        assert (record.actor.tenant_id, record.actor.api_key_id) == ("acme", "key-a")
+        assert record.details.reason_code == "http_413"
+
+
 async def test_the_token_guards_the_post_alone(guarded: RunningGateway) -> None:
     for path in ("summary?ym=2026-02", "retry-jobs", "notification-settings"):
         assert (await guarded.client.get(f"{URL}/{path}")).status_code == 200
@@ -150,6 +175,10 @@ async def test_with_api_keys_on_the_token_lets_events_in_as_the_tenant_of_events
         by_key = await started(gateway, headers=hooks)
         assert (await gateway.backend.runs.get(by_key["run_id"])) is not None
         assert told(await refused(gateway)) == (401, "Invalid workflow event token.")
+        unknown = {"X-API-Key": "pyoco_nobody.x"}
+        assert told(await refused(gateway, headers=unknown)) == (401, "Invalid workflow event token.")
+        both = {"x-workflow-event-token": TOKEN, **unknown}
+        assert (await started(gateway, headers=both))["triggered"] is True, "the token alone is enough"
 
 
 async def test_with_api_keys_on_and_no_token_a_key_is_needed_and_its_lack_is_recorded() -> None:
@@ -254,7 +283,7 @@ async def test_source_and_event_source_are_the_same(gateway: RunningGateway) -> 
 
 @pytest.mark.parametrize("field", ["event_name", "source", "notes", "mfcloud_url"])
 async def test_a_field_that_must_be_text_is_named_when_it_is_not(gateway: RunningGateway, field: str) -> None:
-    assert told(await refused(gateway, {field: 5})) == (422, f"{field}: must be a text")
+    assert told(await refused(gateway, {field: 5})) == (422, f"{field}: must be a string")
 
 
 # 4. Which template is meant
@@ -724,8 +753,8 @@ async def test_refusals_without_credentials_fill_no_audit() -> None:
             for _ in range(100):
                 assert (await post(lab, None)).error is not None
             for number in range(30):
-                known = msgspec.structs.replace(arrival({"event_id": str(number)}), token=TOKEN)
-                assert (await lab.level.receive(known)).started is not None
+                answer = await send(lab.level.receive, {"event_id": str(number)}, TOKEN)
+                assert answer.started is not None
             stored = lab.backend.events.audit.events
             assert Counter(event.record.status for event in stored) == {
                 "rejected": MAX_OF_ADDRESS,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyoco_server.domain.events.receipts import ClaimState, Receipt
+from pyoco_server.domain.events.receipts import Receipt, ReceiptState
 from pyoco_server.domain.executions.events import ExecutionCreated
 from pyoco_server.domain.runs.model import RunSnapshot
 from support.execution_promises import Logs
@@ -41,7 +41,7 @@ def agrees(receipt: Receipt | None, heard: Heard) -> bool:
     """A receipt whose last word was lost still names what it was claimed for."""
     if receipt is None:
         return False
-    return {receipt.run_id} == (heard.run_ids if receipt.state is ClaimState.ACCEPTED else heard.started)
+    return {receipt.run_id} == (heard.run_ids if receipt.state is ReceiptState.ACCEPTED else heard.started)
 
 
 def _key_in(params: Any) -> str | None:

@@ -20,8 +20,9 @@ from pyoco_server.domain.events.requests import ResumeTarget
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
 from pyoco_server.errors import ExecutionNotFound
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.usecases.auth import ANONYMOUS, Caller
-from pyoco_server.usecases.events.receive import Answer, Arrival
+from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.events.attempt import Answer, Attempt, Origin, Outcome
+from pyoco_server.usecases.events.receive import Arrival, Credentials, ReceiveEvent
 from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.ports.events import ExecutionOrder, Executions, Waits
 from pyoco_server.usecases.runs.submit import SubmitRun
@@ -108,7 +109,7 @@ class NothingWaits:
     async def resume(self, _kept: KeptResume, _place: WaitPlace) -> None:
         raise ExecutionNotFound
 
-    async def news(self, _seconds: float) -> bool:
+    async def next_wait(self, _seconds: float) -> bool:
         await asyncio.Event().wait()
         return False
 
@@ -175,28 +176,19 @@ async def prepare(lab: EventsLab, **action: Any) -> None:
     await lab.use_cases.actions.put(replace(wanted, **action))
 
 
-def arrival(body: dict[str, Any]) -> Arrival:
-    async def read_body() -> bytes:
-        return msgspec.json.encode(body)
+async def send(receive: ReceiveEvent, body: dict[str, Any], token: str = "") -> Answer:
+    """As the route does."""
+    attempt = receive.begin(Origin())
+    return await receive.audited(attempt, _received(receive, attempt, body, token))
 
-    async def ask_caller() -> Caller:
-        return ANONYMOUS
 
-    return Arrival(
-        token="",
-        signature_source="",
-        source="",
-        tenant="",
-        headers={},
-        read_body=read_body,
-        ask_caller=ask_caller,
-        ip=None,
-        user_agent=None,
-    )
+async def _received(receive: ReceiveEvent, attempt: Attempt, body: dict[str, Any], token: str) -> Outcome:
+    sender = await receive.admit(attempt, Credentials(token=token, caller=ANONYMOUS))
+    return await receive(attempt, Arrival(sender=sender, headers={}, body=msgspec.json.encode(body)))
 
 
 async def post(lab: EventsLab, key: str | None = "k", **fields: Any) -> Answer:
-    return await lab.level.receive(arrival({"idempotency_key": key, **fields} if key else fields))
+    return await send(lab.level.receive, {"idempotency_key": key, **fields} if key else fields)
 
 
 class FakeGoogleChat:

@@ -26,11 +26,11 @@ from pyoco_server.domain.executions.model import Execution, ExecutionStatus, Nod
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.errors import CommandRejected, NatsUnavailable, PyocoServerError
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.events.receive import Answer
+from pyoco_server.usecases.events.attempt import Answer
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.wiring.gateway import Levels
 from support.event_promises import Heard, agrees, started_by_key
-from support.events import arrival
+from support.events import send
 from support.execution_promises import Logs, folded
 
 ACTOR = Actor(ActorKind.USER, "ann")
@@ -253,7 +253,7 @@ class EventClients:
         body = {"template_id": heard.template_id, "idempotency_key": key}
 
         async def post(gateway: AskedGateway) -> tuple[AskedGateway, Answer]:
-            return gateway, await gateway.levels.events.receive(arrival(body))
+            return gateway, await send(gateway.levels.events.receive, body)
 
         while True:
             gateway, answer = await ask(own, post)

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.events.receipts import ClaimState
+from pyoco_server.domain.events.receipts import ReceiptState
 from pyoco_server.testing import open_memory_gateway_backend
 from support.crashes import Fuse, FusedBackend, Killed
 from support.events import FakeClock, on_memory, post, prepare
@@ -43,7 +43,7 @@ async def test_a_repeat_after_any_crash_starts_the_same_run(is_done: bool) -> No
             taken = list(iter(lambda: backend.queue.take(["pyoco.work.default"]), None))
             assert {delivery.job().run_id for delivery in taken} == {run_id}, f"step {step}: its job is there"
             (receipt,) = await backend.events.receipts.list_values()
-            assert receipt.state is ClaimState.ACCEPTED
+            assert receipt.state is ReceiptState.ACCEPTED
 
 
 async def test_a_claim_that_was_left_behind_is_not_taken_over_at_once() -> None:
@@ -57,7 +57,7 @@ async def test_a_claim_that_was_left_behind_is_not_taken_over_at_once() -> None:
                 if await backend.events.receipts.count():
                     break
         (receipt,) = await backend.events.receipts.list_values()
-        assert receipt.state is ClaimState.STARTING
+        assert receipt.state is ReceiptState.STARTING
         clock.advance(4.9)
         early = await post(on_memory(backend, CONFIG, clock, repeat_patience_sec=0.0))
         assert early.error is not None
@@ -97,7 +97,7 @@ async def test_a_key_whose_run_has_expired_does_not_start_it_again() -> None:
             with suppress(Killed):
                 await post(on_memory(FusedBackend(backend, Fuse(step, is_done=True)), config, clock))
             receipts = await backend.events.receipts.list_values()
-            if not backend.runs._values or receipts[0].state is ClaimState.ACCEPTED:
+            if not backend.runs._values or receipts[0].state is ReceiptState.ACCEPTED:
                 continue
             met += 1
             clock.advance(61)

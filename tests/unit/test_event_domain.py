@@ -1,5 +1,6 @@
 """The pure rules of workflow events: templates, actions, requests, CloudEvents, graphs, summaries."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from pyoco_server.domain.events.audit import (
     MAX_OF_ADDRESS,
     MAX_RECORDED,
+    AuditActor,
     AuditDetails,
     AuditRecord,
     EventStatus,
@@ -18,7 +20,7 @@ from pyoco_server.domain.events.audit import (
     RetryAdvice,
     Summary,
     may_be_queued,
-    reason_fields,
+    new_record,
     reason_of,
     status_of,
 )
@@ -315,6 +317,60 @@ def test_the_input_of_an_execution_has_every_name_that_its_tasks_read() -> None:
     assert (found["year"], found["event"]) == (2026, None)
 
 
+# Records
+
+
+@pytest.mark.parametrize(
+    ("request_", "ym"),
+    [
+        (EventRequest(year=2024, month=3), "2024-03"),
+        (EventRequest(year=2024, month=13), "2026-02"),
+        (EventRequest(year=2024), "2026-02"),
+        (None, "2026-02"),
+    ],
+)
+def test_a_record_is_of_the_month_of_its_event_or_else_of_the_clock(
+    request_: EventRequest | None, ym: str
+) -> None:
+    now = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC).timestamp()
+    record = new_record("t", "success", event_id="e", now=now, actor=AuditActor(), request=request_)
+    assert (record.at, record.ym) == ("2026-02-28T23:59:59.000Z", ym)
+
+
+def test_a_record_has_what_is_known_of_its_event() -> None:
+    request = EventRequest(template_id="t" * 100, event_name="n", source="s", key="k")
+    template = Template(id="close", name="Close", steps=(), updated_at="", year=2026, month=2)
+    unresolved = new_record("t", "rejected", event_id="e", now=0.0, actor=AuditActor(), request=request)
+    assert unresolved.details == AuditDetails(
+        template_id="t" * 64, event_name="n", source="s", idempotency_key="k"
+    )
+    resolved = new_record(
+        "t",
+        "failed",
+        event_id="e",
+        now=0.0,
+        actor=AuditActor(),
+        request=request,
+        template=template,
+        reason=reason_of(EventFailed()),
+        reason_text="x" * 501,
+        duplicate=False,
+    )
+    assert resolved.ym == "2026-02"
+    assert resolved.details == AuditDetails(
+        template_id="close",
+        template_name="Close",
+        event_name="n",
+        source="s",
+        idempotency_key="k",
+        reason="x" * 500,
+        reason_class="infra",
+        reason_code="exception",
+        retry_advice="retry_with_backoff",
+        duplicate=False,
+    )
+
+
 # Summaries
 
 
@@ -334,9 +390,9 @@ def test_a_summary_counts_by_status_reason_and_advice() -> None:
     summary = Summary()
     for _ in range(3):
         summary.add(
-            a_record(1, "rejected", duplicate=False, **reason_fields("x", reason_of(InvalidRequest())))
+            a_record(1, "rejected", duplicate=False, **msgspec.structs.asdict(reason_of(InvalidRequest())))
         )
-    summary.add(a_record(2, "failed", duplicate=False, **reason_fields("x", reason_of(EventFailed()))))
+    summary.add(a_record(2, "failed", duplicate=False, **msgspec.structs.asdict(reason_of(EventFailed()))))
     summary.add(a_record(3, "nonsense"))
     summary.add(a_record(4, "skipped", duplicate=True))
     shown = summary.shown("2026-02", 20)

@@ -8,7 +8,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.executions import commands as c
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.events.resume import ExecutionWaits
+from pyoco_server.usecases.events.executions import ExecutionWaits
 from pyoco_server.usecases.executions.commands import CommandExecution
 from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
 from pyoco_server.usecases.executions.graphs import ManageGraphs
@@ -113,7 +113,7 @@ async def test_dying_while_the_node_waits(target: dict[str, Any], *, repeats: bo
                 await arrive(site, dying)
             was_stored = bool(await backend.events.resumes.list_values()) or bool(await resumed(backend))
             after = Site(backend, backend, clock)
-            await after.lab.use_cases.resume_waits.look(all_of_them=True)
+            await after.lab.use_cases.resume_waits.deliver_kept(check_all=True)
             if repeats:
                 answer = await post(after.lab, **target)
                 assert answer.resumed is not None, f"step {step}"
@@ -137,7 +137,7 @@ async def test_dying_while_a_kept_event_is_used(
         for execution_id in ("e1", "e2"):
             await site.let_wait(execution_id)
             site.lab.clock.advance(1)
-        await dying.lab.use_cases.resume_waits.look(all_of_them=False)
+        await dying.lab.use_cases.resume_waits.deliver_kept(check_all=False)
 
     steps = await steps_of(use, is_early=True)
     assert steps >= 4
@@ -149,7 +149,7 @@ async def test_dying_while_a_kept_event_is_used(
             with pytest.raises(Killed):
                 await use(site, dying)
             after = Site(backend, backend, clock)
-            await after.lab.use_cases.resume_waits.look(all_of_them=True)
+            await after.lab.use_cases.resume_waits.deliver_kept(check_all=True)
             assert await resumed(backend) == ["e1"], f"step {step}"
             assert await backend.events.resumes.list_values() == [], f"step {step}"
 
@@ -166,7 +166,7 @@ async def test_dying_while_a_repeat_arrives(*, is_done: bool) -> None:
             site = await prepared(backend, clock, is_early=False)
             with pytest.raises(Killed):
                 await repeat(site, Site(FusedBackend(backend, Fuse(step, is_done=is_done)), backend, clock))
-            await Site(backend, backend, clock).lab.use_cases.resume_waits.look(all_of_them=True)
+            await Site(backend, backend, clock).lab.use_cases.resume_waits.deliver_kept(check_all=True)
             assert await resumed(backend) == ["e1"], f"step {step}"
             assert await backend.events.resumes.list_values() == [], f"step {step}"
 
@@ -182,7 +182,7 @@ async def test_two_gateways_that_use_one_kept_event_use_it_once() -> None:
             clock.advance(1)
         slow, fast = (Site(backend, backend, clock).lab.use_cases.resume_waits for _ in range(2))
         (listed,) = await backend.events.resumes.list_values()
-        await fast.look(all_of_them=False)
+        await fast.deliver_kept(check_all=False)
         await slow._try(listed)
         assert await resumed(backend) == ["e1"]
 
@@ -194,10 +194,10 @@ async def test_an_event_that_nobody_waited_for_is_given_up_after_its_time() -> N
         kept = await post(site.lab, **BY_KEY)
         resumes = site.lab.use_cases.resume_waits
         clock.advance(7 * 86_400)
-        await resumes.look(all_of_them=True)
+        await resumes.deliver_kept(check_all=True)
         assert len(await backend.events.resumes.list_values()) == 1
         clock.advance(1)
-        await resumes.look(all_of_them=True)
+        await resumes.deliver_kept(check_all=True)
         assert await backend.events.resumes.list_values() == []
         told = [event.record for event in backend.events.audit.events][-1]
         assert (told.event_type, told.status) == ("workflow_event_resume", "rejected")

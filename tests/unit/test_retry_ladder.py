@@ -12,7 +12,7 @@ from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import EventFailed, NatsUnavailable, WorkflowConflict, WorkflowNotFound
-from pyoco_server.usecases.events.definitions import place
+from pyoco_server.usecases.events.definitions import tenant_key
 from pyoco_server.usecases.events.retry import MAX_LIMIT
 from pyoco_server.usecases.events.start import StartTemplate
 from support.events import ACTION, EventsLab, events_lab, post, prepare
@@ -188,7 +188,7 @@ async def test_a_drain_that_cannot_take_all_jobs_takes_some_of_each_tenant(lab: 
     jobs = lab.backend.events.retry_jobs
     wanted = [due(f"l{number}", "loud", number) for number in range(MAX_LIMIT + 1)] + [due("q", "quiet", 999)]
     for job in wanted:
-        await jobs.create(place(job.tenant_id, job.id), job)
+        await jobs.create(tenant_key(job.tenant_id, job.id), job)
     await lab.use_cases.drain_retry_jobs._drain_all_due()
     left = {job.id for job in await jobs.list_values() if job.status is JobStatus.PENDING}
     assert left == {f"l{MAX_LIMIT - 1}", f"l{MAX_LIMIT}"}

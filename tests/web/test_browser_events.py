@@ -176,7 +176,7 @@ def test_an_action_is_made_and_changed(browser: Browser, site: Site) -> None:
         expect(dialog.get_by_role("alert")).to_contain_text("expected {…}")
         dialog.get_by_label("Params").fill('{"rows": 2}')
         dialog.get_by_role("button", name="Save").click()
-        expect(dialog.get_by_role("alert")).to_contain_text("with dots between")
+        expect(dialog.get_by_role("alert")).to_contain_text("separated by dots")
         dialog.get_by_label("Key").fill("invoice.received")
         dialog.get_by_label("Concurrency").select_option("one")
         dialog.get_by_role("button", name="Save").click()

@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from functools import partial
 
 from fastapi import Request, Response
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,6 +18,12 @@ def caller_of(request: Request) -> Caller:
     """As authenticated by the middleware; with auth off, everybody is the same."""
     caller: Caller = getattr(request.state, "caller", ANONYMOUS)
     return caller
+
+
+def caller_or_refusal(request: Request) -> Caller | PyocoServerError:
+    """For the route that also takes other credentials: the caller, or why the API key was refused."""
+    found: Caller | PyocoServerError = getattr(request.state, "caller", ANONYMOUS)
+    return found
 
 
 # API keys, checked before the body is read
@@ -52,17 +57,16 @@ class ApiKeyMiddleware:
         if self._is_on and scope["type"] == "http":
             request = Request(scope, receive)
             presented = _taken_out(scope, self._header)
-            if _asks_by_itself(scope):
-                request.state.ask_caller = partial(self._caller, request, presented)
-                await self._app(scope, receive, send)
-                return
             try:
                 request.state.caller = await self._caller(request, presented)
             except PyocoServerError as error:
                 # Some log formats include the local variables of a traceback, and here the key is one.
-                response = await _answer(request, error.with_traceback(None))
-                await response(scope, receive, send)
-                return
+                refusal = error.with_traceback(None)
+                if not _accepts_other_credentials(scope):
+                    response = await _answer(request, refusal)
+                    await response(scope, receive, send)
+                    return
+                request.state.caller = refusal
         await self._app(scope, receive, send)
 
     async def _caller(self, request: Request, presented: list[bytes]) -> Caller:
@@ -74,8 +78,8 @@ class ApiKeyMiddleware:
         return await self._ask_who(request)(text)
 
 
-def _asks_by_itself(scope: Scope) -> bool:
-    """The one route that also accepts other credentials and audits refusals."""
+def _accepts_other_credentials(scope: Scope) -> bool:
+    """The one route that also takes a token or a signature, and that audits its refusals."""
     return scope["method"] == "POST" and route_path(scope) == EVENTS_PATH
 
 

@@ -38,7 +38,7 @@ from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.wheels import Wheel
 from pyoco_server.errors import CommandRejected, NatsUnavailable, StillStarting
 from pyoco_server.http_api.errors import RETRY_AFTER_SEC, error_body
-from pyoco_server.usecases.events.receive import Answer
+from pyoco_server.usecases.events.attempt import Answer
 from pyoco_server.usecases.events.resume import Resumed
 from pyoco_server.usecases.runs.read import RunView
 

@@ -1,4 +1,4 @@
-"""What workflow events need of JetStream: listed buckets, receipts that make room, and the audit stream."""
+"""Workflow events on JetStream: listed buckets, receipts with a limit per tenant, the audit stream."""
 
 import asyncio
 import time
@@ -27,13 +27,13 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 CACHE_SEC = 3600.0
-"""Much less than the mark of a removed value is kept: without the mark a removal leaves no trace."""
+"""Much shorter than delete markers are kept: without its marker a removal cannot be detected."""
 _GONE = frozenset({10037, 10057})
 MAX_READS = 20
 BEHIND_SEC = 0.1
-"""A replica that is behind catches up within milliseconds, unless it is cut off; then others answer soon."""
+"""A lagging replica catches up within milliseconds; if it is cut off, others soon answer instead."""
 LATE_SEC = 300.0
-"""A record is written so long after its id was made, at the latest, unless NATS was away."""
+"""Maximum age of an id when its record is written, unless NATS was unavailable."""
 
 
 class _Listed(Struct, frozen=True):
@@ -43,10 +43,10 @@ class _Listed(Struct, frozen=True):
 
 
 class ListedKvStore(KvStore[T]):
-    """A part of a bucket, whose values can be listed.
+    """A part of a bucket, with listing.
 
-    With `is_cached`, a list is read again only when something under its prefix has changed: finding that out
-    is one request, whatever the length of the list.
+    With `is_cached`, a list is read again only after a change under its prefix. Detecting a change is one
+    request, whatever the length of the list.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ListedKvStore(KvStore[T]):
         return f"{prefix}>"
 
     async def _read(self, prefix: str, newest: int) -> list[T]:
-        """A replica that is behind may answer: what it lists without `newest` is not the list."""
+        """A lagging replica may answer: a list without `newest` is incomplete."""
         for _ in range(MAX_READS):
             messages = scan(self._connection, self._stream, self._prefix + self._keys_under(prefix))
             listed = [(sequence_of(message), self._value(message)) async for message in messages]
@@ -91,10 +91,10 @@ class ListedKvStore(KvStore[T]):
             if await self._is_gone(prefix, newest):
                 return await self._read(prefix, 0)
             await asyncio.sleep(BEHIND_SEC)
-        raise NatsUnavailable(f"nats unavailable: the replicas of {self._stream} are behind")
+        raise NatsUnavailable(f"nats unavailable: the replicas of {self._stream} lag behind")
 
     async def _is_gone(self, prefix: str, newest: int) -> bool:
-        """What was the newest has been removed meanwhile, without a mark."""
+        """Whether the newest value was removed without a marker."""
         last = await self._last(self._keys_under(prefix))
         return last is None or last.revision < newest
 
@@ -105,7 +105,7 @@ class ListedKvStore(KvStore[T]):
             return self._decode(message.data)
         except codec.Unreadable as error:
             log.warning(
-                "unreadable data in a bucket is left out",
+                "unreadable value skipped",
                 action="events.unreadable",
                 subject=message.subject,
                 exc_info=error,
@@ -113,8 +113,8 @@ class ListedKvStore(KvStore[T]):
             return None
 
 
-class MarklessKvStore(ListedKvStore[T]):
-    """What is removed leaves no mark: its stream has as many messages as there are values."""
+class MarkerlessKvStore(ListedKvStore[T]):
+    """Removals leave no marker: the stream has one message per value."""
 
     async def remove(self, key: str, expected: Revision | None) -> None:
         revision = expected
@@ -133,7 +133,7 @@ class MarklessKvStore(ListedKvStore[T]):
             raise WrongRevision(key) from error
 
 
-class CountedBucket(MarklessKvStore[T]):
+class CountedBucket(MarkerlessKvStore[T]):
     async def count(self, prefix: str = "") -> int:
         first = scan(self._connection, self._stream, f"{self._prefix}{prefix}>", batch=1)
         async with aclosing(first):
@@ -142,12 +142,12 @@ class CountedBucket(MarklessKvStore[T]):
         return 0
 
 
-class ReceiptBucket(MarklessKvStore[Receipt]):
-    """At most `max_receipts` of each tenant; the oldest go first.
+class ReceiptBucket(MarkerlessKvStore[Receipt]):
+    """At most `max_receipts` per tenant; the oldest are evicted first.
 
-    A receipt's key is a hash and names no tenant. So each receipt has an empty mark beside it,
-    `tenant.<tenant>.<key>`: the marks of a tenant are counted, and are in the order of their receipts. A
-    receipt whose mark was lost is kept for its TTL.
+    A receipt's key is a hash without a tenant. So each receipt has an empty marker `tenant.<tenant>.<key>`:
+    the markers of a tenant are counted, and are in the order of their receipts. A receipt without a marker is
+    kept for its TTL.
     """
 
     def __init__(
@@ -164,16 +164,16 @@ class ReceiptBucket(MarklessKvStore[Receipt]):
         self._keep_sec = keep_sec
         self._count_every = max(1, max_receipts // 100)
         self._uncounted: dict[str | None, int] = {}
-        """Receipts created since the last count, by tenant."""
+        """Receipts created since the last count, per tenant."""
         self._reported: set[str | None] = set()
 
     async def create(self, key: str, value: Receipt) -> Revision:
         tenant_id = value.tenant_id
-        if tenant_id not in self._uncounted:  # the limit may have been lowered since the last start
+        if tenant_id not in self._uncounted:  # the limit may have been lowered before this start
             await self._make_room(tenant_id)
         revision = await super().create(key, value)
         with best_effort(log, "receipts.make_room", NatsUnavailable):
-            await self._mark(key, tenant_id)
+            await self._put_marker(key, tenant_id)
             self._uncounted[tenant_id] = self._uncounted.get(tenant_id, 0) + 1
             if self._uncounted[tenant_id] >= self._count_every:
                 await self._make_room(tenant_id)
@@ -183,15 +183,15 @@ class ReceiptBucket(MarklessKvStore[Receipt]):
         stored = await self.get(key)
         await super().remove(key, expected)
         if stored is not None:
-            await super().remove(_mark_of(stored.value.tenant_id, key), None)
+            await super().remove(_marker_of(stored.value.tenant_id, key), None)
 
     def _keys_under(self, prefix: str) -> str:
-        """Without the marks, whose keys have dots."""
+        """Without the markers: their keys have dots."""
         return f"{prefix}*"
 
-    async def _mark(self, key: str, tenant_id: str | None) -> None:
+    async def _put_marker(self, key: str, tenant_id: str | None) -> None:
         headers = {"Nats-TTL": str(max(1, int(self._keep_sec)))} if self._message_ttl else {}
-        await self._connection.publish_acked(self._prefix + _mark_of(tenant_id, key), b"", headers)
+        await self._connection.publish_acked(self._prefix + _marker_of(tenant_id, key), b"", headers)
 
     async def _make_room(self, tenant_id: str | None) -> None:
         self._uncounted[tenant_id] = 0
@@ -199,43 +199,43 @@ class ReceiptBucket(MarklessKvStore[Receipt]):
         if oldest and tenant_id not in self._reported:
             self._reported.add(tenant_id)
             log.warning(
-                "more receipts than AX_WORKFLOW_EVENT_MAX_RECEIPTS; the tenant's oldest keys are forgotten",
+                "more receipts than AX_WORKFLOW_EVENT_MAX_RECEIPTS; the oldest of the tenant are evicted",
                 action="receipts.full",
                 tenant_id=tenant_id,
                 max_receipts=self._max_receipts,
             )
-        await asyncio.gather(*(self._forget(subject) for subject in oldest))
+        await asyncio.gather(*(self._evict(subject) for subject in oldest))
 
     async def _surplus(self, tenant_id: str | None) -> list[str]:
-        """The subjects of the marks that are too many."""
+        """Subjects of the surplus markers, oldest first."""
         found: list[str] = []
-        marks = scan(
+        markers = scan(
             self._connection,
             self._stream,
-            f"{self._prefix}{_mark_of(tenant_id, '*')}",
+            f"{self._prefix}{_marker_of(tenant_id, '*')}",
             batch=2 * self._count_every,
         )
-        async with aclosing(marks):
-            async for message in marks:
+        async with aclosing(markers):
+            async for message in markers:
                 if _left_with(message) <= self._max_receipts:
                     break
                 found.append(_subject_of(message))
         return found
 
-    async def _forget(self, mark: str) -> None:
-        key = mark.rpartition(".")[2]
-        with suppress(WrongRevision):  # another gateway makes room, too
+    async def _evict(self, marker: str) -> None:
+        key = marker.rpartition(".")[2]
+        with suppress(WrongRevision):  # evicted by another gateway
             await super().remove(key, None)
         with suppress(WrongRevision):
-            await super().remove(mark.removeprefix(self._prefix), None)
+            await super().remove(marker.removeprefix(self._prefix), None)
 
 
-def _mark_of(tenant_id: str | None, key: str) -> str:
+def _marker_of(tenant_id: str | None, key: str) -> str:
     return f"tenant.{of_tenant(tenant_id)}{key}"
 
 
 def _left_with(message: Msg) -> int:
-    """How many messages of a scan there are from this one on."""
+    """Number of messages in a scan from this one on."""
     return 1 + int((message.headers or {})["Nats-Num-Pending"])
 
 
@@ -264,7 +264,7 @@ class AuditRecords:
         return Revision(ack.seq)
 
     async def find(self, event_id: str) -> StoredEvent | None:
-        """Ids have their time in them: only what was written around it is looked at."""
+        """An id contains its time: only records written around it are read."""
         made_at = _time_of(event_id)
         if made_at is None:
             return None
@@ -281,7 +281,7 @@ class AuditRecords:
 
 
 class AuditFeed(StreamFeed[StoredEvent]):
-    """Every record, from the first on."""
+    """All records, from the first."""
 
     deliver_policy = "all"
 
@@ -292,7 +292,7 @@ class AuditFeed(StreamFeed[StoredEvent]):
 
 
 def _time_of(event_id: str) -> float | None:
-    """Of a UUIDv7, in unix seconds."""
+    """Time of a UUIDv7 in unix seconds."""
     try:
         parsed = UUID(event_id)
     except ValueError:
@@ -301,7 +301,7 @@ def _time_of(event_id: str) -> float | None:
 
 
 def _rfc3339(unix_seconds: float) -> str:
-    # A second earlier: the clocks of a gateway and of NATS differ.
+    # A second earlier: the clocks of gateway and NATS differ.
     return datetime.fromtimestamp(unix_seconds - 1, UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -15,8 +15,8 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.consistency import OwnWrites
-from pyoco_server.usecases.events.resume import ExecutionWaits
-from pyoco_server.usecases.events.start import PATIENCE_SEC, StartExecutions
+from pyoco_server.usecases.events.executions import ExecutionWaits, StartExecutions
+from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.events.transfer import Imported
 from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter
 from pyoco_server.usecases.executions.create import CreateExecutions

@@ -1,4 +1,4 @@
-"""One record for every request, and what a month's records add up to."""
+"""Audit records of events: reasons, the record itself, the limit for refusals, and monthly summaries."""
 
 from bisect import insort
 from collections import Counter
@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from pyoco_server.domain.events.requests import EventRequest
+from pyoco_server.domain.events.requests import EventRequest, event_period
+from pyoco_server.domain.events.templates import Template
 from pyoco_server.errors import (
     ApiKeyRequired,
     EventFailed,
@@ -29,7 +30,13 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 
-# Why an event started nothing, in words that programs can act on.
+MAX_RECENT = 200
+MAX_USER_AGENT = 300
+MAX_REASON = 500
+MAX_TEMPLATE_ID = 64
+
+
+# Reasons
 
 
 class ReasonClass(StrEnum):
@@ -49,14 +56,9 @@ class RetryAdvice(StrEnum):
     RETRY_WITH_BACKOFF = "retry_with_backoff"
 
 
-class EventStatus(StrEnum):
-    SUCCESS = "success"
-    SKIPPED = "skipped"
-    REJECTED = "rejected"
-    FAILED = "failed"
-
-
 class Reason(Struct, frozen=True):
+    """Why an event started nothing, for programs."""
+
     reason_class: ReasonClass
     reason_code: str
     retry_advice: RetryAdvice
@@ -75,7 +77,7 @@ _CLASSES: list[tuple[type[PyocoServerError], ReasonClass, RetryAdvice]] = [
     (OutcomeUnknown, ReasonClass.DUPLICATE, RetryAdvice.DO_NOT_RETRY),
     (WorkflowConflict, ReasonClass.TEMPLATE_CONFLICT, RetryAdvice.RETRY_AFTER_FIX),
 ]
-"""The first that fits."""
+"""The first match counts."""
 
 
 def reason_of(error: PyocoServerError) -> Reason:
@@ -99,75 +101,34 @@ def _code(error: PyocoServerError) -> str:
     return f"http_{int(error.status)}"
 
 
-def status_of(error: PyocoServerError) -> EventStatus:
-    is_ours = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return EventStatus.FAILED if is_ours else EventStatus.REJECTED
-
-
 def may_be_queued(error: PyocoServerError) -> bool:
-    """Not without NATS: the queue lives there, too. Nor an event that is being started right now."""
+    """Not if NATS failed, because the queue is stored there; nor while the event is being started."""
     if isinstance(error, (NatsUnavailable, StillStarting, RetryQueueFull)):
         return False
     return reason_of(error).retry_advice is RetryAdvice.RETRY_WITH_BACKOFF
 
 
-# Events refused for want of credentials: the first of a minute are recorded one by one, the rest counted.
-#
-# Anybody can send them. Without a ceiling a stranger would fill the audit stream, whose oldest records make
-# room.
-
-WINDOW_SEC = 60.0
-MAX_RECORDED = 60
-"""In a window, by one gateway."""
-MAX_OF_ADDRESS = 20
-"""So that one address does not use up the records of all."""
-
-
-class CountedRefusals(Struct, frozen=True):
-    count: int
-    since: float
-    tenant_id: str | None
-
-
-class RefusalWindow:
-    def __init__(self) -> None:
-        self._began = float("-inf")
-        self._recorded: Counter[str | None] = Counter()
-        self._counted = 0
-        self._tenant_id: str | None = None
-
-    def admits(self, address: str | None, tenant_id: str | None, now: float) -> bool:
-        """Whether this one is recorded; otherwise it is counted. Call `rest` before: it ends a window."""
-        if not 0 <= now - self._began < WINDOW_SEC and not self._counted:
-            self._began = now
-            self._recorded.clear()
-        is_admitted = self._recorded.total() < MAX_RECORDED and self._recorded[address] < MAX_OF_ADDRESS
-        if is_admitted:
-            self._recorded[address] += 1
-        else:
-            self._counted += 1
-            self._tenant_id = tenant_id
-        return is_admitted
-
-    def rest(self, now: float, *, is_stopping: bool = False) -> CountedRefusals | None:
-        """What was counted in a window that is over."""
-        if not self._counted or (0 <= now - self._began < WINDOW_SEC and not is_stopping):
-            return None
-        found = CountedRefusals(self._counted, self._began, self._tenant_id)
-        self._counted = 0
-        return found
+# Records
 
 
 WORKFLOW_EVENT = "workflow_event"
 NOTIFICATION = "workflow_event_notification"
 RETRY = "workflow_event_retry"
 RESUME = "workflow_event_resume"
-"""What became of a kept event."""
+"""Outcome of a kept event."""
 START = "workflow_template_start"
 
-MAX_RECENT = 200
-MAX_USER_AGENT = 300
-MAX_REASON = 500
+
+class EventStatus(StrEnum):
+    SUCCESS = "success"
+    SKIPPED = "skipped"
+    REJECTED = "rejected"
+    FAILED = "failed"
+
+
+def status_of(error: PyocoServerError) -> EventStatus:
+    is_ours = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return EventStatus.FAILED if is_ours else EventStatus.REJECTED
 
 
 class AuditActor(Struct, frozen=True, kw_only=True):
@@ -194,7 +155,7 @@ class AuditDetails(Struct, frozen=True, kw_only=True):
     kept: bool | None = None
     kept_event_id: str | None = None
     count: int | None = None
-    """How many requests this record stands for, where that is not one."""
+    """Number of requests in this record, if it is a summary."""
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
@@ -211,10 +172,64 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
 
 
 class StoredEvent(Struct, frozen=True, kw_only=True):
-    """A record as it is kept, with what is needed to replay its event."""
+    """A record as stored, with the request for a replay."""
 
     record: AuditRecord
     request: EventRequest | None = None
+
+
+def new_record(  # noqa: PLR0913 - the one builder: every field of a record is named here
+    event_type: str,
+    status: str,
+    *,
+    event_id: str,
+    now: float,
+    actor: AuditActor,
+    action: str | None = None,
+    run_id: str | None = None,
+    execution_id: str | None = None,
+    request: EventRequest | None = None,
+    template: Template | None = None,
+    reason: Reason | None = None,
+    reason_text: str | None = None,
+    **details: Any,
+) -> AuditRecord:
+    """`details`: further fields of AuditDetails; they win over those of the request."""
+    about = event_period(request, template) if request else None
+    return AuditRecord(
+        at=iso(now),
+        event_id=event_id,
+        ym=about.ym if about else _month(now),
+        event_type=event_type,
+        action=action,
+        status=status,
+        run_id=run_id,
+        execution_id=execution_id,
+        actor=actor,
+        details=AuditDetails(
+            **{
+                **_request_details(request or EventRequest(), template),
+                **_reason_details(reason, reason_text),
+                **details,
+            }
+        ),
+    )
+
+
+def _request_details(request: EventRequest, template: Template | None) -> dict[str, Any]:
+    named = (request.template_id or "")[:MAX_TEMPLATE_ID] or None
+    return {
+        "template_id": template.id if template else named,
+        "template_name": template.name if template else None,
+        "event_name": request.event_name,
+        "source": request.source,
+        "idempotency_key": request.key,
+    }
+
+
+def _reason_details(reason: Reason | None, text: str | None) -> dict[str, Any]:
+    shown = {"reason": None if text is None else text[:MAX_REASON]}
+    return shown if reason is None else {**shown, **msgspec.structs.asdict(reason)}
 
 
 def iso(unix_seconds: float) -> str:
@@ -222,43 +237,81 @@ def iso(unix_seconds: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def clock_ym(unix_seconds: float) -> str:
+def _month(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m")
 
 
-def reason_fields(text: str | None, reason: Reason | None) -> dict[str, Any]:
-    if reason is None:
-        return {}
-    return {
-        "reason": None if text is None else text[:MAX_REASON],
-        "reason_class": reason.reason_class,
-        "reason_code": reason.reason_code,
-        "retry_advice": reason.retry_advice,
-    }
+# Refusals without credentials
+#
+# Anybody can send them. Without a limit they would evict other records from the audit stream. So the first
+# ones of a minute are recorded one by one, and the rest are counted in one record.
+
+WINDOW_SEC = 60.0
+MAX_RECORDED = 60
+"""Per window and gateway."""
+MAX_OF_ADDRESS = 20
+"""So that one address cannot use up the records of all."""
 
 
-def is_stranger(record: AuditRecord) -> bool:
-    """Whether the event was refused because nobody knows who sent it."""
+class CountedRefusals(Struct, frozen=True):
+    count: int
+    since: float
+    tenant_id: str | None
+
+
+class RefusalWindow:
+    def __init__(self) -> None:
+        self._began = float("-inf")
+        self._recorded: Counter[str | None] = Counter()
+        self._counted = 0
+        self._tenant_id: str | None = None
+
+    def admits(self, address: str | None, tenant_id: str | None, now: float) -> bool:
+        """Whether to record this one; otherwise it is counted. Call `rest` first: it closes a window."""
+        if not 0 <= now - self._began < WINDOW_SEC and not self._counted:
+            self._began = now
+            self._recorded.clear()
+        is_admitted = self._recorded.total() < MAX_RECORDED and self._recorded[address] < MAX_OF_ADDRESS
+        if is_admitted:
+            self._recorded[address] += 1
+        else:
+            self._counted += 1
+            self._tenant_id = tenant_id
+        return is_admitted
+
+    def rest(self, now: float, *, is_stopping: bool = False) -> CountedRefusals | None:
+        """The count of a closed window."""
+        if not self._counted or (0 <= now - self._began < WINDOW_SEC and not is_stopping):
+            return None
+        found = CountedRefusals(self._counted, self._began, self._tenant_id)
+        self._counted = 0
+        return found
+
+
+def is_unauthenticated(record: AuditRecord) -> bool:
     return record.event_type == WORKFLOW_EVENT and record.details.reason_class == ReasonClass.AUTH
 
 
 def record_of_rest(rest: CountedRefusals, event_id: str, now: float) -> AuditRecord:
-    reason = Reason(ReasonClass.AUTH, "http_401", RetryAdvice.RETRY_AFTER_FIX)
     text = f"{rest.count} more events were refused without valid credentials since {iso(rest.since)}"
-    return AuditRecord(
-        at=iso(now),
+    return new_record(
+        WORKFLOW_EVENT,
+        EventStatus.REJECTED,
         event_id=event_id,
-        ym=clock_ym(now),
-        event_type=WORKFLOW_EVENT,
-        action=None,
-        status=EventStatus.REJECTED,
+        now=now,
         actor=AuditActor(tenant_id=rest.tenant_id),
-        details=AuditDetails(duplicate=False, count=rest.count, **reason_fields(text, reason)),
+        reason=reason_of(InvalidEventToken()),
+        reason_text=text,
+        duplicate=False,
+        count=rest.count,
     )
 
 
+# Summaries
+
+
 class Summary:
-    """A month's events: how many of what, and the latest. It does not grow with their number."""
+    """Counts and latest events of a month. Its size does not depend on their number."""
 
     def __init__(self) -> None:
         self.total = 0

@@ -1,4 +1,4 @@
-"""The files of the workflow server that was here before, and those of `events export`, as our records."""
+"""Read the files of an earlier workflow server, and those of `events export`, into records."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -7,10 +7,18 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from pyoco_server.domain.events import retry
 from pyoco_server.domain.events.notifications import NotificationSettings, is_webhook_url
-from pyoco_server.domain.events.receipts import DAY_SEC, RESUMES, ClaimState, Receipt, receipt_key
-from pyoco_server.domain.events.requests import UNKNOWN_CONTENT, choose_key
-from pyoco_server.domain.events.retry import JobStatus, RetryJob, RetryPolicy, is_forgotten, job_id
+from pyoco_server.domain.events.receipts import (
+    RESUMES,
+    UNKNOWN_CONTENT,
+    Receipt,
+    ReceiptState,
+    is_expired,
+    receipt_key,
+)
+from pyoco_server.domain.events.requests import choose_key
+from pyoco_server.domain.events.retry import JobStatus, RetryJob, RetryPolicy, job_id
 from pyoco_server.domain.events.templates import is_id
 from pyoco_server.errors import InvalidRequest
 
@@ -23,7 +31,7 @@ NOTIFICATION_SETTINGS = "notification_settings.json"
 
 
 class ImportMark(Struct, frozen=True, kw_only=True):
-    """That a file was imported, or is being imported: it is not read again."""
+    """Marks a file as imported, or as being imported."""
 
     is_done: bool
     count: int
@@ -31,7 +39,7 @@ class ImportMark(Struct, frozen=True, kw_only=True):
 
 
 class Found(Struct, Generic[T]):
-    """What a file holds; `problems`: entries that cannot be used, by name."""
+    """Content of a file. `problems`: unusable entries, by name."""
 
     values: list[T] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -78,10 +86,10 @@ class _OldSettings(Struct):
 def read_receipts(
     data: bytes, tenant_id: str | None, now: float, ttl_days: float, max_receipts: int
 ) -> Found[Receipt]:
-    """The newest of those that still count, oldest first. Raises InvalidRequest."""
+    """The newest unexpired receipts, oldest first. Raises InvalidRequest."""
     found: Found[Receipt] = Found()
     for receipt in _each(_entries(data, "receipts"), found.problems, lambda one: _receipt(one, tenant_id)):
-        if now - receipt.claimed_at > ttl_days * DAY_SEC:
+        if is_expired(receipt, now, ttl_days):
             found.expired += 1
         else:
             found.values.append(receipt)
@@ -95,7 +103,7 @@ def read_retry_jobs(data: bytes, tenant_id: str | None, now: float, policy: Retr
     for job in _each(
         _entries(data, "jobs"), found.problems, lambda one: _retry_job(one, tenant_id, now, policy)
     ):
-        if is_forgotten(job, now, policy.terminal_ttl_days):
+        if retry.is_expired(job, now, policy.terminal_ttl_days):
             found.expired += 1
         else:
             found.values.append(job)
@@ -103,12 +111,12 @@ def read_retry_jobs(data: bytes, tenant_id: str | None, now: float, policy: Retr
 
 
 def read_settings(data: bytes, now_text: str) -> Found[NotificationSettings]:
-    """Raises InvalidRequest, which does not repeat the address."""
+    """Raises InvalidRequest, without the URL."""
     found: Found[NotificationSettings] = Found()
     content = _parsed(data)
     if isinstance(content, list):
         if content:
-            found.problems.append("webhook_url: an export has it masked only; set it again")
+            found.problems.append("webhook_url: masked in an export; set it again")
         return found
     try:
         settings = msgspec.convert(content, _OldSettings)
@@ -118,18 +126,18 @@ def read_settings(data: bytes, now_text: str) -> Found[NotificationSettings]:
         updated_at = settings.updated_at or now_text
         found.values.append(NotificationSettings(webhook_url=settings.webhook_url, updated_at=updated_at))
     elif settings.webhook_url:
-        found.problems.append("webhook_url: not the address of a Google Chat webhook")
+        found.problems.append("webhook_url: not a Google Chat webhook URL")
     return found
 
 
 def _entries(data: bytes, name: str) -> list[tuple[str, Any]]:
-    """`{"<name>": {"<template_id>:<key>": {…}}}`, or the list that `events export` writes."""
+    """`{"<name>": {"<template_id>:<key>": {…}}}`, or the list written by `events export`."""
     content = _parsed(data)
     if isinstance(content, list):
         return [(f"number {number}", entry) for number, entry in enumerate(content, 1)]
     entries = content.get(name) if isinstance(content, dict) else None
     if not isinstance(entries, dict):
-        raise InvalidRequest(f'must be {{"{name}": {{…}}}}, or a list as `events export` writes it')
+        raise InvalidRequest(f'must be {{"{name}": {{…}}}}, or a list as written by `events export`')
     return list(entries.items())
 
 
@@ -165,7 +173,7 @@ def _receipt(entry: Any, tenant_id: str | None) -> Receipt:
         content=UNKNOWN_CONTENT,
         claimed_at=at,
         starting_since=at,
-        state=ClaimState.ACCEPTED,
+        state=ReceiptState.ACCEPTED,
         tenant_id=tenant_id,
     )
 
@@ -179,7 +187,7 @@ def _retry_job(entry: Any, tenant_id: str | None, now: float, policy: RetryPolic
     _check_names(old.template_id, old.idempotency_key)
     action = old.action or old.action_key
     if action is None:
-        raise InvalidRequest("action: is missing")
+        raise InvalidRequest("action: missing")
     created_at = now if old.created_at is None else _unix(old.created_at)
     return RetryJob(
         id=job_id(receipt_key(tenant_id, old.template_id, old.idempotency_key)),
@@ -211,11 +219,11 @@ def _retry_job(entry: Any, tenant_id: str | None, now: float, policy: RetryPolic
 
 def _check_names(template_id: str, key: str) -> None:
     if template_id != RESUMES and not is_id(template_id):
-        raise InvalidRequest(f"template_id: {template_id!r} is not one")
+        raise InvalidRequest(f"template_id: invalid: {template_id!r}")
     if choose_key([key]).key is None:
-        raise InvalidRequest(f"idempotency_key: {key!r} is not one")
+        raise InvalidRequest(f"idempotency_key: invalid: {key!r}")
 
 
 def _unix(at: str | float) -> float:
-    """A text without a zone is in this machine's time."""
+    """A time without a zone is local time."""
     return at if isinstance(at, (int, float)) else datetime.fromisoformat(at).timestamp()

@@ -1,4 +1,4 @@
-"""Google Chat: which address may be spoken to, how it is shown, and what is said."""
+"""Google Chat notifications: allowed webhook URLs, their masked form, and the message texts."""
 
 import re
 from urllib.parse import parse_qsl
@@ -14,7 +14,7 @@ MAX_URL = 2000
 _URL = re.compile(
     r"https://chat\.googleapis\.com(/v1/spaces/([A-Za-z0-9_-]{1,100})/messages\?([A-Za-z0-9_%&=.~+-]{1,1500}))"
 )
-"""The whole address, so that nothing is left to how a client reads hosts, ports, user info or escapes."""
+"""The whole URL, so that a client has no host, port, user info or escape to interpret."""
 _SHOWN_CHARACTERS = 4
 
 
@@ -27,7 +27,7 @@ class NotificationSettings(Struct, frozen=True, kw_only=True):
 
 
 class Delivered(Struct, frozen=True):
-    """What became of a message."""
+    """Result of sending a message."""
 
     is_sent: bool
     http_status: int | None
@@ -35,7 +35,7 @@ class Delivered(Struct, frozen=True):
 
 
 def check_webhook_url(text: str) -> str:
-    """Raises InvalidRequest, which does not repeat the address: it is a secret."""
+    """Raises InvalidRequest, without the URL: it is a secret."""
     if not is_webhook_url(text):
         raise InvalidRequest(f"webhook_url: must have the form {FORM}")
     return text
@@ -63,12 +63,12 @@ def masked(url: str | None) -> str:
     return f"{HOST}/v1/spaces/{match[2][:_SHOWN_CHARACTERS]}***/messages?key=***&token=***"
 
 
-TEST_TEXT = "pyoco-server: this is a test of the notification settings."
+TEST_TEXT = "pyoco-server: test of the notification settings."
 
 
 def escalation_text(job: RetryJob) -> str:
     lines = [
-        "pyoco-server: a workflow event needs a person",
+        "pyoco-server: a workflow event needs manual action",
         f"template: {_line(job.template_name)} ({job.template_id})",
         f"action: {job.action}",
         f"event: {_line(job.event_name or '-')}   source: {_line(job.source or '-')}",
@@ -81,5 +81,5 @@ def escalation_text(job: RetryJob) -> str:
 
 
 def _line(text: str) -> str:
-    """Names come from outside: no links, no mentions, no lines of their own."""
+    """Names come from outside: no links, mentions or extra lines."""
     return "".join(c if c.isprintable() and c not in "<>*_`~" else " " for c in text)[:200]

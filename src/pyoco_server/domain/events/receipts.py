@@ -1,4 +1,10 @@
-"""What is remembered of an event's key: first a claim, then the receipt of what it started."""
+"""Idempotency keys of events, and the slot of an action that runs one at a time.
+
+A key is unique within its scope: the tenant and the template, or the tenant and `@resume`. Each key has one
+receipt. It is created before anything is started (the claim), so only one of several equal events starts the
+run; afterwards it names what was started. An event that waits for its node is kept under its key, and gets
+its receipt when the node is resumed.
+"""
 
 import hashlib
 from enum import StrEnum
@@ -8,18 +14,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.events.requests import EventRequest, ResumeTarget, content_digest
+from pyoco_server.errors import InvalidRequest
 
 TAKE_OVER_SEC = 5.0
-"""A claim that has been starting for longer was left by a gateway that died."""
+"""A gateway that has been starting an event for longer is dead."""
 DAY_SEC = 86_400.0
 EXPIRY_MARGIN_SEC = 2.0
 """The store counts the age of a run in whole seconds."""
+UNKNOWN_CONTENT = ""
+"""Content of an imported receipt: every event matches it."""
 
 
-class ClaimState(StrEnum):
+# Receipts
+
+
+class ReceiptState(StrEnum):
     STARTING = "starting"
+    """Claimed: one gateway is starting the event."""
     OPEN = "open"
-    """A try failed that may be repeated at once, with the same run id."""
+    """A try failed; the next one may begin at once, with the same run id."""
     ACCEPTED = "accepted"
 
 
@@ -32,13 +45,13 @@ class Receipt(Struct, frozen=True, kw_only=True):
     content: str
     claimed_at: float
     starting_since: float
-    state: ClaimState = ClaimState.STARTING
+    state: ReceiptState = ReceiptState.STARTING
     tenant_id: str | None = None
     execution_id: str | None = None
     node_id: str | None = None
-    """That the event has resumed."""
+    """The node that the event resumed."""
     placed_since: float | None = None
-    """When the first try began that may have placed the run; None: none has."""
+    """Start of the first try that may have submitted the run; None: no try has."""
 
 
 class AlreadyStarted(Struct, frozen=True):
@@ -46,41 +59,41 @@ class AlreadyStarted(Struct, frozen=True):
 
 
 class BeingStarted(Struct, frozen=True):
-    """By somebody else, right now."""
+    """Another request is starting it."""
 
 
 class CarryOn(Struct, frozen=True):
-    """The repeat goes on with the same run, under this receipt."""
+    """The repeat continues with the same run, under this receipt."""
 
     receipt: Receipt
 
 
 class StartAnew(Struct, frozen=True):
-    """What was remembered is too old to count."""
+    """The receipt has expired."""
 
 
 Finding = AlreadyStarted | BeingStarted | CarryOn | StartAnew
 
 
-def receipt_key(tenant_id: str | None, template_id: str, key: str) -> str:
-    """A hash: keys have characters that a bucket's keys must not have."""
-    return hashlib.sha256(msgspec.json.encode([tenant_id, template_id, key])).hexdigest()
+def receipt_key(tenant_id: str | None, scope: str, key: str) -> str:
+    """A hash: idempotency keys may have characters that a bucket's keys may not."""
+    return hashlib.sha256(msgspec.json.encode([tenant_id, scope, key])).hexdigest()
 
 
-def look_at(found: Receipt, content: str, now: float, ttl_days: float) -> Finding:
-    """What a repeat finds."""
-    if now - found.claimed_at > ttl_days * DAY_SEC:
+def finding_of(found: Receipt, content: str, now: float, ttl_days: float) -> Finding:
+    """What a repeat has to do."""
+    if is_expired(found, now, ttl_days):
         return StartAnew()
-    if found.state is ClaimState.ACCEPTED:
+    if found.state is ReceiptState.ACCEPTED:
         return AlreadyStarted(found)
-    is_left_alone = found.state is ClaimState.OPEN or now - found.starting_since > TAKE_OVER_SEC
-    if not is_left_alone:
+    is_abandoned = found.state is ReceiptState.OPEN or now - found.starting_since > TAKE_OVER_SEC
+    if not is_abandoned:
         return BeingStarted()
     since = _maybe_placed_since(found)
     return CarryOn(
         replace(
             found,
-            state=ClaimState.STARTING,
+            state=ReceiptState.STARTING,
             starting_since=now,
             content=content,
             placed_since=now if since is None else since,
@@ -88,33 +101,48 @@ def look_at(found: Receipt, content: str, now: float, ttl_days: float) -> Findin
     )
 
 
-def _maybe_placed_since(receipt: Receipt) -> float | None:
-    """Claims of older versions do not record it."""
-    is_old = receipt.placed_since is None and receipt.state is ClaimState.STARTING
-    return receipt.claimed_at if is_old else receipt.placed_since
+def is_expired(receipt: Receipt, now: float, ttl_days: float) -> bool:
+    return now - receipt.claimed_at > ttl_days * DAY_SEC
+
+
+def is_other_content(stored: str, content: str) -> bool:
+    return stored not in (UNKNOWN_CONTENT, content)
+
+
+def check_content(stored: str, content: str, *, is_strict: bool) -> None:
+    """Raises InvalidRequest if keys are strict and this one was used with another content."""
+    if is_strict and is_other_content(stored, content):
+        raise InvalidRequest("this idempotency_key was used with another content")
 
 
 def may_have_expired(receipt: Receipt, now: float, retention_sec: float) -> bool:
-    """Whether a run of an earlier try, had it been placed, could have ended and expired by now."""
+    """Whether a run of an earlier try, if it was submitted, could have ended and expired by now."""
     since = _maybe_placed_since(receipt)
     return retention_sec > 0 and since is not None and now - since > retention_sec - EXPIRY_MARGIN_SEC
 
 
+def _maybe_placed_since(receipt: Receipt) -> float | None:
+    """Receipts of older versions do not record it."""
+    is_old = receipt.placed_since is None and receipt.state is ReceiptState.STARTING
+    return receipt.claimed_at if is_old else receipt.placed_since
+
+
 def accepted(receipt: Receipt, run_id: str) -> Receipt:
-    return replace(receipt, state=ClaimState.ACCEPTED, run_id=run_id)
+    return replace(receipt, state=ReceiptState.ACCEPTED, run_id=run_id)
 
 
 def left_open(receipt: Receipt, *, is_maybe_placed: bool) -> Receipt:
-    """After a try that failed. One that surely placed nothing leaves only the doubts of earlier ones."""
+    """After a failed try. If it surely submitted nothing, only earlier tries may have."""
     is_first_doubt = receipt.placed_since == receipt.starting_since
     since = None if is_first_doubt and not is_maybe_placed else receipt.placed_since
-    return replace(receipt, state=ClaimState.OPEN, placed_since=since)
+    return replace(receipt, state=ReceiptState.OPEN, placed_since=since)
 
 
-# Events that resume a waiting node: kept until they have.
+# Kept resumes
+
 
 RESUMES = "@resume"
-"""The scope of the idempotency keys of events that resume; no template can have this id."""
+"""Scope of the keys of events that resume; not a valid template id."""
 
 
 class WaitPlace(Struct, frozen=True):
@@ -123,10 +151,10 @@ class WaitPlace(Struct, frozen=True):
 
 
 class KeptResume(Struct, frozen=True, kw_only=True):
-    """Written before anything is resumed, so that the event outlives its gateway."""
+    """An event that resumes a node. Stored first, so that it outlives its gateway."""
 
     id: str
-    """Of the event that brought it; also the idempotency key of its command."""
+    """The event id; also the idempotency key of the command to the execution."""
     request: EventRequest
     target: ResumeTarget
     content: str
@@ -134,15 +162,26 @@ class KeptResume(Struct, frozen=True, kw_only=True):
     tenant_id: str | None = None
     api_key_id: str | None = None
     chosen: WaitPlace | None = None
-    """Which of the nodes that wait with its key. Written before that is resumed: a repeat takes no other."""
+    """The node chosen among those waiting with its wait_key. Stored first: a repeat resumes no other."""
 
     @property
     def named(self) -> WaitPlace | None:
-        """The node, where the event names one and not only a key."""
+        """The node, if the event names one and not only a wait_key."""
         target = self.target
         if target.execution_id is None or target.node_id is None:
             return None
         return WaitPlace(target.execution_id, target.node_id)
+
+    @property
+    def receipt_key(self) -> str | None:
+        """None: the event has no idempotency key."""
+        key = self.request.key
+        return None if key is None else receipt_key(self.tenant_id, RESUMES, key)
+
+    @property
+    def name(self) -> str:
+        """Unique per idempotency key; without a key, per event."""
+        return self.receipt_key or hashlib.sha256(self.id.encode()).hexdigest()
 
 
 def new_kept(
@@ -164,15 +203,12 @@ def new_kept(
     )
 
 
-def kept_name(tenant_id: str | None, key: str | None, event_id: str) -> str:
-    """One for each key; without a key, for each event."""
-    if key is None:
-        return hashlib.sha256(event_id.encode()).hexdigest()
-    return receipt_key(tenant_id, RESUMES, key)
-
-
-def is_over(kept: KeptResume, now: float, ttl_days: float) -> bool:
+def has_waited_too_long(kept: KeptResume, now: float, ttl_days: float) -> bool:
     return now - kept.received_at > ttl_days * DAY_SEC
+
+
+def with_choice(kept: KeptResume, place: WaitPlace | None) -> KeptResume:
+    return replace(kept, chosen=place)
 
 
 def receipt_of(kept: KeptResume, place: WaitPlace, now: float) -> Receipt:
@@ -183,30 +219,27 @@ def receipt_of(kept: KeptResume, place: WaitPlace, now: float) -> Receipt:
         content=kept.content,
         claimed_at=now,
         starting_since=now,
-        state=ClaimState.ACCEPTED,
+        state=ReceiptState.ACCEPTED,
         tenant_id=kept.tenant_id,
         execution_id=place.execution_id,
         node_id=place.node_id,
     )
 
 
-def with_choice(kept: KeptResume, place: WaitPlace | None) -> KeptResume:
-    return msgspec.structs.replace(kept, chosen=place)
+# Slots
 
-
-# One run at a time of an action that wants it so.
 
 SETTLE_SEC = 5.0
-"""So long a run may be on its way between its slot and its snapshot."""
+"""Maximum time between taking a slot and creating its run."""
 
 
 class Slot(Struct, frozen=True):
-    """Which run an action's only place was given to."""
+    """The run that holds the only place of an action."""
 
     run_id: str
     taken_at: float
 
 
 def is_settled(slot: Slot, now: float) -> bool:
-    """Whether a run that cannot be found will not come any more."""
+    """Whether a run that cannot be found will never appear."""
     return now - slot.taken_at > SETTLE_SEC

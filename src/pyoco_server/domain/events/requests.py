@@ -1,4 +1,4 @@
-"""What an event says: from the many ways of writing it to one."""
+"""Parse an event from any of its forms into one `EventRequest`."""
 
 import hashlib
 import re
@@ -14,13 +14,13 @@ from pyoco_server.errors import InvalidRequest, InvalidYearMonth
 
 _KEY = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 MAX_LABEL = 200
-"""Characters of an event's name or source: longer ones are somebody's mistake."""
+"""Characters of an event name or source."""
 
 MAX_ID = 256
-"""Characters of an id or a wait_key, as in the commands of executions."""
+"""Characters of an id or a wait_key, as in commands to executions."""
 
 UNUSABLE = -1
-"""A year or month that was given and is none: it must not look like one that was not given."""
+"""An invalid year or month, which differs from an absent one."""
 
 KEY_FIELDS = ("idempotency_key", "idempotencyKey", "event_id", "eventId")
 KEY_HEADERS = ("x-idempotency-key", "idempotency-key", "webhook-id")
@@ -28,7 +28,7 @@ STRUCTURED = "application/cloudevents+json"
 
 
 class ResumeTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which waiting node an event means: a node of an execution, or the one that waits with a key."""
+    """The waiting node an event names: by execution and node id, or by wait_key."""
 
     execution_id: str | None = None
     node_id: str | None = None
@@ -36,7 +36,7 @@ class ResumeTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EventRequest(Struct, frozen=True, kw_only=True):
-    """An event, whichever way it was written."""
+    """An event in its one normal form."""
 
     template_id: str | None = None
     event_name: str | None = None
@@ -48,9 +48,9 @@ class EventRequest(Struct, frozen=True, kw_only=True):
     notes: str | None = None
     data: Any = None
     is_key_ignored: bool = False
-    """A key was given that cannot be used."""
+    """An unusable key was given."""
     resume: ResumeTarget | UnsetType = UNSET
-    """Unset, it is no part of what is written: events that start something look as they always did."""
+    """Unset, it is not encoded: the stored form and digest of other events stay as in older versions."""
 
 
 class ChosenKey(Struct, frozen=True):
@@ -59,7 +59,7 @@ class ChosenKey(Struct, frozen=True):
 
 
 def read_request(body: bytes, headers: Mapping[str, str]) -> EventRequest:
-    """`headers` by lower-case name. Raises InvalidRequest, with the field that is wrong."""
+    """`headers` by lower-case name. Raises InvalidRequest, which names the invalid field."""
     fields = _cloud_event(body, headers)
     if fields is None:
         fields = json_object(body)
@@ -91,12 +91,12 @@ def from_fields(fields: Mapping[str, Any], headers: Mapping[str, str]) -> EventR
 
 
 def with_source(request: EventRequest, source: str) -> EventRequest:
-    """`source` is of the query; what the body says comes first."""
+    """`source` from the query; the one in the body takes precedence."""
     return msgspec.structs.replace(request, source=request.source or _label({"source": source}, "source"))
 
 
 def _resume_target(fields: Mapping[str, Any]) -> ResumeTarget | UnsetType:
-    """The waiting node that the event names; whether it is resumed, the templates decide first."""
+    """The waiting node named by the event. Templates take precedence over it."""
     execution_id, node_id, wait_key = (
         first_given(fields, *names)
         for names in (("execution_id", "executionId"), ("node_id", "nodeId"), ("wait_key", "waitKey"))
@@ -104,7 +104,7 @@ def _resume_target(fields: Mapping[str, Any]) -> ResumeTarget | UnsetType:
     if wait_key is None and (execution_id is None or node_id is None):
         return UNSET
     if (execution_id is None) != (node_id is None):
-        raise InvalidRequest("execution_id, node_id: beside a wait_key, give both or none")
+        raise InvalidRequest("execution_id, node_id: with a wait_key, give both or neither")
     return ResumeTarget(
         execution_id=_checked_text(execution_id, "execution_id", MAX_ID),
         node_id=_checked_text(node_id, "node_id", MAX_ID),
@@ -132,7 +132,7 @@ def parsed_json(body: bytes) -> Any:
 
 
 def choose_key(candidates: Iterable[Any]) -> ChosenKey:
-    """The first that can be used as a key; a number is a key, too. Nothing is cut to fit."""
+    """The first valid key; a number is valid too. Keys are never truncated."""
     is_ignored = False
     for candidate in candidates:
         text = _as_text(candidate)
@@ -150,11 +150,11 @@ def _as_text(candidate: Any) -> str:
     is_number = isinstance(candidate, int) and not isinstance(candidate, bool)
     if isinstance(candidate, str) or is_number:
         return str(candidate)
-    return "\0"  # present, and never a key
+    return "\0"  # present, but never a valid key
 
 
 def _template_id(fields: Mapping[str, Any]) -> str | None:
-    """Whatever is there names a template; what cannot be a name names none that exists."""
+    """Any value names a template; an invalid id names one that does not exist."""
     found = first_given(fields, "template_id", "templateId")
     return found if found is None or isinstance(found, str) else str(found)
 
@@ -179,14 +179,14 @@ def _checked_text(value: Any, name: str, limit: int) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise InvalidRequest(f"{name}: must be a text")
+        raise InvalidRequest(f"{name}: must be a string")
     if len(value) > limit:
-        raise InvalidRequest(f"{name}: has more than {limit} characters")
+        raise InvalidRequest(f"{name}: at most {limit} characters")
     return value
 
 
 def _number(value: Any) -> int | None:
-    """`2026`, `2026.0` and `"2026"`. None: not given; anything else is given and cannot be used."""
+    """Accepts `2026`, `2026.0` and `"2026"`. None: absent; UNUSABLE: invalid."""
     if value is None or value == "":
         return None
     is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 4  # noqa: PLR2004
@@ -202,7 +202,7 @@ _CLOUD_KEY = "\0cloud key"
 
 
 def _cloud_event(body: bytes, headers: Mapping[str, str]) -> dict[str, Any] | None:
-    """The fields of a CloudEvent, in binary or in structured mode; None when it is not one."""
+    """The fields of a CloudEvent in binary or structured mode; None: not a CloudEvent."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() == STRUCTURED:
         event = json_object(body)
         return _cloud_fields(event, event.get("data"))
@@ -214,13 +214,13 @@ def _cloud_event(body: bytes, headers: Mapping[str, str]) -> dict[str, Any] | No
 
 def _cloud_fields(event: Mapping[str, Any], data: Any) -> dict[str, Any]:
     if str(event.get("specversion", "")) != "1.0":
-        raise InvalidRequest(f"specversion: CloudEvents 1.0 is understood, not {event.get('specversion')!r}")
+        raise InvalidRequest(f"specversion: must be 1.0, not {event.get('specversion')!r}")
     for name in ("type", "source", "id"):
         if not isinstance(event.get(name), str) or not event[name]:
-            raise InvalidRequest(f"{name}: a CloudEvent must have it")
+            raise InvalidRequest(f"{name}: required in a CloudEvent")
     own = data if isinstance(data, dict) else {}
     return {
-        # What a template needs beyond the event may stand in its data.
+        # Fields that CloudEvents lack may be given in the data.
         **{
             name: own.get(name)
             for name in (
@@ -236,18 +236,18 @@ def _cloud_fields(event: Mapping[str, Any], data: Any) -> dict[str, Any]:
 
 
 def cloud_key(source: str, event_id: str) -> str:
-    """Source and id are unique together. A source is a URI, which has characters that no key has."""
+    """Source and id together are unique. A source is a URI, so it may have characters invalid in a key."""
     plain = f"{source}:{event_id}"
     if _KEY.fullmatch(plain) is not None:
         return plain
     return "ce-" + hashlib.sha256(f"{source}\0{event_id}".encode()).hexdigest()[:40]
 
 
-# What it means together with its template
+# Together with its template
 
 
 def decide_period(request: EventRequest, template: Template) -> Period | None:
-    """None: the run is about no month. Raises InvalidYearMonth."""
+    """None: the run has no period. Raises InvalidYearMonth."""
     found = event_period(request, template)
     is_given = request.year is not None or request.month is not None
     if found is None and (is_given or template.is_month_needed):
@@ -256,7 +256,7 @@ def decide_period(request: EventRequest, template: Template) -> Period | None:
 
 
 def event_period(request: EventRequest, template: Template | None) -> Period | None:
-    """Year and month each by itself: the request's if it is given, else the template's."""
+    """Year and month separately: the request's if given, else the template's."""
     year, month = (None, None) if template is None else (template.year, template.month)
     return period(
         year if request.year is None else request.year, month if request.month is None else request.month
@@ -282,15 +282,7 @@ def run_params(
     return params if request.data is None else {**params, "event": request.data}
 
 
-UNKNOWN_CONTENT = ""
-"""Of an imported receipt: what its event said is not known, and so nothing contradicts it."""
-
-
-def is_other_content(stored: str, content: str) -> bool:
-    return stored not in (UNKNOWN_CONTENT, content)
-
-
 def content_digest(request: EventRequest) -> str:
-    """Equal for events that say the same, however their JSON was written."""
+    """Equal for events of equal content, whatever the form of their JSON."""
     content = msgspec.structs.replace(request, key=None, is_key_ignored=False)
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()

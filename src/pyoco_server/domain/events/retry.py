@@ -1,4 +1,4 @@
-"""Events that failed and are tried again, later and later, until a person is told."""
+"""Retry jobs: failed events, retried with exponential backoff, then escalated."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -64,8 +64,9 @@ class RetryJob(Struct, frozen=True, kw_only=True):
     tenant_id: str | None = None
     api_key_id: str | None = None
     is_told: bool = False
-    """Whether somebody was told of its escalation, or nobody wants to be."""
+    """The escalation notification was sent, given up or not wanted."""
     told_tries: int = 0
+    """Attempts to send it."""
 
     @property
     def request(self) -> EventRequest:
@@ -87,13 +88,13 @@ class Failure(Struct, frozen=True):
     reason: Reason
 
 
-def job_id(place: str) -> str:
-    """One job for one key: queueing it twice is queueing it once."""
-    return place[:ID_LENGTH]
+def job_id(receipt_key: str) -> str:
+    """One job per idempotency key: queueing is idempotent."""
+    return receipt_key[:ID_LENGTH]
 
 
 def new_job(  # noqa: PLR0913
-    place: str,
+    receipt_key: str,
     *,
     template: Template,
     request: EventRequest,
@@ -105,7 +106,7 @@ def new_job(  # noqa: PLR0913
 ) -> RetryJob:
     assert request.key is not None  # noqa: S101 - events without a key are not queued
     return RetryJob(
-        id=job_id(place),
+        id=job_id(receipt_key),
         template_id=template.id,
         template_name=template.name,
         action=template.first.action,
@@ -136,7 +137,7 @@ def _last(failure: Failure) -> dict[str, Any]:
 
 
 def delay(attempt: int, base: float, jitter: float) -> float:
-    """Before the attempt of this number, counted from 1. `jitter` is 0 to 1, of at most ten per cent."""
+    """Delay before the attempt, counted from 1. `jitter`: 0 to 1, adds at most 10 %."""
     doubled = base * 2.0 ** min(attempt - 1, 64)
     return min(doubled * (1 + JITTER * jitter), MAX_DELAY_SEC)
 
@@ -146,17 +147,17 @@ def is_due(job: RetryJob, now: float) -> bool:
 
 
 def due_first(jobs: Iterable[RetryJob], now: float, *, force: bool) -> list[RetryJob]:
-    """Which a drain takes, in its order."""
+    """The jobs of a drain, in order."""
     wanted = [job for job in jobs if job.status.is_active and (force or is_due(job, now))]
     return sorted(wanted, key=lambda job: (job.next_retry_at, job.created_at, job.id))
 
 
 def in_turn(jobs: Iterable[RetryJob]) -> list[RetryJob]:
-    """One job of each tenant, then the second of each: many jobs of one delay no other tenant's first."""
+    """Round robin over tenants: the jobs of one tenant do not delay another's."""
     turns: Counter[str | None] = Counter()
     ranked = []
-    for place, job in enumerate(jobs):
-        ranked.append((turns[job.tenant_id], place, job))
+    for position, job in enumerate(jobs):
+        ranked.append((turns[job.tenant_id], position, job))
         turns[job.tenant_id] += 1
     return [job for _, _, job in sorted(ranked, key=lambda one: one[:2])]
 
@@ -170,7 +171,7 @@ def discarded(job: RetryJob, failure: Failure, now: float) -> RetryJob:
 
 
 def failed_again(job: RetryJob, failure: Failure, base: float, now: float, jitter: float) -> RetryJob:
-    """After a drain: the next try, or the word that a person is needed."""
+    """After a failed attempt: the next one, or the escalation."""
     attempts = job.attempts + 1
     changed = replace(job, attempts=attempts, updated_at=now, **_last(failure))
     if attempts >= job.max_attempts:
@@ -178,8 +179,8 @@ def failed_again(job: RetryJob, failure: Failure, base: float, now: float, jitte
     return replace(changed, status=JobStatus.RETRYING, next_retry_at=now + delay(attempts + 1, base, jitter))
 
 
-def by_hand(job: RetryJob, now: float) -> RetryJob:
-    """Somebody wants it to be tried again, from the beginning and at once."""
+def restarted(job: RetryJob, now: float) -> RetryJob:
+    """By hand: due now, with all attempts."""
     return replace(
         job,
         status=JobStatus.PENDING,
@@ -191,12 +192,12 @@ def by_hand(job: RetryJob, now: float) -> RetryJob:
     )
 
 
-def is_forgotten(job: RetryJob, now: float, ttl_days: float) -> bool:
+def is_expired(job: RetryJob, now: float, ttl_days: float) -> bool:
     return not job.status.is_active and now - job.updated_at > ttl_days * DAY_SEC
 
 
 def to_evict(jobs: Iterable[RetryJob], max_jobs: int) -> list[RetryJob] | None:
-    """Jobs that have ended and must go so that one more fits; None: all are needed."""
+    """Ended jobs to remove so that one more fits; None: too many are active."""
     known = list(jobs)
     surplus = len(known) + 1 - max_jobs
     if surplus <= 0:

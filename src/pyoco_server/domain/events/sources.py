@@ -1,4 +1,4 @@
-"""Sources that sign what they send: Standard Webhooks, GitHub, Stripe and plain HMAC."""
+"""Signed events: verify and read those of Standard Webhooks, GitHub, Stripe and plain HMAC."""
 
 import base64
 import hashlib
@@ -27,34 +27,34 @@ MAX_SECRET = 500
 SIGNATURE_TEXT = "Invalid workflow event signature."
 
 PING = "ping"
-"""GitHub's event for a webhook that was just made."""
+"""GitHub's event for a new webhook."""
 
 SourceKind = Literal["standard", "github", "stripe", "hmac"]
 KeyOf = Literal["body", "delivery"]
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """Somebody who sends signed events. Two secrets may live at once, so that they can be changed."""
+    """A sender of signed events. Two secrets may be valid at once, for rotation."""
 
     id: str
     kind: SourceKind
     secrets: tuple[str, ...]
     updated_at: str
     template_id: str | None = None
-    """What its events start; otherwise the event's name decides."""
+    """The template for its events; None: chosen by event_name."""
     signature_header: str = "x-signature"
     timestamp_header: str | None = None
-    """Of kind hmac: where the time stands that is signed in front of the body, as `<time>.<body>`."""
+    """Kind hmac: header with the timestamp, signed as `<timestamp>.<body>`."""
     tenant_id: str | None = None
     key_of: KeyOf = "body"
-    """Of kind github: what an event is known by. GitHub signs the body; the id of a delivery it does not."""
+    """Kind github: what identifies an event. GitHub signs the body, but not the delivery id."""
 
     def __repr__(self) -> str:
         return f"Source({self.id})"
 
 
 def check_source(source: Source) -> Source:
-    """Raises InvalidRequest, which never repeats a secret."""
+    """Raises InvalidRequest, never with a secret in it."""
     if not is_id(source.id):
         raise InvalidRequest("id: must match [A-Za-z0-9_-]{1,64}")
     if not 1 <= len(source.secrets) <= MAX_SECRETS:
@@ -68,13 +68,13 @@ def check_source(source: Source) -> Source:
 
 def _check_secret(number: int, secret: str, kind: SourceKind) -> None:
     if not MIN_SECRET <= len(secret) <= MAX_SECRET or not secret.isascii() or not secret.isprintable():
-        raise InvalidRequest(f"secrets: number {number} must have {MIN_SECRET} to {MAX_SECRET} characters")
+        raise InvalidRequest(f"secrets: secret {number} must have {MIN_SECRET} to {MAX_SECRET} characters")
     if kind == "standard":
         text = secret.removeprefix("whsec_")
         try:
             base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
         except ValueError:
-            raise InvalidRequest(f"secrets: number {number} is not whsec_ and base64") from None
+            raise InvalidRequest(f"secrets: secret {number} must be whsec_ followed by base64") from None
 
 
 def verify(source: Source, body: bytes, headers: Mapping[str, str], now: float) -> None:
@@ -90,7 +90,7 @@ def verify(source: Source, body: bytes, headers: Mapping[str, str], now: float) 
 
 
 def read_signed(source: Source, body: bytes, headers: Mapping[str, str]) -> EventRequest:
-    """The event in a body that this kind of source sends."""
+    """The event in a body of this kind of source."""
     request = _READERS[source.kind](body, headers)
     if source.kind == "github" and source.key_of == "body":
         request = _with(request, key=_body_key(source, body), is_key_ignored=False)
@@ -105,7 +105,7 @@ def is_ping(source: Source, request: EventRequest) -> bool:
 
 
 def _body_key(source: Source, body: bytes) -> str:
-    """Whoever has captured a signed body cannot make another event of it. A redelivery has the same body."""
+    """A captured body cannot be replayed as another event; a redelivery has the same body."""
     digest = hashlib.sha256(source.id.encode() + b"\0" + body).hexdigest()
     return f"github-{digest[:40]}"
 
@@ -126,14 +126,14 @@ def _read_stripe(body: bytes, _headers: Mapping[str, str]) -> EventRequest:
 
 
 def _read_standard(body: bytes, headers: Mapping[str, str]) -> EventRequest:
-    """`{"type": …, "data": …}` by the recommendation; our own fields are read beside it."""
+    """`{"type": …, "data": …}` as recommended, and our own fields."""
     event = json_object(body)
     fields = {"event_name": event.get("type"), "data": event, **event}
     return _keyed(from_fields(fields, headers), headers.get("webhook-id"))
 
 
 def _keyed(request: EventRequest, delivery: Any) -> EventRequest:
-    """The sender's id of the delivery is signed or its own: it comes before what else looks like a key."""
+    """The sender's delivery id takes precedence over other keys."""
     chosen = choose_key([delivery])
     return _with(request, key=chosen.key or request.key, is_key_ignored=chosen.is_ignored)
 
@@ -161,7 +161,7 @@ def _is_standard(source: Source, body: bytes, headers: Mapping[str, str], now: f
 
 
 def _is_github(source: Source, body: bytes, headers: Mapping[str, str], _now: float) -> bool:
-    """GitHub signs no time: a repeat is found out by the key."""
+    """GitHub signs no timestamp: a replay is detected by the key."""
     expected = [f"sha256={_hex(secret, body)}" for secret in source.secrets]
     return _matches(expected, [headers.get("x-hub-signature-256", "")])
 
@@ -188,7 +188,7 @@ def _is_hmac(source: Source, body: bytes, headers: Mapping[str, str], now: float
 
 
 def _timestamp(text: str, now: float) -> int | None:
-    """None: not a time, or not of the last or next minutes."""
+    """None: not a timestamp, or outside the window."""
     if not (text.isascii() and text.isdigit() and len(text) <= 12):  # noqa: PLR2004
         return None
     at = int(text)
@@ -200,6 +200,6 @@ def _hex(secret: str, data: bytes) -> str:
 
 
 def _matches(expected: Sequence[str], given: Sequence[str]) -> bool:
-    """All pairs are compared, each in constant time."""
+    """Compares all pairs, each in constant time."""
     pairs = [(one, other) for one in expected for other in given[:8]]
     return any([hmac.compare_digest(one.encode(), other.encode()) for one, other in pairs])  # noqa: C419

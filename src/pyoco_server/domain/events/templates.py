@@ -1,4 +1,4 @@
-"""Templates and actions: which event starts what."""
+"""Templates and actions: what an event starts, and the graph of a template of several steps."""
 
 import hashlib
 import re
@@ -47,13 +47,13 @@ class Template(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     updated_at: str
     year: int = 0
-    """0: not said."""
+    """0: unset."""
     month: int = 0
     mfcloud_url: str | None = None
     notes: str | None = None
     tenant_id: str | None = None
     needs_month: bool | None = None
-    """Whether an event without a month is refused; None: if the template has one."""
+    """Whether events need a year and month; None: if the template has them."""
 
     @property
     def is_month_needed(self) -> bool:
@@ -69,7 +69,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 class Action(Struct, frozen=True, kw_only=True):
-    """What a step may do: a flow, or a graph that is registered."""
+    """What a step runs: a flow or a registered graph."""
 
     key: str
     updated_at: str
@@ -82,7 +82,7 @@ class Action(Struct, frozen=True, kw_only=True):
 
 
 class Period(Struct, frozen=True):
-    """The month that a run is about."""
+    """Year and month of a run."""
 
     year: int
     month: int
@@ -101,14 +101,14 @@ def is_action_key(text: str) -> bool:
 
 
 def period(year: int | None, month: int | None) -> Period | None:
-    """None when the two are not a month."""
+    """None: not a valid year and month."""
     if year is None or month is None or not MIN_YEAR <= year <= MAX_YEAR or not 1 <= month <= 12:  # noqa: PLR2004
         return None
     return Period(year, month)
 
 
 def later_than(previous: str | None, now: float) -> str:
-    """The time as text, in an order of its own with every other: a microsecond later at least."""
+    """`now` as text, at least a microsecond after `previous`."""
     at = datetime.fromtimestamp(now, UTC)
     if previous is not None:
         at = max(at, datetime.fromisoformat(previous) + timedelta(microseconds=1))
@@ -116,7 +116,7 @@ def later_than(previous: str | None, now: float) -> str:
 
 
 def check_template(template: Template) -> Template:
-    """Raises InvalidRequest, with the step that is wrong."""
+    """Raises InvalidRequest, which names the invalid step."""
     _require(is_id(template.id), "id: must match [A-Za-z0-9_-]{1,64}")
     _require(1 <= len(template.name) <= MAX_NAME, f"name: must have 1 to {MAX_NAME} characters")
     is_period = template.year == template.month == 0 or period(template.year, template.month) is not None
@@ -128,15 +128,15 @@ def check_template(template: Template) -> Template:
     for number, step in enumerate(template.steps, 1):
         _check_step(number, step)
     ids = [step.id for step in template.steps]
-    _require(len(set(ids)) == len(ids), "steps: two of them have the same id")
+    _require(len(set(ids)) == len(ids), "steps: two steps have the same id")
     return template
 
 
 def _check_step(number: int, step: Step) -> None:
     place = f"step {number} ({step.id!r})"
     _require(is_id(step.id), f"{place}: id must match [A-Za-z0-9_-]{{1,64}}")
-    _require(len(step.title or "") <= MAX_NAME, f"{place}: title has more than {MAX_NAME} characters")
-    _require(is_action_key(step.action), f"{place}: action {step.action!r} is not an action key")
+    _require(len(step.title or "") <= MAX_NAME, f"{place}: title: at most {MAX_NAME} characters")
+    _require(is_action_key(step.action), f"{place}: action {step.action!r} is not a valid action key")
     allowed = FIRST if number == 1 else LATER
     _require(
         step.trigger_kind in allowed,
@@ -147,11 +147,12 @@ def _check_step(number: int, step: Step) -> None:
 def check_action(action: Action) -> Action:
     """Raises InvalidRequest."""
     _require(
-        is_action_key(action.key), f"key: {action.key!r} must be letters, digits, _ and -, with dots between"
+        is_action_key(action.key),
+        f"key: {action.key!r} must consist of letters, digits, _ and -, separated by dots",
     )
     _require(
         (action.flow_name is None) != (action.graph_id is None),
-        "flow_name, graph_id: exactly one of them is needed",
+        "flow_name, graph_id: give exactly one",
     )
     if action.flow_name is not None:
         _require(
@@ -162,13 +163,13 @@ def check_action(action: Action) -> Action:
     _require(action.tag is None or is_tag(action.tag), "tag: must match [A-Za-z0-9_-]{1,64}")
     _require(
         action.tag is None or action.graph_id is None,
-        "tag: cannot be given with graph_id; the nodes of the graph have tags of their own",
+        "tag: not allowed with graph_id; the nodes of the graph have their own tags",
     )
     return action
 
 
-def _require(is_so: bool, problem: str) -> None:  # noqa: FBT001
-    if not is_so:
+def _require(is_valid: bool, problem: str) -> None:  # noqa: FBT001
+    if not is_valid:
         raise InvalidRequest(problem)
 
 
@@ -179,7 +180,7 @@ def require_started_by_events(template: Template) -> Template:
 
 
 def the_one_for(event_name: str | None, templates: list[Template]) -> Template:
-    """Of all templates of a tenant, the one that an event without a template_id means."""
+    """The template of a tenant for an event without a template_id."""
     started_by_events = [template for template in templates if template.is_started_by_events]
     if event_name is None:
         return _only(
@@ -202,14 +203,14 @@ def _only(found: list[Template], *, none: str, several: str) -> Template:
     return found[0]
 
 
-# A template of several steps as a graph: one task per step, one after another.
+# The graph of a template: a chain with one task per step
 
 WAIT_SUFFIX = "-start"
-"""Of the node that waits for a person before a step."""
+"""Of the wait node before a step that is started by hand."""
 
 
 def needs_execution(template: Template, action: Action) -> bool:
-    """Otherwise a run is enough."""
+    """Otherwise a single run."""
     return len(template.steps) > 1 or action.graph_id is not None
 
 
@@ -219,9 +220,9 @@ def graph_id_of(template: Template) -> str:
 
 
 def to_graph(template: Template, actions: Mapping[str, Action], default_tag: str) -> dict[str, Any]:
-    """The definition of a graph. Each action of the template must be in `actions`, and be of a flow.
+    """The graph definition. `actions` has each action of the template, with a flow.
 
-    Tasks read what the event said from the execution's input.
+    Tasks read the event from the input of the execution.
     """
     nodes: dict[str, Any] = {}
     order: list[str] = []
@@ -248,12 +249,12 @@ INPUT = ("year", "month", "ym", "mfcloud_url", "notes", "event", "trigger")
 
 
 def execution_input(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Every name that tasks read is there, also those of which the event said nothing."""
+    """Includes all names that tasks read, with None for those absent from the event."""
     return {name: params.get(name) for name in INPUT}
 
 
 def graph_input(params: Mapping[str, Any]) -> dict[str, Any]:
-    """For a registered graph: what a run would get as its params, the action's own among them."""
+    """For a registered graph: the params of a run, including those of the action."""
     return {**dict.fromkeys(INPUT), **params}
 
 

@@ -1,4 +1,4 @@
-"""Templates, actions and sources: what events may start, and who may send them."""
+"""Templates, actions and sources: what events may start, and who may sign them."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,14 +21,14 @@ from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, pars
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of
-from pyoco_server.http_api.routes.events import EVENT_BODY_BYTES, answered, whence
+from pyoco_server.http_api.routes.events import EVENT_BODY_BYTES, answered, origin_of
 from pyoco_server.http_api.views import json_response, source_view
 
 MAX_BODY_BYTES = 300 * 1024
 
 router = APIRouter(tags=["workflow templates"], route_class=StrictRoute, responses=EVERYWHERE)
 
-IfMatch = Annotated[str | None, Header(description="updated_at of the template that was read")]
+IfMatch = Annotated[str | None, Header(description="updated_at of the template as read")]
 
 
 class StepRequest(Body):
@@ -47,12 +47,12 @@ class TemplateRequest(Body):
     notes: str | None = None
     needs_month: bool | None = Field(
         None,
-        description="false: events need no year and month; by default true if the template has them",
+        description="false: events need no year and month. Default: true if the template has them",
     )
 
 
 class ActionRequest(Body):
-    """A flow, or a registered graph."""
+    """A flow or a registered graph."""
 
     flow_name: str | None = None
     tag: str | None = None
@@ -69,7 +69,7 @@ class SourceRequest(Body):
     timestamp_header: str | None = Field(None, pattern=r"^[A-Za-z0-9-]{1,64}$")
     key_of: Literal["body", "delivery"] = Field(
         "body",
-        description="of kind github: equal bodies are one event; or by the id of the delivery, not signed",
+        description="Kind github: identity of an event; the delivery id is not signed",
     )
 
 
@@ -87,7 +87,7 @@ class StartRequest(Body):
 
 @router.get(
     "/api/workflow-templates",
-    summary="All templates",
+    summary="List templates",
     responses=answers_like(schemas.of(schemas.WorkflowTemplates)),
 )
 async def list_templates(request: Request) -> Response:
@@ -97,7 +97,7 @@ async def list_templates(request: Request) -> Response:
 
 @router.get(
     "/api/workflow-templates/{template_id}",
-    summary="A template",
+    summary="Get a template",
     responses={**answers_like(schemas.of(schemas.WorkflowTemplate)), **answers_with(WorkflowNotFound)},
 )
 async def get_template(request: Request, template_id: str) -> Response:
@@ -107,7 +107,7 @@ async def get_template(request: Request, template_id: str) -> Response:
 
 @router.put(
     "/api/workflow-templates/{template_id}",
-    summary="Make or change a template",
+    summary="Create or change a template",
     responses={
         **answers_like(schemas.of(schemas.WorkflowTemplate)),
         **answers_with(WorkflowConflict, RequestTooLarge),
@@ -128,7 +128,7 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
 
 @router.delete(
     "/api/workflow-templates/{template_id}",
-    summary="Remove a template",
+    summary="Delete a template",
     responses={
         **answers_like(schemas.of(schemas.DeletedId)),
         **answers_with(WorkflowNotFound, WorkflowConflict),
@@ -142,7 +142,7 @@ async def delete_template(request: Request, template_id: str, if_match: IfMatch 
 
 @router.post(
     "/api/workflow-templates/{template_id}/start",
-    summary="Start a template by hand",
+    summary="Start a template",
     responses={
         **answers_like(schemas.of(schemas.EventStarted)),
         **answers_with(InvalidYearMonth, WorkflowNotFound, WorkflowConflict, RequestTooLarge, EventFailed),
@@ -150,11 +150,11 @@ async def delete_template(request: Request, template_id: str, if_match: IfMatch 
     openapi_extra=json_body_docs(StartRequest, required=False),
 )
 async def start_template(request: Request, template_id: str) -> Response:
-    """Whatever starts it otherwise."""
+    """Works with any trigger_kind."""
     body = await read_body(request, EVENT_BODY_BYTES)
     wanted = await parse_json(body, StartRequest) if body.strip() else StartRequest()
     answer = await levels_of(request).events.receive.start_by_hand(
-        template_id, _by_hand(request, wanted), caller_of(request), *whence(request)
+        template_id, _by_hand(request, wanted), caller_of(request), origin_of(request)
     )
     return answered(gateway_of(request), request, answer)
 
@@ -168,7 +168,7 @@ def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:
 
 @router.get(
     "/api/workflow-actions",
-    summary="All actions",
+    summary="List actions",
     responses=answers_like(schemas.of(schemas.WorkflowActions)),
 )
 async def list_actions(request: Request) -> Response:
@@ -178,7 +178,7 @@ async def list_actions(request: Request) -> Response:
 
 @router.get(
     "/api/workflow-actions/{key}",
-    summary="An action",
+    summary="Get an action",
     responses={**answers_like(schemas.of(schemas.WorkflowAction)), **answers_with(WorkflowNotFound)},
 )
 async def get_action(request: Request, key: str) -> Response:
@@ -188,7 +188,7 @@ async def get_action(request: Request, key: str) -> Response:
 
 @router.put(
     "/api/workflow-actions/{key}",
-    summary="Allow an action",
+    summary="Create or change an action",
     responses={**answers_like(schemas.of(schemas.WorkflowAction)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(ActionRequest),
 )
@@ -200,7 +200,7 @@ async def put_action(request: Request, key: str) -> Response:
 
 @router.delete(
     "/api/workflow-actions/{key}",
-    summary="Forbid an action",
+    summary="Delete an action",
     responses={**answers_like(schemas.of(schemas.DeletedKey)), **answers_with(WorkflowNotFound)},
 )
 async def delete_action(request: Request, key: str) -> Response:
@@ -213,7 +213,7 @@ async def delete_action(request: Request, key: str) -> Response:
 
 @router.get(
     "/api/workflow-sources",
-    summary="Who may send signed events",
+    summary="List sources of signed events",
     responses=answers_like(schemas.of(schemas.WorkflowSources)),
 )
 async def list_sources(request: Request) -> Response:
@@ -224,7 +224,7 @@ async def list_sources(request: Request) -> Response:
 
 @router.get(
     "/api/workflow-sources/{source_id}",
-    summary="A source",
+    summary="Get a source",
     responses={**answers_like(schemas.of(schemas.WorkflowSource)), **answers_with(WorkflowNotFound)},
 )
 async def get_source(request: Request, source_id: str) -> Response:
@@ -234,7 +234,7 @@ async def get_source(request: Request, source_id: str) -> Response:
 
 @router.put(
     "/api/workflow-sources/{source_id}",
-    summary="Accept signed events of a source",
+    summary="Create or change a source",
     responses={
         **answers_like(schemas.of(schemas.WorkflowSource)),
         **answers_with(WorkflowConflict, RequestTooLarge),
@@ -255,7 +255,7 @@ async def put_source(request: Request, source_id: str) -> Response:
 
 @router.delete(
     "/api/workflow-sources/{source_id}",
-    summary="Forget a source",
+    summary="Delete a source",
     responses={**answers_like(schemas.of(schemas.DeletedId)), **answers_with(WorkflowNotFound)},
 )
 async def delete_source(request: Request, source_id: str) -> Response:
@@ -280,5 +280,5 @@ def _shown(value: Template | Action) -> dict[str, Any]:
 
 
 def _etag(if_match: str | None) -> str | None:
-    """With the quotes of an entity tag or without."""
+    """With or without the quotes of an entity tag."""
     return if_match and if_match.strip().strip('"')

@@ -1,6 +1,5 @@
-"""Workflow events: receive them, look at them, try them again, tell people."""
+"""Workflow events: receive, replay, summaries, retry jobs and notification settings."""
 
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -22,10 +21,10 @@ from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import Gateway, gateway_of, levels_of
-from pyoco_server.http_api.middleware import caller_of
+from pyoco_server.http_api.middleware import caller_of, caller_or_refusal
 from pyoco_server.http_api.views import answer_view, job_view, json_response, queue_view
-from pyoco_server.usecases.auth import ANONYMOUS, Caller
-from pyoco_server.usecases.events.receive import Answer, Arrival
+from pyoco_server.usecases.events.attempt import Answer, Attempt, Origin, Outcome
+from pyoco_server.usecases.events.receive import Arrival, Credentials, ReceiveEvent
 from pyoco_server.usecases.events.retry import DEFAULT_LIMIT, MAX_LIMIT
 
 EVENT_BODY_BYTES = 1024 * 1024
@@ -52,7 +51,7 @@ receiving = APIRouter(
 
 
 class WorkflowEvent(BaseModel):
-    """Every field may be left out; a CloudEvent may be sent instead."""
+    """All fields are optional; a CloudEvent may be sent instead."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -66,9 +65,9 @@ class WorkflowEvent(BaseModel):
     mfcloud_url: str | None = None
     notes: str | None = None
     data: Any = None
-    execution_id: str | None = Field(None, description="with node_id: resume that node")
+    execution_id: str | None = Field(None, description="With node_id: the node to resume")
     node_id: str | None = None
-    wait_key: str | int | None = Field(None, description="resume the node that waits with this key")
+    wait_key: str | int | None = Field(None, description="Key of the waiting node to resume")
 
 
 class DrainRequest(Body):
@@ -77,33 +76,45 @@ class DrainRequest(Body):
 
 
 class NotificationSettingsRequest(Body):
-    webhook_url: str = Field(description="empty: take the saved one away")
+    webhook_url: str = Field(description="Empty: remove the saved URL")
 
 
 @receiving.post(
     "/api/workflow-events",
-    summary="An event from outside",
+    summary="Receive an event",
     openapi_extra=json_body_docs(WorkflowEvent, required=False),
 )
 async def receive_event(request: Request) -> Response:
-    """Starts the template, or resumes the node, that the event means: once for each idempotency key."""
-    return answered(gateway_of(request), request, await levels_of(request).events.receive(_arrival(request)))
+    """Starts a template or resumes a waiting node, once per idempotency key."""
+    receive = levels_of(request).events.receive
+    attempt = receive.begin(origin_of(request))
+    answer = await receive.audited(attempt, _receive(receive, attempt, request))
+    return answered(gateway_of(request), request, answer)
+
+
+async def _receive(receive: ReceiveEvent, attempt: Attempt, request: Request) -> Outcome:
+    """Credentials first: the body of an unauthenticated sender is not read."""
+    credentials = _credentials(request)
+    sender = await receive.admit(attempt, credentials)
+    body = await _whole_body(request)
+    arrival = Arrival(sender=sender, headers=request.headers, body=body, source=credentials.source)
+    return await receive(attempt, arrival)
 
 
 @receiving.post(
     "/api/workflow-events/{event_id}/replay",
-    summary="Send an event again",
+    summary="Replay an event",
     responses=answers_with(WorkflowNotFound),
 )
 async def replay_event(request: Request, event_id: str) -> Response:
-    """One that started something is started again; one that did not has its key tried again."""
-    answer = await levels_of(request).events.receive.replay(event_id, caller_of(request), *whence(request))
+    """An event that succeeded is started again; for any other, its key is retried."""
+    answer = await levels_of(request).events.receive.replay(event_id, caller_of(request), origin_of(request))
     return answered(gateway_of(request), request, answer)
 
 
 @router.get(
     "/api/workflow-events/summary",
-    summary="What the events of a month came to",
+    summary="Monthly event summary",
     responses=answers_like(schemas.of(schemas.EventSummary)),
 )
 async def summary(
@@ -118,7 +129,7 @@ async def summary(
 
 @router.get(
     "/api/workflow-events/retry-jobs",
-    summary="Events that are tried again",
+    summary="List retry jobs",
     responses=answers_like(schemas.of(schemas.RetryJobs)),
 )
 async def list_retry_jobs(
@@ -131,7 +142,7 @@ async def list_retry_jobs(
 
 @router.post(
     "/api/workflow-events/retry-jobs/drain",
-    summary="Try the queued events again",
+    summary="Drain the retry queue",
     responses={
         **answers_like(schemas.of(schemas.RetryJobsDrained)),
         **answers_with(WorkflowConflict, RequestTooLarge),
@@ -139,7 +150,7 @@ async def list_retry_jobs(
     openapi_extra=json_body_docs(DrainRequest, required=False),
 )
 async def drain_retry_jobs(request: Request) -> Response:
-    """Those that are due; with `force`, the others too."""
+    """Retries the due jobs; with `force`, all of them."""
     body = await read_body(request, SETTINGS_BODY_BYTES)
     wanted = await parse_json(body, DrainRequest) if body.strip() else DrainRequest()
     drain = levels_of(request).events.drain_retry_jobs
@@ -149,7 +160,7 @@ async def drain_retry_jobs(request: Request) -> Response:
 
 @router.post(
     "/api/workflow-events/retry-jobs/{job_id}/retry",
-    summary="Try a job again from the beginning",
+    summary="Restart a retry job",
     responses={
         **answers_like(schemas.of(schemas.RetryJobChanged)),
         **answers_with(WorkflowNotFound, WorkflowConflict),
@@ -164,7 +175,7 @@ async def retry_job(request: Request, job_id: str) -> Response:
 
 @router.post(
     "/api/workflow-events/retry-jobs/{job_id}/discard",
-    summary="Give a job up",
+    summary="Discard a retry job",
     responses={
         **answers_like(schemas.of(schemas.RetryJobChanged)),
         **answers_with(WorkflowNotFound, WorkflowConflict),
@@ -179,7 +190,7 @@ async def discard_job(request: Request, job_id: str) -> Response:
 
 @router.get(
     "/api/workflow-events/notification-settings",
-    summary="Where escalations are told",
+    summary="Get the notification settings",
     responses=answers_like(schemas.of(schemas.NotificationSettingsState)),
 )
 async def get_notification_settings(request: Request) -> Response:
@@ -189,7 +200,7 @@ async def get_notification_settings(request: Request) -> Response:
 
 @router.post(
     "/api/workflow-events/notification-settings",
-    summary="Tell escalations to a space of Google Chat",
+    summary="Set the Google Chat webhook",
     responses={
         **answers_like(schemas.of(schemas.NotificationSettingsState)),
         **answers_with(RequestTooLarge),
@@ -211,9 +222,13 @@ async def save_notification_settings(request: Request) -> Response:
     },
 )
 async def send_test_notification(request: Request) -> Response:
-    caller = caller_of(request)
-    ip, user_agent = whence(request)
-    actor = AuditActor(tenant_id=caller.tenant_id, api_key_id=caller.api_key_id, ip=ip, user_agent=user_agent)
+    caller, origin = caller_of(request), origin_of(request)
+    actor = AuditActor(
+        tenant_id=caller.tenant_id,
+        api_key_id=caller.api_key_id,
+        ip=origin.ip,
+        user_agent=origin.user_agent,
+    )
     sent = await levels_of(request).events.notification_settings.test(actor)
     return json_response(
         {
@@ -225,23 +240,19 @@ async def send_test_notification(request: Request) -> Response:
     )
 
 
-def _arrival(request: Request) -> Arrival:
-    ip, user_agent = whence(request)
-    return Arrival(
+def _credentials(request: Request) -> Credentials:
+    query = request.query_params
+    return Credentials(
         token=_token(request),
-        signature_source=request.query_params.get("signature_source", ""),
-        source=request.query_params.get("source", ""),
-        tenant=request.query_params.get("tenant", ""),
-        headers=request.headers,
-        read_body=partial(_whole_body, request),
-        ask_caller=getattr(request.state, "ask_caller", _anybody),
-        ip=ip,
-        user_agent=user_agent,
+        signature_source=query.get("signature_source", ""),
+        source=query.get("source", ""),
+        tenant=query.get("tenant", ""),
+        caller=caller_or_refusal(request),
     )
 
 
 def _token(request: Request) -> str:
-    """The first non-empty of the three places decides."""
+    """The first non-empty one counts."""
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     return (
         request.query_params.get("token")
@@ -254,15 +265,11 @@ async def _whole_body(request: Request) -> bytes:
     try:
         return await read_body(request, EVENT_BODY_BYTES)
     except ClientDisconnect:
-        raise InvalidRequest("body: the sender left before it had arrived") from None
+        raise InvalidRequest("body: the sender disconnected before the end") from None
 
 
-async def _anybody() -> Caller:
-    return ANONYMOUS
-
-
-def whence(request: Request) -> tuple[str | None, str | None]:
-    return (request.client.host if request.client else None, request.headers.get("user-agent"))
+def origin_of(request: Request) -> Origin:
+    return Origin(request.client.host if request.client else None, request.headers.get("user-agent"))
 
 
 def answered(gateway: Gateway, request: Request, answer: Answer) -> Response:

@@ -1,4 +1,4 @@
-"""Write every record: to the stream, and to the file. What cannot be written now is written later."""
+"""Write audit records to the stream and the file; buffer them while NATS is unavailable."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ from pyoco_server.domain.events.audit import (
     AuditRecord,
     RefusalWindow,
     StoredEvent,
-    is_stranger,
+    is_unauthenticated,
     record_of_rest,
 )
 from pyoco_server.errors import AuditNotWritten, NatsUnavailable
@@ -20,9 +20,9 @@ from pyoco_server.usecases.ports.stores import Clock, Revision
 log = get_logger(__name__)
 
 MAX_WAITING = 10_000
-"""Records that wait for NATS; the file has them already."""
+"""Size of the buffer for the stream; the file has these records already."""
 MAX_WAITING_BYTES = 16_000_000
-"""Each comes with its event, which may have 1 MiB."""
+"""A record includes its event, of up to 1 MiB."""
 RETRY_SEC = 1.0
 COUNT_SEC = 5.0
 
@@ -36,21 +36,21 @@ class Audit:
         self._refusals = RefusalWindow()
         self._stream: AuditStream | None = None
         self._waiting: deque[bytes] = deque()
-        """As JSON, which takes far less than what it is decoded to."""
+        """As JSON, which takes far less memory than decoded records."""
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
         self.latest = Revision(0)
-        """The last record that this gateway wrote."""
+        """Last record written by this gateway."""
 
     def attach(self, stream: AuditStream) -> None:
-        """NATS is there."""
+        """Call when NATS is connected."""
         self._stream = stream
 
     async def record(self, event: StoredEvent) -> bool:
-        """Costs its caller nothing when it fails. False: there are too many like it, it is only counted."""
+        """Never fails. False: one of too many unauthenticated requests, counted instead of recorded."""
         await self._write_rest()
         record = event.record
-        if is_stranger(record) and not self._refusals.admits(
+        if is_unauthenticated(record) and not self._refusals.admits(
             record.actor.ip, record.actor.tenant_id, self._clock()
         ):
             return False
@@ -58,7 +58,7 @@ class Audit:
         return True
 
     async def run_counts(self) -> None:
-        """Write how many were only counted, also when no other event comes."""
+        """Write the count of a closed window even if no further event arrives."""
         try:
             while True:
                 await asyncio.sleep(COUNT_SEC)
@@ -71,7 +71,9 @@ class Audit:
         rest = self._refusals.rest(now, is_stopping=is_stopping)
         if rest is not None:
             record = record_of_rest(rest, self._new_id(), now)
-            log.warning("many events were refused", action="audit.counted", count=rest.count)
+            log.warning(
+                "many unauthenticated events; counted in one record", action="audit.counted", count=rest.count
+            )
             await self._write(StoredEvent(record=record))
 
     async def _write(self, event: StoredEvent) -> None:
@@ -82,14 +84,14 @@ class Audit:
             self._keep(event, error)
 
     async def _write_line(self, record: AuditRecord) -> None:
-        """A file that cannot be written is reported once, and tried again with every record."""
+        """A failing file is logged once and tried again with every record."""
         try:
             await self._file.write(record)
         except OSError as error:
             if not self._is_file_failing:
                 log.warning(
-                    "the audit file cannot be written; records go to the stream alone "
-                    "(an empty AX_AUDIT_LOG_PATH switches the file off)",
+                    "audit file not writable; records go to the stream only "
+                    "(an empty AX_AUDIT_LOG_PATH disables the file)",
                     action="audit.file",
                     exc_info=error,
                     **AuditNotWritten().ids,
@@ -97,18 +99,18 @@ class Audit:
             self._is_file_failing = True
             return
         if self._is_file_failing:
-            log.info("the audit file is written again", action="audit.file_again")
+            log.info("audit file writable again", action="audit.file_again")
         self._is_file_failing = False
 
     async def run(self) -> None:
-        """Write what waits, as soon as that is possible."""
+        """Write buffered records as soon as NATS is available."""
         while True:
             await self._wake.wait()
             try:
                 while self._waiting:
                     first = self._waiting[0]
                     await self._append(codec.decode_stored_event(first))
-                    if self._waiting and self._waiting[0] is first:  # else it had to make room meanwhile
+                    if self._waiting and self._waiting[0] is first:  # else it was evicted in the meantime
                         self._drop_oldest()
                 self._wake.clear()
             except NatsUnavailable:
@@ -126,13 +128,13 @@ class Audit:
         ):
             lost = codec.decode_stored_event(self._drop_oldest())
             log.error(
-                "too many audit records wait for NATS; the oldest is in the file only",
+                "audit buffer full; the oldest record is in the file only",
                 action="audit.lost",
                 event_id=lost.record.event_id,
                 **AuditNotWritten().ids,
             )
         log.warning(
-            "an audit record waits for NATS",
+            "audit record buffered until NATS is available",
             action="audit.waiting",
             waiting=len(self._waiting) + 1,
             exc_info=error,

@@ -1,4 +1,4 @@
-"""Under which keys things of a tenant are stored."""
+"""Manage templates, actions and sources: what events may start, and who may sign them."""
 
 from msgspec.structs import replace
 
@@ -21,23 +21,23 @@ from pyoco_server.usecases.ports.events import ListedStore
 from pyoco_server.usecases.ports.stores import Clock
 
 NO_TENANT = "="
-"""Who has no tenant because auth is off. No tenant can have this name."""
+"""Stands for no tenant, when auth is off. Not a valid tenant name."""
 DRAIN_LEASE = "drain"
 NOTIFY_LEASE = "notify"
 LEASE_SEC = 30.0
-"""Renewed with every job: whoever holds it for longer without a word has died."""
+"""Lease timeout; the holder renews it with every job."""
 
 
 def of_tenant(tenant_id: str | None) -> str:
-    """The prefix of all keys of a tenant."""
+    """Key prefix of a tenant."""
     return f"{tenant_id or NO_TENANT}."
 
 
-def place(tenant_id: str | None, name: str) -> str:
+def tenant_key(tenant_id: str | None, name: str) -> str:
     return of_tenant(tenant_id) + name
 
 
-# Actions: the list of what templates may do.
+# Actions
 
 ACTION_NOT_FOUND = "Workflow action not found."
 
@@ -65,27 +65,27 @@ class ManageActions:
 
     async def put(self, action: Action) -> Action:
         written = replace(check_action(action), updated_at=iso(self._clock()))
-        await change_value(self._actions, place(action.tenant_id, action.key), lambda _: written)
+        await change_value(self._actions, tenant_key(action.tenant_id, action.key), lambda _: written)
         return written
 
     async def delete(self, tenant_id: str | None, key: str) -> None:
         await self.find(tenant_id, key)
-        await self._actions.remove(place(tenant_id, key), None)
+        await self._actions.remove(tenant_key(tenant_id, key), None)
 
     async def _get(self, tenant_id: str | None, key: str) -> Action | None:
-        stored = await self._actions.get(place(tenant_id, key)) if is_action_key(key) else None
+        stored = await self._actions.get(tenant_key(tenant_id, key)) if is_action_key(key) else None
         return None if stored is None else stored.value
 
 
-# Sources of signed events, of each tenant.
+# Sources
 
 SOURCE_NOT_FOUND = "Workflow source not found."
 
 
 class ManageSources:
-    """Older versions stored a source under its id alone. Such a source stays there, and its tenant's.
+    """Sources of older versions are stored under their id alone and stay there.
 
-    Its sender knows an address without a tenant: that one means it first.
+    Their senders use a URL without a tenant; such a URL refers to them first.
     """
 
     def __init__(self, sources: ListedStore[Source], clock: Clock) -> None:
@@ -97,11 +97,11 @@ class ManageSources:
         return sorted((one for one in sources if one.tenant_id == tenant_id), key=lambda one: one.id)
 
     async def known(self, source_id: str, tenant_id: str, default_tenant: str | None) -> Source | None:
-        """The source that a sender names; without a `tenant_id` it is one of the default tenant."""
+        """The source named by a sender; without a `tenant_id`, one of the default tenant."""
         if tenant_id:
             return await self._of(tenant_id, source_id)
         old = await self._get(source_id, source_id)
-        return old or await self._get(place(default_tenant, source_id), source_id)
+        return old or await self._get(tenant_key(default_tenant, source_id), source_id)
 
     async def find(self, tenant_id: str | None, source_id: str) -> Source:
         found = await self._of(tenant_id, source_id)
@@ -122,7 +122,7 @@ class ManageSources:
     async def _key(self, tenant_id: str | None, source_id: str) -> str:
         old = await self._get(source_id, source_id)
         is_ours = old is not None and old.tenant_id == tenant_id
-        return source_id if is_ours else place(tenant_id, source_id)
+        return source_id if is_ours else tenant_key(tenant_id, source_id)
 
     async def _of(self, tenant_id: str | None, source_id: str) -> Source | None:
         if tenant_id is not None and not is_id(tenant_id):
@@ -130,16 +130,16 @@ class ManageSources:
         old = await self._get(source_id, source_id)
         if old is not None and old.tenant_id == tenant_id:
             return old
-        return await self._get(place(tenant_id, source_id), source_id)
+        return await self._get(tenant_key(tenant_id, source_id), source_id)
 
     async def _get(self, key: str, source_id: str) -> Source | None:
         stored = await self._sources.get(key) if is_id(source_id) else None
         return None if stored is None else stored.value
 
 
-# Templates: read, write without losing anybody's change, and remove.
+# Templates
 
-LOST_RACE = "the template was changed by somebody else; read it again"
+LOST_RACE = "the template has changed; read it again"
 
 
 class ManageTemplates:
@@ -151,7 +151,7 @@ class ManageTemplates:
         return sorted(await self._templates.list_values(of_tenant(tenant_id)), key=lambda one: one.id)
 
     async def find(self, tenant_id: str | None, template_id: str) -> Template:
-        stored = await self._templates.get(place(tenant_id, template_id)) if is_id(template_id) else None
+        stored = await self._templates.get(tenant_key(tenant_id, template_id)) if is_id(template_id) else None
         if stored is None:
             raise WorkflowNotFound("Workflow template not found.")
         return stored.value
@@ -164,12 +164,12 @@ class ManageTemplates:
             _check_match(current, if_match)
             return replace(template, updated_at=_next_time(self._clock(), current))
 
-        written = await change_value(self._templates, place(template.tenant_id, template.id), decide)
+        written = await change_value(self._templates, tenant_key(template.tenant_id, template.id), decide)
         assert written is not None  # noqa: S101 - `decide` always decides
         return written
 
     async def delete(self, tenant_id: str | None, template_id: str, if_match: str | None) -> None:
-        key = place(tenant_id, template_id)
+        key = tenant_key(tenant_id, template_id)
         stored = await self._templates.get(key) if is_id(template_id) else None
         if stored is None:
             raise WorkflowNotFound("Workflow template not found.")
@@ -179,7 +179,7 @@ class ManageTemplates:
     async def resolve(
         self, tenant_id: str | None, template_id: str | None, event_name: str | None
     ) -> Template:
-        """The template that an event means. Raises WorkflowNotFound or WorkflowConflict."""
+        """The template for an event. Raises WorkflowNotFound or WorkflowConflict."""
         if template_id is not None:
             return require_started_by_events(await self.find(tenant_id, template_id))
         return the_one_for(event_name, await self._templates.list_values(of_tenant(tenant_id)))
@@ -193,5 +193,5 @@ def _check_match(current: Template | None, if_match: str | None) -> None:
 
 
 def _next_time(now: float, current: Template | None) -> str:
-    """Later than the template's before, so that who read that one can be told from who read this one."""
+    """Later than the previous updated_at: each version has its own, for `If-Match`."""
     return later_than(None if current is None else current.updated_at, now)

@@ -1,4 +1,7 @@
-"""Tell somebody of every escalation, once, also of those that a gateway left untold when it died."""
+"""Notify of escalations: the settings, a test message, and one message per escalation.
+
+Whether a message was sent is stored in its job, so the next gateway sends what a dead one left.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,8 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pyoco_server.domain.events import audit as records
-from pyoco_server.domain.events.audit import AuditActor, AuditDetails, AuditRecord, StoredEvent, clock_ym, iso
+from pyoco_server.domain.events.audit import (
+    NOTIFICATION,
+    AuditActor,
+    EventStatus,
+    StoredEvent,
+    iso,
+    new_record,
+)
 from pyoco_server.domain.events.notifications import (
     TEST_TEXT,
     Delivered,
@@ -23,15 +32,17 @@ from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.consistency import change_value
 from pyoco_server.usecases.events.audit import Audit
-from pyoco_server.usecases.events.definitions import LEASE_SEC, NOTIFY_LEASE, place
+from pyoco_server.usecases.events.definitions import LEASE_SEC, NOTIFY_LEASE, tenant_key
 from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports.events import CountedStore, ListedStore, Notifier
 from pyoco_server.usecases.ports.stores import Clock, Store
 
-# Where escalations are told, and whether telling works.
+log = get_logger(__name__)
 
 KEY = "webhook"
 TEST_ACTION = "notification_settings_test"
+ACTION = "retry_job_escalated"
+MAX_TRIES = 5
 
 
 class ManageNotificationSettings:
@@ -52,7 +63,7 @@ class ManageNotificationSettings:
         self._of_env = webhook_url_of_env
 
     async def shown(self, tenant_id: str | None) -> dict[str, Any]:
-        """Never the address itself."""
+        """Without the URL, which is a secret."""
         saved = await self._saved(tenant_id)
         url = saved.webhook_url if saved else self._of_env
         return {
@@ -64,8 +75,8 @@ class ManageNotificationSettings:
         }
 
     async def save(self, tenant_id: str | None, webhook_url: str) -> dict[str, Any]:
-        """An empty address takes the saved one away. Raises InvalidRequest."""
-        key = place(tenant_id, KEY)
+        """An empty URL removes the saved one. Raises InvalidRequest."""
+        key = tenant_key(tenant_id, KEY)
         if webhook_url:
             saved = NotificationSettings(
                 webhook_url=check_webhook_url(webhook_url), updated_at=iso(self._clock())
@@ -76,7 +87,7 @@ class ManageNotificationSettings:
         return await self.shown(tenant_id)
 
     async def url(self, tenant_id: str | None) -> str:
-        """Empty: nobody wants to be told."""
+        """Empty: notifications are off."""
         saved = await self._saved(tenant_id)
         return saved.webhook_url if saved else self._of_env
 
@@ -85,36 +96,27 @@ class ManageNotificationSettings:
         url = await self.url(actor.tenant_id)
         if not url:
             error = WebhookNotConfigured()
-            await self.record(TEST_ACTION, "skipped", actor, error.detail)
+            await self.record(TEST_ACTION, EventStatus.SKIPPED, actor, error.detail)
             raise error
         delivered = await self._notifier.send(url, TEST_TEXT)
-        status = "success" if delivered.is_sent else "failed"
-        await self.record(TEST_ACTION, status, actor, delivered.message)
+        await self.record(TEST_ACTION, _status(delivered), actor, delivered.message)
         return delivered
 
-    async def record(self, action: str, status: str, actor: AuditActor, reason: str) -> None:
-        now = self._clock()
-        record = AuditRecord(
-            at=iso(now),
+    async def record(self, action: str, status: EventStatus, actor: AuditActor, text: str) -> None:
+        record = new_record(
+            NOTIFICATION,
+            status,
             event_id=self._new_id(),
-            ym=clock_ym(now),
-            event_type=records.NOTIFICATION,
-            action=action,
-            status=status,
+            now=self._clock(),
             actor=actor,
-            details=AuditDetails(reason=reason),
+            action=action,
+            reason_text=text,
         )
         await self._audit.record(StoredEvent(record=record))
 
     async def _saved(self, tenant_id: str | None) -> NotificationSettings | None:
-        stored = await self._stored.get(place(tenant_id, KEY))
+        stored = await self._stored.get(tenant_key(tenant_id, KEY))
         return None if stored is None else stored.value
-
-
-log = get_logger(__name__)
-
-ACTION = "retry_job_escalated"
-MAX_TRIES = 5
 
 
 class NotifyEscalations:
@@ -138,47 +140,46 @@ class NotifyEscalations:
         self._turn = asyncio.Lock()
 
     def wake(self) -> None:
-        """There is something to tell."""
+        """Send pending notifications now."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Off every request's path: a slow receiver delays nothing else."""
+        """Off the request path: a slow receiver delays nothing else."""
         while True:
             with best_effort(log, "notify.escalations", NatsUnavailable):
-                await self.tell()
+                await self.send_pending()
             await wait_at_most(self._wake, self._poll_seconds)
             self._wake.clear()
 
-    async def tell(self) -> None:
+    async def send_pending(self) -> None:
         async with self._turn:
-            await self._tell_all()
+            await self._send_all()
 
-    async def _tell_all(self) -> None:
-        untold = [job for job in await self._jobs.list_values() if _is_untold(job)]
-        if not untold:
+    async def _send_all(self) -> None:
+        pending = [job for job in await self._jobs.list_values() if _is_pending(job)]
+        if not pending:
             return
         try:
-            for job in untold:
+            for job in pending:
                 if not await self._lease.take():
                     return
-                await self._tell(job)
+                await self._send(job)
         finally:
             await self._lease.give_back()
 
-    async def _tell(self, job: RetryJob) -> None:
+    async def _send(self, job: RetryJob) -> None:
         url = await self._settings.url(job.tenant_id)
         actor = AuditActor(tenant_id=job.tenant_id)
         if not url:
             await self._mark(job, is_told=True)
-            await self._settings.record(ACTION, "skipped", actor, "Google Chat webhook is not configured.")
+            await self._settings.record(ACTION, EventStatus.SKIPPED, actor, WebhookNotConfigured().detail)
             return
         delivered = await self._notifier.send(url, escalation_text(job))
         await self._mark(job, is_told=delivered.is_sent)
-        status = "success" if delivered.is_sent else "failed"
-        await self._settings.record(ACTION, status, actor, delivered.message)
+        await self._settings.record(ACTION, _status(delivered), actor, delivered.message)
         if not delivered.is_sent:
             log.warning(
-                "an escalation could not be told",
+                "escalation notification failed",
                 action="notify.failed",
                 job_id=job.id,
                 http_status=delivered.http_status,
@@ -187,13 +188,17 @@ class NotifyEscalations:
 
     async def _mark(self, job: RetryJob, *, is_told: bool) -> None:
         def decide(found: RetryJob | None) -> RetryJob | None:
-            if found is None or not _is_untold(found):
+            if found is None or not _is_pending(found):
                 return None
             tries = found.told_tries + 1
             return replace(found, told_tries=tries, is_told=is_told or tries >= MAX_TRIES)
 
-        await change_value(self._jobs, place(job.tenant_id, job.id), decide)
+        await change_value(self._jobs, tenant_key(job.tenant_id, job.id), decide)
 
 
-def _is_untold(job: RetryJob) -> bool:
+def _status(delivered: Delivered) -> EventStatus:
+    return EventStatus.SUCCESS if delivered.is_sent else EventStatus.FAILED
+
+
+def _is_pending(job: RetryJob) -> bool:
     return job.status is JobStatus.ESCALATED and not job.is_told

@@ -1,4 +1,4 @@
-"""The queue of events that are tried again."""
+"""Retry jobs: the queue of failed events, and the drain that retries them."""
 
 import asyncio
 import random
@@ -7,18 +7,15 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from pyoco_server.domain.events import audit as records
 from pyoco_server.domain.events.audit import (
+    RETRY,
     AuditActor,
-    AuditDetails,
-    AuditRecord,
     EventStatus,
     Reason,
     ReasonClass,
     RetryAdvice,
     StoredEvent,
-    clock_ym,
-    iso,
+    new_record,
     reason_of,
     status_of,
 )
@@ -30,20 +27,20 @@ from pyoco_server.domain.events.retry import (
     QueueCounts,
     RetryJob,
     RetryPolicy,
-    by_hand,
     counts,
     discarded,
     due_first,
     failed_again,
     in_turn,
     is_due,
-    is_forgotten,
+    is_expired,
     job_id,
     new_job,
+    restarted,
     succeeded,
     to_evict,
 )
-from pyoco_server.domain.events.templates import Template, period
+from pyoco_server.domain.events.templates import Template
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.errors import (
     EventFailed,
@@ -57,7 +54,13 @@ from pyoco_server.errors import (
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_value
 from pyoco_server.usecases.events.audit import Audit
-from pyoco_server.usecases.events.definitions import DRAIN_LEASE, LEASE_SEC, ManageTemplates, of_tenant, place
+from pyoco_server.usecases.events.definitions import (
+    DRAIN_LEASE,
+    LEASE_SEC,
+    ManageTemplates,
+    of_tenant,
+    tenant_key,
+)
 from pyoco_server.usecases.events.start import StartOrder, StartTemplate
 from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports.events import CountedStore
@@ -66,7 +69,10 @@ from pyoco_server.usecases.ports.stores import Clock, Store, WrongRevision
 log = get_logger(__name__)
 
 MAX_ID = 64
-_BY_HAND = Failure(
+DEFAULT_LIMIT = 10
+MAX_LIMIT = 50
+CHANGED = "the template is no longer started by events, or has another action"
+_DISCARDED = Failure(
     "discarded by hand", Reason(ReasonClass.VALIDATION, "discarded_by_hand", RetryAdvice.DO_NOT_RETRY)
 )
 
@@ -87,13 +93,10 @@ class RetryQueue:
     async def add(
         self, template: Template, request: EventRequest, failure: Failure, api_key_id: str | None
     ) -> RetryJob:
-        """The job of an event; one that waits already keeps its attempts and its time.
-
-        Raises RetryQueueFull.
-        """
+        """The job of an event; an active one keeps its attempts and time. Raises RetryQueueFull."""
         assert request.key is not None  # noqa: S101 - events without a key are not queued
         where = receipt_key(template.tenant_id, template.id, request.key)
-        key = place(template.tenant_id, job_id(where))
+        key = tenant_key(template.tenant_id, job_id(where))
         await self._make_room(template.tenant_id, key)
         fresh = new_job(
             where,
@@ -113,38 +116,38 @@ class RetryQueue:
         return job or fresh
 
     async def _make_room(self, tenant_id: str | None, key: str) -> None:
-        """Among the tenant's own jobs: no tenant may fill the queue of another."""
+        """Per tenant: no tenant can fill the queue of another."""
         prefix = of_tenant(tenant_id)
         is_room = await self._jobs.count(prefix) < self.policy.max_jobs
         if is_room or await self._jobs.get(key) is not None:
             return
         evicted = to_evict(await self._jobs.list_values(prefix), self.policy.max_jobs)
         if evicted is None:
-            raise RetryQueueFull("the queue of retry jobs is full")
+            raise RetryQueueFull("the retry queue is full")
         for job in evicted:
-            await self._forget(job)
+            await self._evict(job)
 
-    async def _forget(self, job: RetryJob) -> None:
-        key = place(job.tenant_id, job.id)
+    async def _evict(self, job: RetryJob) -> None:
+        key = tenant_key(job.tenant_id, job.id)
         stored = await self._jobs.get(key)
         if stored is None or stored.value.status.is_active:
             return
         try:
             await self._jobs.remove(key, stored.revision)
         except WrongRevision:
-            log.debug("a retry job changed while it was to be forgotten", action="retry.kept", job_id=job.id)
+            log.debug("retry job changed; not evicted", action="retry.kept", job_id=job.id)
 
     async def succeeded(self, tenant_id: str | None, where: str, run_id: str) -> None:
-        """The event of a queued job was started by somebody else."""
+        """The event of a queued job was started outside the drain."""
         with best_effort(log, "retry.mark", NatsUnavailable, job_id=job_id(where)):
             await change_value(
                 self._jobs,
-                place(tenant_id, job_id(where)),
+                tenant_key(tenant_id, job_id(where)),
                 lambda job: succeeded(job, run_id, self._clock()) if job and job.status.is_active else None,
             )
 
     async def jobs(self, tenant_id: str | None) -> list[RetryJob]:
-        """The latest change first."""
+        """Most recently changed first."""
         return sorted(
             await self._known(of_tenant(tenant_id)), key=lambda job: (job.updated_at, job.id), reverse=True
         )
@@ -158,23 +161,23 @@ class RetryQueue:
 
     async def _known(self, prefix: str) -> list[RetryJob]:
         now, ttl_days = self._clock(), self.policy.terminal_ttl_days
-        return [job for job in await self._jobs.list_values(prefix) if not is_forgotten(job, now, ttl_days)]
+        return [job for job in await self._jobs.list_values(prefix) if not is_expired(job, now, ttl_days)]
 
     async def retry(self, tenant_id: str | None, wanted: str) -> RetryJob:
-        """By hand: due at once, with all its attempts. Raises WorkflowNotFound or WorkflowConflict."""
+        """Due now, with all attempts. Raises WorkflowNotFound or WorkflowConflict."""
 
         def decide(job: RetryJob) -> RetryJob:
-            if job.status == "succeeded":
+            if job.status is JobStatus.SUCCEEDED:
                 raise WorkflowConflict("the job has succeeded; replay its event instead")
-            return by_hand(job, self._clock())
+            return restarted(job, self._clock())
 
         return await self._change(tenant_id, wanted, decide)
 
     async def discard(self, tenant_id: str | None, wanted: str) -> RetryJob:
         def decide(job: RetryJob) -> RetryJob:
-            if job.status == "succeeded":
-                raise WorkflowConflict("the job has succeeded already")
-            return discarded(job, _BY_HAND, self._clock())
+            if job.status is JobStatus.SUCCEEDED:
+                raise WorkflowConflict("the job has already succeeded")
+            return discarded(job, _DISCARDED, self._clock())
 
         return await self._change(tenant_id, wanted, decide)
 
@@ -188,17 +191,11 @@ class RetryQueue:
 
         if not (wanted.isascii() and wanted.isalnum() and len(wanted) <= MAX_ID):
             raise WorkflowNotFound("Retry job not found.")
-        changed: RetryJob | None = await change_value(self._jobs, place(tenant_id, wanted), decide_if_there)
+        changed: RetryJob | None = await change_value(
+            self._jobs, tenant_key(tenant_id, wanted), decide_if_there
+        )
         assert changed is not None  # noqa: S101 - it was there, or this was never reached
         return changed
-
-
-# Try queued events again when their time has come: one drain at a time, whoever asks for it.
-
-DEFAULT_LIMIT = 10
-MAX_LIMIT = 50
-ESCALATES = "the event was given up; a person is needed"
-CHANGED = "the template no longer starts this action by an event"
 
 
 class DrainRetryJobs:
@@ -230,7 +227,7 @@ class DrainRetryJobs:
         self._jitter = jitter
 
     async def run(self) -> None:
-        """The worker: everything that is due, now and then."""
+        """Drain all due jobs at regular intervals."""
         while True:
             await asyncio.sleep(self._poll_seconds)
             with best_effort(log, "retry.drain", NatsUnavailable):
@@ -239,14 +236,14 @@ class DrainRetryJobs:
     async def _drain_all_due(self) -> None:
         now = self._clock()
         if not any(is_due(job, now) for job in await self._jobs.list_values()):
-            return  # nobody has to be asked for the lease
+            return  # saves taking the lease
         try:
             await self._drained(await self._jobs.list_values(), MAX_LIMIT, force=False)
         except WorkflowConflict:
-            log.debug("another gateway drains the retry jobs", action="retry.drained_elsewhere")
+            log.debug("another gateway is draining the retry queue", action="retry.drained_elsewhere")
 
     async def __call__(self, tenant_id: str | None, limit: int, *, force: bool) -> dict[str, Any]:
-        """Of this tenant. Raises WorkflowConflict while another drain is at work."""
+        """The jobs of one tenant. Raises WorkflowConflict while another drain is running."""
         tally = await self._drained(await self._queue.jobs(tenant_id), limit, force=force)
         queue = await self._queue.shown(tenant_id, DEFAULT_LIMIT)
         return {"status": "ok", **tally, "remaining_due": queue["due"], "queue": queue}
@@ -254,12 +251,12 @@ class DrainRetryJobs:
     async def _drained(self, known: list[RetryJob], limit: int, *, force: bool) -> dict[str, int]:
         lease = Lease(self._leases, DRAIN_LEASE, self._new_id(), self._clock, lasts_sec=LEASE_SEC)
         if not await lease.take():
-            raise WorkflowConflict("another drain is at work; try again in a moment")
+            raise WorkflowConflict("another drain is running; try again in a moment")
         tally = dict.fromkeys(("processed", "succeeded", "retrying", "escalated", "discarded"), 0)
         try:
             for job in in_turn(due_first(known, self._clock(), force=force))[:limit]:
                 if not await lease.take():
-                    break  # it took too long, and somebody else goes on
+                    break  # the lease expired, and another gateway has it
                 ended_as = await self._try(job)
                 if ended_as is not None:
                     tally["processed"] += 1
@@ -269,8 +266,8 @@ class DrainRetryJobs:
         return tally
 
     async def _try(self, listed: RetryJob) -> JobStatus | None:
-        """None: it is somebody else's by now. Raises NatsUnavailable: it was not tried at all."""
-        key = place(listed.tenant_id, listed.id)
+        """None: the job was changed, or is being started elsewhere. Raises NatsUnavailable: not tried."""
+        key = tenant_key(listed.tenant_id, listed.id)
         stored = await self._jobs.get(key)
         if stored is None or not stored.value.status.is_active or stored.value.attempts != listed.attempts:
             return None
@@ -284,14 +281,14 @@ class DrainRetryJobs:
         except PyocoServerError as error:
             return await self._failed(key, job, error)
         except Exception:
-            log.exception("a retry job could not be handled", action="retry.failed", job_id=job.id)
+            log.exception("unexpected error in a retry job", action="retry.failed", job_id=job.id)
             return await self._failed(key, job, EventFailed())
         await self._write(key, job, lambda now: succeeded(job, run_id, now))
         await self._record(job, EventStatus.SUCCESS, run_id=run_id)
         return JobStatus.SUCCEEDED
 
     async def _start(self, job: RetryJob) -> str:
-        """The receipt is looked at on the way: what was started meanwhile is not started again."""
+        """StartTemplate checks the receipt first: an event started in the meantime is not started again."""
         template = await self._templates.find(job.tenant_id, job.template_id)
         _check_unchanged(job, template)
         order = StartOrder(template=template, request=job.request, api_key_id=job.api_key_id)
@@ -300,10 +297,10 @@ class DrainRetryJobs:
     async def _failed(self, key: str, job: RetryJob, error: PyocoServerError) -> JobStatus:
         reason = reason_of(error)
         failure = Failure(error.detail, reason)
-        is_hopeless = reason.retry_advice is not RetryAdvice.RETRY_WITH_BACKOFF
+        is_permanent = reason.retry_advice is not RetryAdvice.RETRY_WITH_BACKOFF
 
         def decide(now: float) -> RetryJob:
-            if is_hopeless:
+            if is_permanent:
                 return discarded(job, failure, now)
             return failed_again(job, failure, self._queue.policy.base_delay_seconds, now, self._jitter())
 
@@ -311,13 +308,17 @@ class DrainRetryJobs:
         await self._record(job, status_of(error), failure=failure)
         if ended.status is JobStatus.ESCALATED:
             log.error(
-                ESCALATES, action="retry.escalated", job_id=job.id, template_id=job.template_id, **error.ids
+                "retry job escalated; manual action needed",
+                action="retry.escalated",
+                job_id=job.id,
+                template_id=job.template_id,
+                **error.ids,
             )
             self._on_escalated()
         return ended.status
 
     async def _write(self, key: str, job: RetryJob, decide: Callable[[float], RetryJob]) -> RetryJob:
-        """Unless somebody has changed it meanwhile: then their word counts."""
+        """Unless the job has changed in the meantime; then that change stands."""
         changed = decide(self._clock())
         await change_value(self._jobs, key, lambda found: changed if found == job else None)
         return changed
@@ -325,27 +326,19 @@ class DrainRetryJobs:
     async def _record(
         self, job: RetryJob, status: EventStatus, *, run_id: str | None = None, failure: Failure | None = None
     ) -> None:
-        now = self._clock()
-        about = period(job.year, job.month)
-        details = AuditDetails(
-            template_id=job.template_id,
-            template_name=job.template_name,
-            event_name=job.event_name,
-            source=job.source,
-            idempotency_key=job.idempotency_key,
-            duplicate=False,
-            **(records.reason_fields(failure.text, failure.reason) if failure else {}),
-        )
-        record = AuditRecord(
-            at=iso(now),
+        record = new_record(
+            RETRY,
+            status,
             event_id=self._new_id(),
-            ym=about.ym if about else clock_ym(now),
-            event_type=records.RETRY,
-            action=job.action,
-            status=status,
-            run_id=run_id,
+            now=self._clock(),
             actor=AuditActor(tenant_id=job.tenant_id, api_key_id=job.api_key_id),
-            details=details,
+            action=job.action,
+            run_id=run_id,
+            request=job.request,
+            reason=failure.reason if failure else None,
+            reason_text=failure.text if failure else None,
+            template_name=job.template_name,
+            duplicate=False,
         )
         await self._audit.record(StoredEvent(record=record))
 

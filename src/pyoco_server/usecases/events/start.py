@@ -1,4 +1,4 @@
-"""Start what a template says, once for every key: claim, start, receipt."""
+"""Start a template, once per idempotency key: claim, start, receipt."""
 
 import asyncio
 import time
@@ -14,13 +14,15 @@ from pyoco_server.domain.events.receipts import (
     AlreadyStarted,
     BeingStarted,
     CarryOn,
-    ClaimState,
     Receipt,
+    ReceiptState,
     Slot,
     accepted,
+    check_content,
+    finding_of,
+    is_other_content,
     is_settled,
     left_open,
-    look_at,
     may_have_expired,
     receipt_key,
 )
@@ -28,20 +30,11 @@ from pyoco_server.domain.events.requests import (
     EventRequest,
     content_digest,
     decide_period,
-    is_other_content,
     run_params,
 )
 from pyoco_server.domain.events.templates import Action, Template
-from pyoco_server.domain.executions.commands import Code
-from pyoco_server.domain.executions.events import Actor, ActorKind
-from pyoco_server.domain.executions.model import Execution
-from pyoco_server.domain.executions.records import run_id_of
 from pyoco_server.domain.runs.jobs import Submission, accept
 from pyoco_server.errors import (
-    CommandRejected,
-    ExecutionNotFound,
-    GraphNotFound,
-    InvalidRequest,
     NatsUnavailable,
     OutcomeUnknown,
     PyocoServerError,
@@ -51,13 +44,9 @@ from pyoco_server.errors import (
     UnsupportedAction,
 )
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.consistency import change_value, write
-from pyoco_server.usecases.events.definitions import ManageActions, place
-from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
-from pyoco_server.usecases.executions.graphs import ManageGraphs
-from pyoco_server.usecases.executions.query import ReadExecutions
+from pyoco_server.usecases.events.definitions import ManageActions, tenant_key
 from pyoco_server.usecases.ports.events import ExecutionOrder, Executions, ListedStore
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
@@ -66,10 +55,10 @@ from pyoco_server.usecases.runs.submit import SubmitRun
 log = get_logger(__name__)
 
 PATIENCE_SEC = 3.0
-"""How long a repeat waits for the first to be started, before it is told to come again."""
-LOOK_SEC = 0.05
+"""How long a repeat waits for the first event to start before it is answered with 409."""
+POLL_SEC = 0.05
 MAX_PARAMS_BYTES = 256 * 1024
-"""As of every run."""
+"""The limit of every run."""
 
 
 class StartOrder(Struct, frozen=True, kw_only=True):
@@ -82,8 +71,8 @@ class StartOrder(Struct, frozen=True, kw_only=True):
         return self.template.tenant_id
 
     @property
-    def place(self) -> str | None:
-        """Of its receipt; None when it has no key."""
+    def receipt_key(self) -> str | None:
+        """None: the event has no idempotency key."""
         key = self.request.key
         return None if key is None else receipt_key(self.tenant_id, self.template.id, key)
 
@@ -93,9 +82,9 @@ class Started(Struct, frozen=True, kw_only=True):
     execution_id: str | None = None
     is_duplicate: bool = False
     is_mismatch: bool = False
-    """A duplicate that says something else than the first."""
+    """A duplicate whose content differs from the first."""
     was_queued: bool = False
-    """An earlier try had failed."""
+    """An earlier try failed, so there may be a retry job."""
 
 
 class _Claimed(Struct, frozen=True):
@@ -140,9 +129,9 @@ class StartTemplate:
         self._being_started: dict[str, asyncio.Event] = {}
 
     async def __call__(self, order: StartOrder) -> Started:
-        """Raises a PyocoServerError; then its key may be used again, unless it is being started."""
+        """Raises a PyocoServerError; except for StillStarting, the key may then be used again."""
         action = await self._actions.executable(order.tenant_id, order.template.first.action)
-        where = order.place
+        where = order.receipt_key
         if where is None:
             return await self._start(order, action, self._new_run_id(), self._clock())
         claimed = await self._claim(where, order, action)
@@ -157,40 +146,50 @@ class StartTemplate:
     # The claim
 
     async def _claim(self, where: str, order: StartOrder, action: Action) -> "_Claimed | Started":
-        """The right to start, or what was started under this key before."""
-        is_run = not templates.needs_execution(order.template, action)
-        deadline = self._monotonic() + self._patience_sec
-        content = content_digest(order.request)
+        """The claim, or what was already started under this key."""
+        may_expire = not templates.needs_execution(order.template, action)  # executions do not expire
+        deadline, content = self._monotonic() + self._patience_sec, content_digest(order.request)
         is_known = await self._is_ours_over(where)
         while True:
             fresh = self._fresh_receipt(order, content)
             found = await self._receipts.get(where) if is_known else None
-            has_looked, is_known = is_known, True
-            if found is None:
-                try:
-                    return _Claimed(where, Versioned(fresh, await self._receipts.create(where, fresh)), False)
-                except WrongRevision:
-                    if has_looked and self._monotonic() > deadline:  # the server that is asked is behind
-                        raise NatsUnavailable("the claim of this idempotency_key cannot be read") from None
-                    continue  # somebody else was faster: see what there is
-            self._check_content(found.value, content)
-            match look_at(found.value, content, self._clock(), self._ttl_days):
-                case AlreadyStarted(receipt):
-                    return _duplicate(receipt, content)
-                case BeingStarted():
-                    await self._wait_for(where, deadline)
-                    continue
-                case CarryOn(receipt):
-                    if is_run:  # executions do not expire
-                        await self._check_not_expired(found.value)
-                    wanted, is_repeat = receipt, True
-                case _:
-                    wanted, is_repeat = fresh, False
-            try:
-                revision = await self._receipts.update(where, wanted, found.revision)
-            except WrongRevision:
-                continue
-            return _Claimed(where, Versioned(wanted, revision), is_repeat)
+            if found is not None:
+                claimed = await self._claim_again(where, found, fresh, deadline, may_expire=may_expire)
+            else:
+                claimed = await self._write_claim(where, fresh, None)
+                if claimed is None and is_known and self._monotonic() > deadline:  # a lagging replica answers
+                    raise NatsUnavailable("the receipt of this idempotency_key cannot be read")
+            if claimed is not None:
+                return claimed
+            is_known = True
+
+    async def _claim_again(
+        self, where: str, found: Versioned[Receipt], fresh: Receipt, deadline: float, *, may_expire: bool
+    ) -> "_Claimed | Started | None":
+        """None: the receipt may have changed; read it again."""
+        check_content(found.value.content, fresh.content, is_strict=self._strict_keys)
+        match finding_of(found.value, fresh.content, self._clock(), self._ttl_days):
+            case AlreadyStarted(receipt):
+                return _duplicate(receipt, fresh.content)
+            case BeingStarted():
+                await self._wait_for(where, deadline)
+                return None
+            case CarryOn(receipt):
+                if may_expire:
+                    await self._check_not_expired(found.value)
+                return await self._write_claim(where, receipt, found, is_repeat=True)
+            case _:
+                return await self._write_claim(where, fresh, found)
+
+    async def _write_claim(
+        self, where: str, wanted: Receipt, found: Versioned[Receipt] | None, *, is_repeat: bool = False
+    ) -> "_Claimed | None":
+        """None: another request was faster."""
+        try:
+            revision = await write(self._receipts, where, wanted, found)
+        except WrongRevision:
+            return None
+        return _Claimed(where, Versioned(wanted, revision), is_repeat)
 
     def _fresh_receipt(self, order: StartOrder, content: str) -> Receipt:
         now = self._clock()
@@ -206,7 +205,7 @@ class StartTemplate:
         )
 
     async def _check_not_expired(self, receipt: Receipt) -> None:
-        """Without this, a run that was started, ended and forgotten would be started again."""
+        """Prevents a second start of a run that was started, ended and expired."""
         if not may_have_expired(receipt, self._clock(), self._runs_retention_sec):
             return
         if await self._runs.get(receipt.run_id) is None:
@@ -216,31 +215,27 @@ class StartTemplate:
                 "to start another run, use another key"
             )
 
-    def _check_content(self, found: Receipt, content: str) -> None:
-        if self._strict_keys and is_other_content(found.content, content):
-            raise InvalidRequest("this idempotency_key was used with another content")
-
     async def _is_ours_over(self, where: str) -> bool:
-        """Equal events often come together: those behind the first need not ask the store who is first."""
+        """Equal events often arrive together: all but the first wait here without asking the store."""
         ours = self._being_started.get(where)
         if ours is not None:
             await wait_at_most(ours, self._patience_sec)
         return ours is not None
 
     async def _wait_for(self, where: str, deadline: float) -> None:
-        """Until the one who starts it has done so, as far as this gateway can know. Raises StillStarting."""
+        """Until the event may have been started. Raises StillStarting after the deadline."""
         left = deadline - self._monotonic()
         if left <= 0:
             raise StillStarting("an event with this idempotency_key is being started")
         ours = self._being_started.get(where)
-        if ours is None:  # another gateway's
-            await asyncio.sleep(min(LOOK_SEC, left))
+        if ours is None:  # on another gateway
+            await asyncio.sleep(min(POLL_SEC, left))
             return
         await wait_at_most(ours, left)
 
     @asynccontextmanager
     async def _starting(self, claimed: _Claimed) -> AsyncIterator[None]:
-        """Whatever goes wrong inside: the key is given back, or left for the next try."""
+        """On any error inside, the key is released, or left open for the next try."""
         is_over = self._being_started.setdefault(claimed.where, asyncio.Event())
         try:
             yield
@@ -258,14 +253,14 @@ class StartTemplate:
             if _is_for_good(error):
                 await self._receipts.remove(claimed.where, revision)
             else:
-                # An action that runs one at a time refuses before anything is placed.
+                # A conflict of an action that runs one at a time comes before the run is submitted.
                 opened = left_open(receipt, is_maybe_placed=not isinstance(error, RunConflict))
                 await self._receipts.update(claimed.where, opened, revision)
         except WrongRevision:
-            log.debug("a repeat has taken the claim over", action="event.taken_over")
+            log.debug("claim taken over by a repeat", action="event.taken_over")
 
     async def _keep_receipt(self, claimed: _Claimed, started: Started) -> None:
-        """Without it a repeat only does the same harmless work again."""
+        """Best effort: without it a repeat does the same work again, which is harmless."""
         receipt = accepted(claimed.stored.value, started.run_id)
         receipt = msgspec.structs.replace(receipt, execution_id=started.execution_id)
         with best_effort(log, "event.receipt", NatsUnavailable):
@@ -304,7 +299,7 @@ class StartTemplate:
     async def _start_execution(
         self, order: StartOrder, action: Action, execution_id: str, params: dict[str, object]
     ) -> str:
-        """The claim's id is the execution's: the runs of its nodes are derived from it."""
+        """The run id in the claim becomes the execution id; the run ids of its nodes are derived from it."""
         template = order.template
         definition = None
         if action.graph_id is None:
@@ -329,8 +324,8 @@ class StartTemplate:
     # One at a time
 
     async def _take_slot(self, order: StartOrder, action: Action, run_id: str) -> None:
-        """Raises RunConflict while the run that has the slot is not over."""
-        key = place(order.tenant_id, action.key)
+        """Raises RunConflict while the run that holds the slot is active."""
+        key = tenant_key(order.tenant_id, action.key)
         current = await self._slots.get(key)
         if current is not None and current.value.run_id == run_id:
             return
@@ -339,7 +334,7 @@ class StartTemplate:
         try:
             await write(self._slots, key, Slot(run_id, self._clock()), current)
         except WrongRevision:
-            raise RunConflict(f"action {action.key} runs one at a time, and another was faster") from None
+            raise RunConflict(f"action {action.key} runs one at a time, and another run was faster") from None
 
     async def _is_taken(self, slot: Slot) -> bool:
         run = await self._runs.get(slot.run_id)
@@ -359,68 +354,15 @@ def _duplicate(receipt: Receipt, content: str) -> Started:
 
 
 def _is_for_good(error: Exception) -> bool:
-    """Whether the same event, sent again, is a new one."""
+    """Whether a retry counts as a new event."""
     if not isinstance(error, PyocoServerError):
         return False
     return reason_of(error).retry_advice is not RetryAdvice.RETRY_WITH_BACKOFF
 
 
 def _or_ours(found: Receipt | None, ours: Receipt) -> Receipt | None:
-    """It made room for others, or a repeat took it over and is at the same run."""
+    """It was evicted, or a repeat took it over and starts the same run."""
     if found is None:
         return ours
-    is_behind = found.run_id == ours.run_id and found.state is not ClaimState.ACCEPTED
+    is_behind = found.run_id == ours.run_id and found.state is not ReceiptState.ACCEPTED
     return ours if is_behind else None
-
-
-# Templates of several steps, carried out by executions.
-
-FIRST_ATTEMPT = 1
-
-
-class StartExecutions:
-    def __init__(self, graphs: ManageGraphs, create: CreateExecutions, read: ReadExecutions) -> None:
-        self._graphs = graphs
-        self._create = create
-        self._read = read
-
-    async def start(self, order: ExecutionOrder) -> str:
-        """Graphs have versions: a template that has not changed is registered as the version it was."""
-        caller = Caller(tenant_id=order.tenant_id)
-        version = None
-        if order.definition is not None:
-            text = msgspec.json.encode(order.definition)
-            registered = await self._graphs.register(order.graph_id, text, "application/json", caller)
-            version = registered.record.version
-        try:
-            state = await self._created(order, version, caller)
-        except GraphNotFound:
-            raise UnsupportedAction(f"graph {order.graph_id} is not registered") from None
-        graph = await self._graphs.read(order.tenant_id, order.graph_id, state.graph_version)
-        return run_id_of(order.execution_id, graph.graph.entry, FIRST_ATTEMPT)
-
-    async def _created(self, order: ExecutionOrder, version: int | None, caller: Caller) -> Execution:
-        wanted = NewExecution(
-            graph_id=order.graph_id,
-            graph_version=version,
-            input=order.input,
-            execution_id=order.execution_id,
-        )
-        try:
-            return (await self._create(wanted, caller, Actor(ActorKind.EXTERNAL, order.actor))).state
-        except CommandRejected as error:
-            if error.code != Code.EXECUTION_EXISTS:
-                raise
-        # The id was chosen for this event: whoever made it did what is asked for here.
-        try:
-            return await self._read.state(order.execution_id, caller)
-        except ExecutionNotFound:
-            # The server that was asked is behind. Answered with 404, the event would give its key back.
-            raise NatsUnavailable("the execution is there, but cannot be read yet") from None
-
-    async def is_active(self, execution_id: str) -> bool | None:
-        try:
-            state = await self._read.state(execution_id, Caller())
-        except ExecutionNotFound:
-            return None
-        return not state.is_terminal

@@ -1,4 +1,4 @@
-"""What the events of a month add up to, kept up to date record by record."""
+"""Monthly event summaries, updated with every audit record."""
 
 import re
 from typing import Any

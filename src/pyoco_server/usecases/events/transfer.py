@@ -1,4 +1,4 @@
-"""Import what an earlier workflow server has left in files, once, before the first event is received."""
+"""Import the files of an earlier workflow server, once, before the first event; export to files."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,7 +15,7 @@ from pyoco_server.domain.events.retry import RetryJob, RetryPolicy
 from pyoco_server.errors import InvalidRequest
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.consistency import change_value
-from pyoco_server.usecases.events.definitions import place
+from pyoco_server.usecases.events.definitions import tenant_key
 from pyoco_server.usecases.events.notify import KEY as WEBHOOK
 from pyoco_server.usecases.ports.events import EventsBackend, ListedStore
 from pyoco_server.usecases.ports.stores import Clock, Store, WrongRevision
@@ -42,7 +42,7 @@ class Imported(Struct, frozen=True):
 
 
 class ImportFiles:
-    """Any number of gateways may start at once: each imports all, and what is there already stays."""
+    """Several gateways may import at once: each imports everything, and existing records stay."""
 
     def __init__(
         self,
@@ -65,15 +65,15 @@ class ImportFiles:
         self._max_receipts = max_receipts
 
     async def __call__(self) -> list[Imported]:
-        """What was imported now, file by file. A file that cannot be read is tried again at each start."""
+        """Imported files. An unreadable file is tried again on the next start."""
         done = [
-            await self._import(imports.RECEIPTS, self._receipts, self._events.receipts, self._receipt_place),
-            await self._import(imports.RETRY_JOBS, self._jobs, self._events.retry_jobs, _job_place),
+            await self._import(imports.RECEIPTS, self._receipts, self._events.receipts, self._receipt_key),
+            await self._import(imports.RETRY_JOBS, self._jobs, self._events.retry_jobs, _job_key),
             await self._import(
                 imports.NOTIFICATION_SETTINGS,
                 self._settings,
                 self._events.notification_settings,
-                lambda _: place(self._tenant_id, WEBHOOK),
+                lambda _: tenant_key(self._tenant_id, WEBHOOK),
             ),
         ]
         return [one for one in done if one is not None]
@@ -88,7 +88,7 @@ class ImportFiles:
         return imports.read_settings(data, iso(self._clock()))
 
     @staticmethod
-    def _receipt_place(receipt: Receipt) -> str:
+    def _receipt_key(receipt: Receipt) -> str:
         return receipt_key(receipt.tenant_id, receipt.template_id, receipt.idempotency_key)
 
     async def _import(
@@ -96,7 +96,7 @@ class ImportFiles:
         name: str,
         read: Callable[[bytes], Found[T]],
         store: ListedStore[T],
-        place_of: Callable[[T], str],
+        key_of: Callable[[T], str],
     ) -> Imported | None:
         data = await self._content(name)
         if data is None or await self._is_done(name):
@@ -110,7 +110,7 @@ class ImportFiles:
             return None
         count = 0
         for values in _batched(found.values):
-            count += sum(await asyncio.gather(*(_create(store, place_of(one), one) for one in values)))
+            count += sum(await asyncio.gather(*(_create(store, key_of(one), one) for one in values)))
         await self._end(name, count)
         return self._report(name, found, count)
 
@@ -126,7 +126,7 @@ class ImportFiles:
         return mark is not None and mark.value.is_done
 
     async def _begin(self, name: str, listed: Callable[[], Awaitable[list[Any]]]) -> bool:
-        """The mark comes first: who finds it goes on with an import that another began or left unfinished."""
+        """The mark comes first: whoever finds it continues an unfinished import."""
         began = ImportMark(is_done=False, count=0, at=iso(self._clock()))
         try:
             await self._marks.create(_mark(name), began)
@@ -135,7 +135,7 @@ class ImportFiles:
         if not await listed():
             return True
         log.info(
-            "a file of workflow events was not imported: there are such records already",
+            "file of workflow events not imported: records exist already",
             action="events.import_skipped",
             path=self._files.path(name),
         )
@@ -149,7 +149,7 @@ class ImportFiles:
     def _report(self, name: str, found: Found[Any], count: int) -> Imported:
         path, problems = self._files.path(name), found.problems
         log.info(
-            "a file of workflow events was imported",
+            "file of workflow events imported",
             action="events.imported",
             path=path,
             count=count,
@@ -162,7 +162,7 @@ class ImportFiles:
 
     def _complain(self, name: str, problem: str, **fields: Any) -> None:
         log.error(
-            "a file of workflow events, or a part of it, cannot be imported",
+            "file of workflow events not importable, or only in part",
             action="events.import_failed",
             path=self._files.path(name),
             problem=problem,
@@ -177,7 +177,7 @@ def _batched(values: list[T]) -> Iterator[list[T]]:
 
 
 async def _create(store: Store[T], key: str, value: T) -> bool:
-    """False: there is one already."""
+    """False: it exists already."""
     try:
         await store.create(key, value)
     except WrongRevision:
@@ -185,15 +185,15 @@ async def _create(store: Store[T], key: str, value: T) -> bool:
     return True
 
 
-def _job_place(job: RetryJob) -> str:
-    return place(job.tenant_id, job.id)
+def _job_key(job: RetryJob) -> str:
+    return tenant_key(job.tenant_id, job.id)
 
 
 def _mark(name: str) -> str:
     return name.removesuffix(".json")
 
 
-# Everything that is remembered of events, for files.
+# Export
 
 
 class Export(Struct, frozen=True):

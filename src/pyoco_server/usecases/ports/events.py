@@ -1,4 +1,4 @@
-"""What workflow events need of the world beyond runs."""
+"""Ports of workflow events: stores, audit, notifications, executions."""
 
 from typing import Any, Protocol, TypeVar
 
@@ -22,26 +22,26 @@ T = TypeVar("T")
 
 class ListedStore(Store[T], Protocol[T]):
     async def list_values(self, prefix: str = "") -> list[T]:
-        """Of all keys that begin with `prefix`, which is empty or ends with a dot."""
+        """Values of the keys under `prefix`, which is empty or ends with a dot."""
         ...
 
 
 class CountedStore(ListedStore[T], Protocol[T]):
     async def count(self, prefix: str = "") -> int:
-        """How many there are under `prefix`, cheaply."""
+        """Number of keys under `prefix`, in one request."""
         ...
 
 
 class AuditStream(Protocol):
     async def append(self, event: StoredEvent) -> Revision:
-        """The same event id twice, within minutes, is one record."""
+        """Repeats of an event id within minutes are one record."""
         ...
 
     async def find(self, event_id: str) -> StoredEvent | None: ...
 
 
 class EventsBackend(Protocol):
-    """What workflow events need beyond runs. Keys: see `usecases/events/definitions.py`."""
+    """Stores of workflow events. Keys: see `usecases/events/definitions.py`."""
 
     @property
     def templates(self) -> ListedStore[Template]: ...
@@ -59,7 +59,7 @@ class EventsBackend(Protocol):
     def imports(self) -> Store[ImportMark]: ...
     @property
     def receipts(self) -> ListedStore[Receipt]:
-        """Holds about as many of each tenant as the settings allow; the oldest go first."""
+        """Limited per tenant by the settings, approximately; the oldest are evicted first."""
         ...
 
     @property
@@ -73,24 +73,24 @@ class EventsBackend(Protocol):
 
 
 class AuditLog(Protocol):
-    """Where audit records go beside the stream."""
+    """Second destination of audit records, besides the stream."""
 
     async def write(self, record: AuditRecord) -> None: ...
 
 
 class Notifier(Protocol):
     async def send(self, webhook_url: str, text: str) -> Delivered:
-        """Never raises for what the other side does."""
+        """Never raises because of the receiver."""
         ...
 
 
 class ExecutionOrder(Struct, frozen=True, kw_only=True):
-    """An execution to be created and started. Its id was chosen before, so that a repeat is harmless."""
+    """An execution to create and start. Its id is already chosen, so a repeat is harmless."""
 
     execution_id: str
     graph_id: str
     definition: dict[str, Any] | None
-    """To be registered under `graph_id` first; None: it is registered."""
+    """Graph to register under `graph_id` first; None: already registered."""
     input: dict[str, Any]
     tenant_id: str | None
     actor: str
@@ -98,34 +98,34 @@ class ExecutionOrder(Struct, frozen=True, kw_only=True):
 
 class Executions(Protocol):
     async def start(self, order: ExecutionOrder) -> str:
-        """The id of the first task's run. The same order twice is one execution."""
+        """The run id of the first task. Idempotent per execution_id."""
         ...
 
     async def is_active(self, execution_id: str) -> bool | None:
-        """None: there is no such execution."""
+        """None: no such execution."""
         ...
 
 
 class NotWaitingYet(Exception):
-    """The node may still come to wait."""
+    """The node does not wait, but still may."""
 
 
 class Waits(Protocol):
-    """Nodes of executions that wait."""
+    """Waiting nodes of executions."""
 
     def find(self, tenant_id: str | None, target: ResumeTarget) -> list[WaitPlace]:
-        """Those that this gateway has heard of, oldest first."""
+        """Waiting nodes known to this gateway, oldest first."""
         ...
 
     async def resume(self, kept: KeptResume, place: WaitPlace) -> None:
-        """The same event twice resumes once.
+        """Idempotent per event.
 
-        Raises NotWaitingYet; and, for good, CommandRejected, ExecutionNotFound, NodeNotFound.
+        Raises NotWaitingYet; permanently, CommandRejected, ExecutionNotFound or NodeNotFound.
         """
         ...
 
-    async def news(self, seconds: float) -> bool:
-        """Until somewhere a node waits; False after so long without."""
+    async def next_wait(self, seconds: float) -> bool:
+        """Wait until a node begins to wait; False: timeout."""
         ...
 
 
