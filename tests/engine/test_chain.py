@@ -106,8 +106,8 @@ class Chain:
 
 def outcome_of(chain: Chain, *, inline: bool) -> tuple[FlowOutcome, list[FlowProgress]]:
     told: list[FlowProgress] = []
-    chain.run = FlowRun(chain.flow, RUN_ID, dict(PARAMS), told.append)
-    chain.run.go_live()
+    chain.run = FlowRun(chain.flow, RUN_ID, dict(PARAMS))
+    chain.run.follow(told.append)
     with without_pauses(), pooled(not inline):
         return chain.run.run(), told
 
@@ -174,7 +174,7 @@ def test_a_cancel_between_tasks_starts_no_other(inline: bool) -> None:  # noqa: 
 @pytest.mark.parametrize("inline", [False, True])
 def test_what_is_no_exception_but_ends_programs_ends_the_run_only(inline: bool) -> None:  # noqa: FBT001
     with pooled(not inline):
-        outcome = FlowRun(flows.exiting(), RUN_ID, {}, lambda _: None).run()
+        outcome = FlowRun(flows.exiting(), RUN_ID, {}).run()
     assert outcome.ending is Ending.EXECUTION_ERROR
     assert "SystemExit" in (outcome.error or "")
 
@@ -254,4 +254,4 @@ def test_a_chain_of_tasks_that_are_also_in_another_flow_is_a_chain() -> None:
     _ = Flow(name="other") >> one >> also
     flow = Flow(name="this") >> one >> two
     assert without_thread_pool(flow) is not flow
-    assert FlowRun(flow, RUN_ID, {}, lambda _: None).run().result == {"two": 2}
+    assert FlowRun(flow, RUN_ID, {}).run().result == {"two": 2}

@@ -42,9 +42,9 @@ def told() -> Told:
 
 
 def run(flow: Any, told: Told, params: dict[str, Any] | None = None, *, live: bool = False) -> FlowOutcome:
-    flow_run = FlowRun(flow, RUN_ID, params or {}, told)
+    flow_run = FlowRun(flow, RUN_ID, params or {})
     if live:
-        flow_run.go_live()
+        flow_run.follow(told)
     return flow_run.run()
 
 
@@ -137,7 +137,7 @@ def test_a_task_that_is_part_of_two_flows_is_the_last_one_where_nothing_follows_
 
 def test_a_run_that_is_cancelled_before_it_starts_runs_no_task(told: Told) -> None:
     gate = flows.Gate()
-    flow_run = FlowRun(gate.flow(), RUN_ID, {}, told)
+    flow_run = FlowRun(gate.flow(), RUN_ID, {})
     flow_run.cancel()
     outcome = flow_run.run()
     assert outcome.ending is Ending.CANCELLED
@@ -147,7 +147,7 @@ def test_a_run_that_is_cancelled_before_it_starts_runs_no_task(told: Told) -> No
 
 def test_a_run_that_is_cancelled_between_tasks_starts_no_further_one(told: Told) -> None:
     gate = flows.Gate()
-    flow_run = FlowRun(gate.flow(), RUN_ID, {}, told)
+    flow_run = FlowRun(gate.flow(), RUN_ID, {})
     outcomes: list[FlowOutcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(flow_run.run()))
     thread.start()
@@ -160,7 +160,7 @@ def test_a_run_that_is_cancelled_between_tasks_starts_no_further_one(told: Told)
 
 
 def test_a_flow_with_choices_can_be_cancelled_before_it_starts(told: Told) -> None:
-    flow_run = FlowRun(flows.choosing(), RUN_ID, {"way": "A"}, told)
+    flow_run = FlowRun(flows.choosing(), RUN_ID, {"way": "A"})
     flow_run.cancel()
     assert flow_run.run().ending is Ending.CANCELLED
 
@@ -220,7 +220,7 @@ def test_not_a_number_is_null_in_the_result_with_a_warning_that_names_task_and_p
 
 def test_a_result_above_the_limit_is_left_out_with_a_warning(told: Told) -> None:
     """D22"""
-    outcome = FlowRun(flows.returning("x" * 5_000), RUN_ID, {}, told, max_value_bytes=1_024).run()
+    outcome = FlowRun(flows.returning("x" * 5_000), RUN_ID, {}, max_value_bytes=1_024).run()
     assert (outcome.ending, outcome.result, outcome.result_truncated) == (Ending.COMPLETED, None, True)
     assert outcome.warnings == ("the result has more than 5,001 bytes as JSON; at most 1,024 bytes are kept",)
     assert outcome.progress.task_records_truncated
@@ -310,7 +310,7 @@ def test_async_tasks_in_the_thread_pool_share_one_loop(told: Told) -> None:
     seen = Seen()
     catcher = PrintCapture(HostOutput(), lambda: None)
     with catcher.catching():
-        outcome = FlowRun(async_branches(seen), RUN_ID, {}, told, catcher.entered).run()
+        outcome = FlowRun(async_branches(seen), RUN_ID, {}, catcher.entered).run()
     assert (outcome.ending, outcome.error, outcome.result) == (
         Ending.COMPLETED,
         None,

@@ -121,7 +121,7 @@ async def run(
 
     executors = ThreadExecutors(resolver, allowed_modules, allowed_env)
     try:
-        flow = await executors.start(job, Nobody(), patience=1.0)
+        flow = await executors.start(job, Nobody(), timeout_sec=1.0)
         return await flow.outcome()
     finally:
         await executors.close()

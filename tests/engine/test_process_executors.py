@@ -18,8 +18,9 @@ from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.engine.executors import pool
 from pyoco_server.engine.executors import process as executor_process
-from pyoco_server.engine.executors.pool import LINE, Limits, ProcessExecutors
-from pyoco_server.engine.executors.process import LINE_PATIENCE_SEC, ExecutorProcess, ProcessFlow
+from pyoco_server.engine.executors.pool import MAX_QUEUE, Limits, ProcessExecutors
+from pyoco_server.engine.executors.process import QUEUE_TIMEOUT_SEC, ExecutorProcess
+from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import ExecutorSpec
 from support import process_flows
 from support.captured_logs import capture_logs
@@ -34,7 +35,7 @@ TINY_ONES = 30
 @pytest.fixture(autouse=True)
 def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new process takes its time on a busy machine."""
-    monkeypatch.setattr(pool, "MOVE_PATIENCE_SEC", PATIENCE_SEC)
+    monkeypatch.setattr(pool, "MOVE_TIMEOUT_SEC", PATIENCE_SEC)
 
 
 class Listener:
@@ -43,7 +44,7 @@ class Listener:
     def __init__(self) -> None:
         self.steps: list[FlowProgress] = []
         self.lines: list[str] = []
-        self.flow: ProcessFlow | None = None
+        self.flow: ProcessFlowHandle | None = None
 
     def progressed(self, progress: FlowProgress) -> None:
         self.steps.append(progress)
@@ -59,7 +60,7 @@ class Lab:
         self.executors = executors
         self.marks = marks
 
-    async def start(self, flow: str, **params: Any) -> ProcessFlow:
+    async def start(self, flow: str, **params: Any) -> ProcessFlowHandle:
         job = a_job(flow_name=flow, params={"marks": str(self.marks), **params})
         listener = Listener()
         started = await self.executors.start(job, listener, PATIENCE_SEC)
@@ -67,7 +68,7 @@ class Lab:
         listener.flow = started
         return started
 
-    async def tiny(self) -> ProcessFlow:
+    async def tiny(self) -> ProcessFlowHandle:
         started = await self.executors.start(a_job(flow_name="tiny", params={}), Listener(), PATIENCE_SEC)
         assert started is not None
         return started
@@ -75,7 +76,7 @@ class Lab:
     async def learn_that_flows_are_tiny(self) -> None:
         for _ in range(TINY_ONES):
             await ended(await self.tiny())
-        self.executors._dense = LINE  # however slow this machine is
+        setattr(self.executors.prefetch, "queue_length", lambda: MAX_QUEUE)  # noqa: B010 - on a slow machine, too
 
     async def reached(self, name: str) -> int:
         """The process that got there."""
@@ -105,14 +106,14 @@ async def lab(marks: Path, concurrency: int = 1, **limits: float) -> AsyncIterat
         await executors.close()
 
 
-async def ended(flow: ProcessFlow) -> FlowOutcome:
+async def ended(flow: ProcessFlowHandle) -> FlowOutcome:
     async with asyncio.timeout(PATIENCE_SEC):
         outcome = await flow.outcome()
     assert outcome is not None
     return outcome
 
 
-async def endings(flows: list[ProcessFlow]) -> list[str]:
+async def endings(flows: list[ProcessFlowHandle]) -> list[str]:
     return [(await ended(flow)).ending for flow in flows]
 
 
@@ -153,10 +154,10 @@ async def test_nobody_stands_behind_a_flow_that_is_known_to_be_long(tmp_path: Pa
         await at.learn_that_flows_are_tiny()
         await at.start("steps")
         assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
-        (busy,) = (process for process in at.processes if process.in_line)
+        (busy,) = (process for process in at.processes if process.flow_count)
         for _ in range(20):
             flow = await at.tiny()
-            assert busy.in_line == 1
+            assert busy.flow_count == 1
             await ended(flow)
         at.let_go()
 
@@ -164,7 +165,7 @@ async def test_nobody_stands_behind_a_flow_that_is_known_to_be_long(tmp_path: Pa
 async def test_who_waits_too_long_behind_a_long_flow_was_never_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "MOVE_PATIENCE_SEC", 0.2)
+    monkeypatch.setattr(pool, "MOVE_TIMEOUT_SEC", 0.2)
     async with lab(tmp_path) as at:
         await at.learn_that_flows_are_tiny()
         long = await at.start("steps")
@@ -249,7 +250,7 @@ async def test_a_process_that_is_slow_to_begin_is_not_forgotten(tmp_path: Path) 
         for process in at.processes:
             os.kill(process.pid, signal.SIGSTOP)
         flows = [await at.tiny() for _ in range(4)]
-        await asyncio.sleep(5 * LINE_PATIENCE_SEC)  # they go to and fro
+        await asyncio.sleep(5 * QUEUE_TIMEOUT_SEC)  # they go to and fro
         for process in at.processes:
             os.kill(process.pid, signal.SIGCONT)
         assert await endings(flows) == ["completed"] * 4
@@ -315,7 +316,7 @@ async def test_flows_in_line_are_run_with_new_code(tmp_path: Path) -> None:
         behind = await at.tiny()
         assert await at.executors.change_spec(version="2") is None
         assert (await ended(behind)).ending == "completed"  # in a new process: the old one is busy
-        assert [process.spec.version for process in at.processes if not process.in_line] == ["2"]
+        assert [process.spec.version for process in at.processes if not process.flow_count] == ["2"]
         at.let_go()
         assert (await ended(old)).ending == "completed"
 
@@ -323,18 +324,18 @@ async def test_flows_in_line_are_run_with_new_code(tmp_path: Path) -> None:
 async def test_tiny_flows_share_a_process_before_another_is_woken_up(tmp_path: Path) -> None:
     async with lab(tmp_path, concurrency=2) as at:
         await at.learn_that_flows_are_tiny()
-        flows = [await at.tiny() for _ in range(LINE)]
-        assert sorted(process.in_line for process in at.processes) == [0, LINE]
+        flows = [await at.tiny() for _ in range(MAX_QUEUE)]
+        assert sorted(process.flow_count for process in at.processes) == [0, MAX_QUEUE]
         flows += [await at.tiny() for _ in range(2)]
-        assert sorted(process.in_line for process in at.processes) == [2, LINE]
-        assert await endings(flows) == ["completed"] * (LINE + 2)
+        assert sorted(process.flow_count for process in at.processes) == [2, MAX_QUEUE]
+        assert await endings(flows) == ["completed"] * (MAX_QUEUE + 2)
 
 
 async def test_a_process_that_is_for_one_run_gets_one(tmp_path: Path) -> None:
     async with lab(tmp_path, max_runs=1) as at:
         first = await at.tiny()
         pid = at.processes[0].pid
-        assert at.processes[0].in_line == 1
+        assert at.processes[0].flow_count == 1
         second = asyncio.ensure_future(at.tiny())
         await ended(first)
         await ended(await second)
@@ -455,7 +456,7 @@ async def test_jobs_that_a_task_reads_from_the_channel_are_run_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], ending: str, stolen: int
 ) -> None:
     """They were RUNNING until somebody cancelled them, while their executor waited for a job."""
-    monkeypatch.setattr(executor_process, "LINE_PATIENCE_SEC", PATIENCE_SEC)  # they stay in line
+    monkeypatch.setattr(executor_process, "QUEUE_TIMEOUT_SEC", PATIENCE_SEC)  # they stay in line
     async with lab(tmp_path) as at:
         await at.learn_that_flows_are_tiny()
         thief = await at.start("stealing", **how)
@@ -470,7 +471,7 @@ async def test_a_job_that_follows_a_stolen_one_is_run_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its executor sees the gap and begins nothing more."""
-    monkeypatch.setattr(executor_process, "LINE_PATIENCE_SEC", PATIENCE_SEC)
+    monkeypatch.setattr(executor_process, "QUEUE_TIMEOUT_SEC", PATIENCE_SEC)
     monkeypatch.setattr(executor_process, "PING_AFTER_SEC", PATIENCE_SEC)
     async with lab(tmp_path) as at:
         await at.learn_that_flows_are_tiny()
