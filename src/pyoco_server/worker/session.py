@@ -197,7 +197,7 @@ class RunSession:
                 await self._write(change)
             except NatsUnavailable as error:
                 log.warning("progress not written yet", action="run.progress_delayed", exc_info=error)
-                if self._waiting is None:  # otherwise there is a newer one
+                if not isinstance(self._waiting, Report):  # a heartbeat does not replace a report
                     self._waiting = change
                 await asyncio.sleep(RETRY_SEC)
             except SnapshotTooLarge:
