@@ -220,4 +220,4 @@ async def test_the_last_output_of_a_crashed_executor_is_kept(runner: Runner, tmp
     assert texts[0] == "soon\n"
     assert "Segmentation fault" in texts[1]
     assert "crashes" in texts[1]
-    assert "was ended by SIGSEGV; the last lines before that may be missing" in texts[-1]
+    assert "was killed by SIGSEGV; the last lines before that may be missing" in texts[-1]

@@ -183,7 +183,7 @@ async def test_a_process_that_dies_takes_only_the_flow_that_it_ran(tmp_path: Pat
         behind = [await at.tiny() for _ in range(3)]
         os.kill(await at.reached("in-first"), signal.SIGKILL)
         died = await ended(long)
-        assert (died.ending, died.error) == ("execution_error", "the executor process was ended by SIGKILL")
+        assert (died.ending, died.error) == ("execution_error", "the executor process was killed by SIGKILL")
         assert await endings(behind) == ["completed"] * 3
 
 
@@ -391,7 +391,7 @@ async def test_a_dead_executor_is_noticed_while_a_process_that_it_forked_lives(t
     """D49"""
     async with lab(tmp_path) as at:
         died = await ended(await at.start("family"))
-        assert (died.ending, died.error) == ("execution_error", "the executor process was ended by SIGSEGV")
+        assert (died.ending, died.error) == ("execution_error", "the executor process was killed by SIGSEGV")
         assert (await ended(await at.tiny())).ending == "completed"
         child = int((at.marks / "child").read_text())
 
