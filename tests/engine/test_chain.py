@@ -105,11 +105,11 @@ class Chain:
 
 
 def outcome_of(chain: Chain, *, inline: bool) -> tuple[FlowOutcome, list[FlowProgress]]:
-    told: list[FlowProgress] = []
+    reports: list[FlowProgress] = []
     chain.run = FlowRun(chain.flow, RUN_ID, dict(PARAMS))
-    chain.run.follow(told.append)
+    chain.run.follow(reports.append)
     with without_pauses(), pooled(not inline):
-        return chain.run.run(), told
+        return chain.run.run(), reports
 
 
 @contextmanager
@@ -147,8 +147,8 @@ def comparable(progress: FlowProgress) -> dict[str, Any]:
 def test_a_chain_has_the_same_outcome_either_way(plan: list[Step]) -> None:
     pool, inline = Chain(plan), Chain(plan)
     assert without_thread_pool(inline.flow) is not inline.flow
-    by_pool, told_by_pool = outcome_of(pool, inline=False)
-    by_inline, told_inline = outcome_of(inline, inline=True)
+    by_pool, reports_by_pool = outcome_of(pool, inline=False)
+    by_inline, reports_inline = outcome_of(inline, inline=True)
     assert (by_inline.ending, by_inline.error, by_inline.result) == (
         by_pool.ending,
         by_pool.error,
@@ -156,7 +156,7 @@ def test_a_chain_has_the_same_outcome_either_way(plan: list[Step]) -> None:
     )
     assert comparable(by_inline.progress) == comparable(by_pool.progress)
     assert inline.calls == pool.calls
-    assert [progress.tasks for progress in told_inline] == [progress.tasks for progress in told_by_pool]
+    assert [progress.tasks for progress in reports_inline] == [progress.tasks for progress in reports_by_pool]
 
 
 @pytest.mark.parametrize("inline", [False, True])

@@ -34,18 +34,18 @@ READY_TIMEOUT_SEC = 60.0
 FIRST_RETRY_SEC, MAX_RETRY_SEC = 1.0, 30.0
 MAX_QUEUE = 8
 """Most flows of one executor, including the running one."""
-MOVE_TIMEOUT_SEC = 1.0
-"""How long a flow that was taken back waits for another executor before its job is returned."""
 CHECK_FILES_SEC = 0.5
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """When a healthy executor is replaced. 0: never."""
-
     max_runs: int = 0
+    """A healthy executor is replaced after this many runs; 0: never."""
     max_rss_bytes: int = 0
+    """A healthy executor is replaced when it has grown beyond this; 0: never."""
     grace_sec: float = 30.0
     """How long a task may take to stop after its timeout before its process is killed."""
+    move_timeout_sec: float = 1.0
+    """How long a flow that was taken back waits for another executor before its job is returned."""
 
     @property
     def max_queue(self) -> int:
@@ -193,7 +193,7 @@ class ProcessExecutors:
         """Put them in front of the waiting flows, because they came first."""
         for flow in reversed(flows):
             self._waiting.appendleft(flow)
-            flow.start_waiting(MOVE_TIMEOUT_SEC, self._give_up)
+            flow.start_waiting(self._limits.move_timeout_sec, self._give_up)
         while self._waiting and (executor := self._next_idle()) is not None:
             self._serve_waiting(executor, max_queue=1)
             if executor.flow_count == 0:  # no waiting flow was wanted any more
