@@ -120,7 +120,10 @@ class Pipeline:
                 if isinstance(job, InvalidJob):
                     handled = await self._refuse(received, job)
                 else:
-                    handled = await self._handle_job(job, delivery)
+                    with structlog.contextvars.bound_contextvars(
+                        run_id=job.run_id, flow_name=job.flow_name, tag=job.tag, worker_id=self._worker_id
+                    ):
+                        handled = await self._carry_out(job, delivery)
         except NatsUnavailable as error:
             log.warning("NATS unavailable; job will be redelivered", action="job.nats_failed", exc_info=error)
             handled = Handled(Ending.NATS_UNAVAILABLE, received.run_id)
@@ -133,12 +136,6 @@ class Pipeline:
             handled = Handled(Ending.NATS_UNAVAILABLE, received.run_id)
         await self._settle(received, handled)
         return handled
-
-    async def _handle_job(self, job: Job, delivery: Delivery) -> Handled:
-        with structlog.contextvars.bound_contextvars(
-            run_id=job.run_id, flow_name=job.flow_name, tag=job.tag, worker_id=self._worker_id
-        ):
-            return await self._carry_out(job, delivery)
 
     async def _carry_out(self, job: Job, delivery: Delivery) -> Handled:
         owner = Owner(self._worker_id, self._instance_id, delivery.num_delivered)
