@@ -154,7 +154,7 @@ def test_a_server_waits_for_the_runs_of_its_worker(programs: Programs) -> None:
     """The worker was killed after 10 s, whatever it had been granted."""
     with up_with_a_run(programs, "--drain-timeout", "600") as (server, run_id):
         server.program.send(signal.SIGTERM)
-        server.program.says("finishing the runs in hand")
+        server.program.says("finishing active runs")
         time.sleep(STOP_PATIENCE_SEC + 1.0)  # nothing is to happen in this time
         (programs.directory / "go").touch()
         assert server.program.exit_code() == 0

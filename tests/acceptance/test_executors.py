@@ -177,7 +177,7 @@ async def test_a_worker_whose_executors_cannot_be_started_takes_no_jobs(labs: La
         await lab.ended(await lab.submit("tiny"))
         flows.write_text("raise SystemExit")
         await lab.ended(await lab.submit("tiny"))  # in the executor that was ready
-        await asyncio.to_thread(worker.says, "an executor could not be started")
+        await asyncio.to_thread(worker.says, "executor could not be started")
         waiting = await lab.submit("tiny")
         await asyncio.sleep(5 * START_PATIENCE_SEC)  # in which it could be tried in vain too often
         assert (await lab.run(waiting))["status"] == "PENDING"

@@ -103,7 +103,7 @@ async def test_a_worker_that_is_asked_to_stop_lets_its_run_end(labs: Labs) -> No
         run_id = await lab.submit("steps")
         await lab.reached("in-first")
         worker.send(signal.SIGTERM)
-        await asyncio.to_thread(worker.says, "finishing the runs in hand")
+        await asyncio.to_thread(worker.says, "finishing active runs")
         lab.let("go")
         assert await asyncio.to_thread(worker.exit_code) == 0
     run = await lab.run(run_id)

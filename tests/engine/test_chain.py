@@ -105,11 +105,11 @@ class Chain:
 
 
 def outcome_of(chain: Chain, *, inline: bool) -> tuple[FlowOutcome, list[FlowProgress]]:
-    told: list[FlowProgress] = []
-    chain.run = FlowRun(chain.flow, RUN_ID, dict(PARAMS), told.append)
-    chain.run.go_live()
+    reports: list[FlowProgress] = []
+    chain.run = FlowRun(chain.flow, RUN_ID, dict(PARAMS))
+    chain.run.follow(reports.append)
     with without_pauses(), pooled(not inline):
-        return chain.run.run(), told
+        return chain.run.run(), reports
 
 
 @contextmanager
@@ -147,8 +147,8 @@ def comparable(progress: FlowProgress) -> dict[str, Any]:
 def test_a_chain_has_the_same_outcome_either_way(plan: list[Step]) -> None:
     pool, inline = Chain(plan), Chain(plan)
     assert without_thread_pool(inline.flow) is not inline.flow
-    by_pool, told_by_pool = outcome_of(pool, inline=False)
-    by_inline, told_inline = outcome_of(inline, inline=True)
+    by_pool, reports_by_pool = outcome_of(pool, inline=False)
+    by_inline, reports_inline = outcome_of(inline, inline=True)
     assert (by_inline.ending, by_inline.error, by_inline.result) == (
         by_pool.ending,
         by_pool.error,
@@ -156,7 +156,7 @@ def test_a_chain_has_the_same_outcome_either_way(plan: list[Step]) -> None:
     )
     assert comparable(by_inline.progress) == comparable(by_pool.progress)
     assert inline.calls == pool.calls
-    assert [progress.tasks for progress in told_inline] == [progress.tasks for progress in told_by_pool]
+    assert [progress.tasks for progress in reports_inline] == [progress.tasks for progress in reports_by_pool]
 
 
 @pytest.mark.parametrize("inline", [False, True])
@@ -174,7 +174,7 @@ def test_a_cancel_between_tasks_starts_no_other(inline: bool) -> None:  # noqa: 
 @pytest.mark.parametrize("inline", [False, True])
 def test_what_is_no_exception_but_ends_programs_ends_the_run_only(inline: bool) -> None:  # noqa: FBT001
     with pooled(not inline):
-        outcome = FlowRun(flows.exiting(), RUN_ID, {}, lambda _: None).run()
+        outcome = FlowRun(flows.exiting(), RUN_ID, {}).run()
     assert outcome.ending is Ending.EXECUTION_ERROR
     assert "SystemExit" in (outcome.error or "")
 
@@ -254,4 +254,4 @@ def test_a_chain_of_tasks_that_are_also_in_another_flow_is_a_chain() -> None:
     _ = Flow(name="other") >> one >> also
     flow = Flow(name="this") >> one >> two
     assert without_thread_pool(flow) is not flow
-    assert FlowRun(flow, RUN_ID, {}, lambda _: None).run().result == {"two": 2}
+    assert FlowRun(flow, RUN_ID, {}).run().result == {"two": 2}

@@ -1,4 +1,4 @@
-"""An executor's two channels: what is asked of a run reaches that run, whichever arrives first."""
+"""An executor's two channels: a request reaches its run, whichever channel is faster."""
 
 import socket
 import threading
@@ -28,8 +28,8 @@ from support.things import a_job
 PATIENCE_SEC = 20.0
 
 
-class _Told(Executor):
-    """Hears what the test tells it; the end of its control channel would be the end of its process."""
+class _WithoutControl(Executor):
+    """Does not read its control channel, whose end would end the process."""
 
     def _listen(self) -> None:
         pass
@@ -52,12 +52,12 @@ class Worker:
         )
 
     def run(self, flow: str) -> list[FromExecutor]:
-        """What it tells until the flow has ended."""
+        """Its messages until the flow has ended."""
         self.send(flow)
-        told = [self.receive()]
-        while not isinstance(told[-1], Ended):
-            told.append(self.receive())
-        return told
+        messages = [self.receive()]
+        while not isinstance(messages[-1], Ended):
+            messages.append(self.receive())
+        return messages
 
     def receive(self) -> FromExecutor:
         _, size = HEADER.unpack(self._work.recv(HEADER.size, socket.MSG_WAITALL))
@@ -69,7 +69,7 @@ def serving() -> Iterator[Worker]:
     (work, their_work), (control, their_control) = socket.socketpair(), socket.socketpair()
     work.settimeout(PATIENCE_SEC)
     tickets = Tickets()
-    executor = _Told(their_work, their_control, ExecutorTickets(tickets.for_executor()))
+    executor = _WithoutControl(their_work, their_control, ExecutorTickets(tickets.for_executor()))
     spec = ExecutorSpec(flow_resolver=f"{process_flows.__file__}:resolve")
     thread = threading.Thread(target=executor.serve, daemon=True)
     with work, their_work, control, their_control:
@@ -82,13 +82,13 @@ def serving() -> Iterator[Worker]:
         thread.join(PATIENCE_SEC)
 
 
-def test_a_run_tells_its_steps_also_when_it_was_asked_before_its_job_was_read() -> None:
+def test_a_run_reports_progress_when_the_request_came_before_its_job() -> None:
     with serving() as worker:
         worker.executor._obey(GoLive(1))
-        assert any(isinstance(told, Progressed) for told in worker.run("tiny"))
+        assert any(isinstance(message, Progressed) for message in worker.run("tiny"))
 
 
-def test_what_was_asked_of_one_run_does_not_reach_the_next() -> None:
+def test_a_request_for_one_run_does_not_reach_the_next() -> None:
     with serving() as worker:
         worker.executor._obey(GoLive(1))
         worker.run("tiny")

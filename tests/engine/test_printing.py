@@ -10,7 +10,7 @@ import pytest
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs.logs import MAX_TASK_BYTES, LogEntry
 from pyoco_server.engine.executors.pool import Limits, ProcessExecutors
-from pyoco_server.engine.executors.process import ProcessFlow
+from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import ExecutorSpec
 from support import printing_flows
 from support.things import a_job
@@ -53,7 +53,7 @@ class Runner:
         self._executors = executors
         self._marks = marks
 
-    async def start(self, flow: str, **params: Any) -> tuple[ProcessFlow, Log]:
+    async def start(self, flow: str, **params: Any) -> tuple[ProcessFlowHandle, Log]:
         log = Log()
         started = await self._executors.start(a_job(flow_name=flow, params=params), log, PATIENCE_SEC)
         assert started is not None
@@ -65,7 +65,7 @@ class Runner:
             started.go_live()
         return await self.ended(started, log)
 
-    async def ended(self, flow: ProcessFlow, log: Log) -> Ran:
+    async def ended(self, flow: ProcessFlowHandle, log: Log) -> Ran:
         async with asyncio.timeout(PATIENCE_SEC):
             outcome = await flow.outcome()
         assert outcome is not None
@@ -220,4 +220,4 @@ async def test_the_last_output_of_a_crashed_executor_is_kept(runner: Runner, tmp
     assert texts[0] == "soon\n"
     assert "Segmentation fault" in texts[1]
     assert "crashes" in texts[1]
-    assert "was ended by SIGSEGV; the last lines before that may be missing" in texts[-1]
+    assert "was killed by SIGSEGV; the last lines before that may be missing" in texts[-1]

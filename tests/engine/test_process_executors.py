@@ -1,4 +1,4 @@
-"""Real executor processes: who runs which flow, and what becomes of the others when one goes wrong."""
+"""Real executor processes: what happens to other flows when one goes wrong."""
 
 import asyncio
 import gc
@@ -6,173 +6,18 @@ import os
 import resource
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 import pytest
 
-from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
-from pyoco_server.domain.runs.logs import LogEntry
-from pyoco_server.engine.executors import pool
+from pyoco_server.domain.runs.jobs import FlowProgress
 from pyoco_server.engine.executors import process as executor_process
-from pyoco_server.engine.executors.pool import LINE, Limits, ProcessExecutors
-from pyoco_server.engine.executors.process import LINE_PATIENCE_SEC, ExecutorProcess, ProcessFlow
-from pyoco_server.engine.executors.protocol import ExecutorSpec
-from support import process_flows
 from support.captured_logs import capture_logs
+from support.executor_lab import PATIENCE_SEC, Lab, Listener, ended, endings, lab
 from support.things import a_job
 from support.waiting import until
-
-PATIENCE_SEC = 20.0
-TINY_ONES = 30
-"""After so many it is known that flows are tiny."""
-
-
-@pytest.fixture(autouse=True)
-def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new process takes its time on a busy machine."""
-    monkeypatch.setattr(pool, "MOVE_PATIENCE_SEC", PATIENCE_SEC)
-
-
-class Listener:
-    """Remembers what was reported to it."""
-
-    def __init__(self) -> None:
-        self.steps: list[FlowProgress] = []
-        self.lines: list[str] = []
-        self.flow: ProcessFlow | None = None
-
-    def progressed(self, progress: FlowProgress) -> None:
-        self.steps.append(progress)
-        if self.flow is not None:
-            self.flow.written()
-
-    def printed(self, entries: Sequence[LogEntry]) -> None:
-        self.lines += [entry.text for entry in entries]
-
-
-class Lab:
-    def __init__(self, executors: ProcessExecutors, marks: Path) -> None:
-        self.executors = executors
-        self.marks = marks
-
-    async def start(self, flow: str, **params: Any) -> ProcessFlow:
-        job = a_job(flow_name=flow, params={"marks": str(self.marks), **params})
-        listener = Listener()
-        started = await self.executors.start(job, listener, PATIENCE_SEC)
-        assert started is not None
-        listener.flow = started
-        return started
-
-    async def tiny(self) -> ProcessFlow:
-        started = await self.executors.start(a_job(flow_name="tiny", params={}), Listener(), PATIENCE_SEC)
-        assert started is not None
-        return started
-
-    async def learn_that_flows_are_tiny(self) -> None:
-        for _ in range(TINY_ONES):
-            await ended(await self.tiny())
-        self.executors._dense = LINE  # however slow this machine is
-
-    async def reached(self, name: str) -> int:
-        """The process that got there."""
-
-        async def look() -> bool:
-            return (self.marks / name).exists()
-
-        await until(look)
-        return int((self.marks / name).read_text())
-
-    def let_go(self) -> None:
-        (self.marks / "go").touch()
-
-    @property
-    def processes(self) -> list[ExecutorProcess]:
-        return list(self.executors._all)
-
-
-@asynccontextmanager
-async def lab(marks: Path, concurrency: int = 1, **limits: float) -> AsyncIterator[Lab]:
-    spec = ExecutorSpec(flow_resolver=f"{process_flows.__file__}:resolve")
-    executors = ProcessExecutors(spec, concurrency, Limits(**limits))  # type: ignore[arg-type]
-    await executors.open()
-    try:
-        yield Lab(executors, marks)
-    finally:
-        await executors.close()
-
-
-async def ended(flow: ProcessFlow) -> FlowOutcome:
-    async with asyncio.timeout(PATIENCE_SEC):
-        outcome = await flow.outcome()
-    assert outcome is not None
-    return outcome
-
-
-async def endings(flows: list[ProcessFlow]) -> list[str]:
-    return [(await ended(flow)).ending for flow in flows]
-
-
-async def test_flows_in_line_end_in_their_order_with_their_own_results(tmp_path: Path) -> None:
-    async with lab(tmp_path) as at:
-        first = await at.start("steps")
-        await at.reached("in-first")
-        behind = [await at.tiny() for _ in range(3)]
-        at.let_go()
-        assert (await ended(first)).result == {"second": "second"}
-        assert [(await ended(flow)).result for flow in behind] == [{"three": 3}] * 3
-
-
-async def test_those_behind_a_long_flow_go_to_another_executor(tmp_path: Path) -> None:
-    async with lab(tmp_path, concurrency=2) as at:
-        await at.learn_that_flows_are_tiny()
-        long = await at.start("steps")
-        behind = [await at.tiny() for _ in range(5)]
-        await at.reached("in-first")
-        assert await endings(behind) == ["completed"] * 5  # while the long one goes on
-        assert not long.ended.done()
-        at.let_go()
-        assert (await ended(long)).ending == "completed"
-
-
-async def test_those_behind_a_flow_that_holds_the_interpreter_go_to_another_executor(tmp_path: Path) -> None:
-    async with lab(tmp_path, concurrency=2) as at:
-        await at.learn_that_flows_are_tiny()
-        deaf = await at.start("holding", seconds=600.0)
-        behind = [await at.tiny() for _ in range(5)]
-        assert await endings(behind) == ["completed"] * 5
-        deaf.kill()
-        assert (await ended(deaf)).ending == "cancelled"
-
-
-async def test_nobody_stands_behind_a_flow_that_is_known_to_be_long(tmp_path: Path) -> None:
-    async with lab(tmp_path, concurrency=2) as at:
-        await at.learn_that_flows_are_tiny()
-        await at.start("steps")
-        assert await endings([await at.tiny() for _ in range(3)]) == ["completed"] * 3
-        (busy,) = (process for process in at.processes if process.in_line)
-        for _ in range(20):
-            flow = await at.tiny()
-            assert busy.in_line == 1
-            await ended(flow)
-        at.let_go()
-
-
-async def test_who_waits_too_long_behind_a_long_flow_was_never_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "MOVE_PATIENCE_SEC", 0.2)
-    async with lab(tmp_path) as at:
-        await at.learn_that_flows_are_tiny()
-        long = await at.start("steps")
-        behind = await at.tiny()
-        async with asyncio.timeout(PATIENCE_SEC):
-            assert await behind.outcome() is None  # another worker gets the chance
-        at.let_go()
-        assert (await ended(long)).ending == "completed"
 
 
 async def test_a_process_that_dies_takes_only_the_flow_that_it_ran(tmp_path: Path) -> None:
@@ -182,7 +27,7 @@ async def test_a_process_that_dies_takes_only_the_flow_that_it_ran(tmp_path: Pat
         behind = [await at.tiny() for _ in range(3)]
         os.kill(await at.reached("in-first"), signal.SIGKILL)
         died = await ended(long)
-        assert (died.ending, died.error) == ("execution_error", "the executor process was ended by SIGKILL")
+        assert (died.ending, died.error) == ("execution_error", "the executor process was killed by SIGKILL")
         assert await endings(behind) == ["completed"] * 3
 
 
@@ -243,104 +88,6 @@ async def test_nothing_stays_open(tmp_path: Path) -> None:
     assert descriptors() == before
 
 
-async def test_a_process_that_is_slow_to_begin_is_not_forgotten(tmp_path: Path) -> None:
-    async with lab(tmp_path, concurrency=2) as at:
-        await at.learn_that_flows_are_tiny()
-        for process in at.processes:
-            os.kill(process.pid, signal.SIGSTOP)
-        flows = [await at.tiny() for _ in range(4)]
-        await asyncio.sleep(5 * LINE_PATIENCE_SEC)  # they go to and fro
-        for process in at.processes:
-            os.kill(process.pid, signal.SIGCONT)
-        assert await endings(flows) == ["completed"] * 4
-        assert len(at.executors._idle) == 2
-
-
-async def test_a_flow_is_ended_by_force_without_those_behind_it(tmp_path: Path) -> None:
-    async with lab(tmp_path) as at:
-        await at.learn_that_flows_are_tiny()
-        stuck = await at.start("stuck")
-        behind = [await at.tiny() for _ in range(3)]
-        await at.reached("in-sleep")
-        assert stuck.kill()
-        assert (await ended(stuck)).ending == "cancelled"
-        assert await endings(behind) == ["completed"] * 3
-
-
-async def test_a_flow_that_stands_in_line_is_ended_without_the_one_before_it(tmp_path: Path) -> None:
-    async with lab(tmp_path) as at:
-        await at.learn_that_flows_are_tiny()
-        long = await at.start("steps")
-        behind = await at.tiny()
-        assert behind.kill()
-        assert (await ended(behind)).ending == "cancelled"
-        at.let_go()
-        assert (await ended(long)).ending == "completed"
-
-
-async def test_a_kill_that_comes_after_the_end_harms_nobody(tmp_path: Path) -> None:
-    """The end of a flow may be on its way to us when it is to be killed, and the next one has begun."""
-    async with lab(tmp_path) as at:
-        await at.learn_that_flows_are_tiny()
-        quick = await at.tiny()
-        behind = await at.start("steps")
-        await asyncio.sleep(0)  # both are sent
-        # Without another turn of the loop: we have heard nothing, although the first has ended long ago.
-        process_flows.wait_for(str(at.marks), "in-first")
-        quick.kill()
-        at.let_go()
-        assert (await ended(quick)).ending == "completed"
-        assert (await ended(behind)).ending == "completed"
-
-
-async def test_what_is_asked_of_a_flow_in_line_goes_with_it(tmp_path: Path) -> None:
-    async with lab(tmp_path, concurrency=2) as at:
-        await at.learn_that_flows_are_tiny()
-        long = await at.start("steps")
-        cancelled, live = await at.tiny(), await at.tiny()
-        cancelled.cancel()
-        live.go_live()
-        assert (await ended(cancelled)).ending == "cancelled"
-        assert (await ended(live)).ending == "completed"
-        assert isinstance(live.listener, Listener)
-        assert live.listener.steps
-        at.let_go()
-        await ended(long)
-
-
-async def test_flows_in_line_are_run_with_new_code(tmp_path: Path) -> None:
-    async with lab(tmp_path) as at:
-        await at.learn_that_flows_are_tiny()
-        old = await at.start("steps")
-        behind = await at.tiny()
-        assert await at.executors.change_spec(version="2") is None
-        assert (await ended(behind)).ending == "completed"  # in a new process: the old one is busy
-        assert [process.spec.version for process in at.processes if not process.in_line] == ["2"]
-        at.let_go()
-        assert (await ended(old)).ending == "completed"
-
-
-async def test_tiny_flows_share_a_process_before_another_is_woken_up(tmp_path: Path) -> None:
-    async with lab(tmp_path, concurrency=2) as at:
-        await at.learn_that_flows_are_tiny()
-        flows = [await at.tiny() for _ in range(LINE)]
-        assert sorted(process.in_line for process in at.processes) == [0, LINE]
-        flows += [await at.tiny() for _ in range(2)]
-        assert sorted(process.in_line for process in at.processes) == [2, LINE]
-        assert await endings(flows) == ["completed"] * (LINE + 2)
-
-
-async def test_a_process_that_is_for_one_run_gets_one(tmp_path: Path) -> None:
-    async with lab(tmp_path, max_runs=1) as at:
-        first = await at.tiny()
-        pid = at.processes[0].pid
-        assert at.processes[0].in_line == 1
-        second = asyncio.ensure_future(at.tiny())
-        await ended(first)
-        await ended(await second)
-        assert pid not in {process.pid for process in at.processes}
-
-
 async def no_step_reaches_another(at: Lab, pairs: int) -> int:
     """Two flows at a time, one behind the other, whose last steps are on their way when they end."""
     await at.learn_that_flows_are_tiny()
@@ -390,7 +137,7 @@ async def test_a_dead_executor_is_noticed_while_a_process_that_it_forked_lives(t
     """D49"""
     async with lab(tmp_path) as at:
         died = await ended(await at.start("family"))
-        assert (died.ending, died.error) == ("execution_error", "the executor process was ended by SIGSEGV")
+        assert (died.ending, died.error) == ("execution_error", "the executor process was killed by SIGSEGV")
         assert (await ended(await at.tiny())).ending == "completed"
         child = int((at.marks / "child").read_text())
 
@@ -455,7 +202,7 @@ async def test_jobs_that_a_task_reads_from_the_channel_are_run_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], ending: str, stolen: int
 ) -> None:
     """They were RUNNING until somebody cancelled them, while their executor waited for a job."""
-    monkeypatch.setattr(executor_process, "LINE_PATIENCE_SEC", PATIENCE_SEC)  # they stay in line
+    monkeypatch.setattr(executor_process, "QUEUE_TIMEOUT_SEC", PATIENCE_SEC)  # they stay queued
     async with lab(tmp_path) as at:
         await at.learn_that_flows_are_tiny()
         thief = await at.start("stealing", **how)
@@ -470,7 +217,7 @@ async def test_a_job_that_follows_a_stolen_one_is_run_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its executor sees the gap and begins nothing more."""
-    monkeypatch.setattr(executor_process, "LINE_PATIENCE_SEC", PATIENCE_SEC)
+    monkeypatch.setattr(executor_process, "QUEUE_TIMEOUT_SEC", PATIENCE_SEC)
     monkeypatch.setattr(executor_process, "PING_AFTER_SEC", PATIENCE_SEC)
     async with lab(tmp_path) as at:
         await at.learn_that_flows_are_tiny()
@@ -530,63 +277,6 @@ async def test_a_fork_that_fails_is_tried_again_and_ends_nobody(
             return at.executors.capacity == 2
 
         await until(are_all_there)
-
-
-TIMED_OUT = ("execution_error", "task 'first' timed out after 0.3 s")
-
-
-@pytest.mark.parametrize("how", ["sleep", "loop", "hold"])
-async def test_a_task_that_does_not_stop_at_its_timeout_ends_with_its_process(
-    tmp_path: Path, how: str
-) -> None:
-    """D23: also one that never lets go of the interpreter."""
-    async with lab(tmp_path, grace_sec=0.2) as at:
-        outcome = await ended(await at.start("limited", how=how))
-        assert (outcome.ending, outcome.error) == TIMED_OUT
-        assert not (at.marks / "in-second").exists()
-        assert (await ended(await at.tiny())).ending == "completed"
-
-
-async def test_a_task_that_times_out_is_asked_to_stop_first(tmp_path: Path) -> None:
-    """D23"""
-    async with lab(tmp_path, grace_sec=PATIENCE_SEC) as at:
-        (process,) = at.processes
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(process), "kill", None)  # nobody is to be killed
-            outcome = await ended(await at.start("limited_generously", how="look"))
-        assert (outcome.ending, outcome.error) == ("execution_error", "task 'first' timed out after 2 s")
-        assert (at.marks / "saw-cancel").exists()
-        assert not (at.marks / "in-second").exists()
-
-
-async def test_a_flow_with_a_timeout_and_control_flow_ends_too(tmp_path: Path) -> None:
-    """D23"""
-    async with lab(tmp_path, grace_sec=0.2) as at:
-        outcome = await ended(await at.start("limited_with_a_switch", how="loop"))
-        assert (outcome.ending, outcome.error) == TIMED_OUT
-
-
-async def test_a_task_that_ends_in_time_is_not_disturbed(tmp_path: Path) -> None:
-    """D23"""
-    async with lab(tmp_path, grace_sec=0.0) as at:
-        for _ in range(3):
-            outcome = await ended(await at.start("limited_generously", how="sleep", seconds=0.0))
-            assert (outcome.ending, outcome.result) == ("completed", {"second": "second"})
-
-
-async def test_a_worker_that_was_busy_at_the_deadline_reads_what_has_arrived_first(tmp_path: Path) -> None:
-    """D23: the task had ended in time; only we did not know it."""
-    async with lab(tmp_path, grace_sec=0.0) as at:
-        flow = await at.start("limited_for_long", how="wait")
-
-        async def has_deadline() -> bool:
-            return "first" in flow._deadlines
-
-        await until(has_deadline)
-        at.let_go()
-        process_flows.wait_for(str(at.marks), "in-second")  # the loop stands still
-        flow._deadlines["first"].timer._run()  # and its next turn begins with the deadline
-        assert (await ended(flow)).ending == "completed"
 
 
 class Stalls:

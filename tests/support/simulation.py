@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, Self, TypeVar
@@ -24,6 +25,7 @@ from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.engine.executors.prefetch import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.read_model.executions import SqliteExecutionIndex
@@ -346,7 +348,6 @@ class Flow:
         self._ended: asyncio.Future[FlowOutcome] = asyncio.get_running_loop().create_future()
         self._is_stubborn = is_stubborn
         self._on_end = on_end
-        self.busy_sec = seconds
         asyncio.get_running_loop().call_later(seconds, self._end, done)
 
     @property
@@ -383,13 +384,14 @@ class Executors:
         self._process = process
         self._chance = process.world.chance
         self._free = self.capacity
+        self.prefetch = Prefetch(lambda: asyncio.get_running_loop().time())
 
-    def when_it_changes(self, tell: Callable[[], None]) -> None:
+    def on_capacity_change(self, callback: Callable[[], None]) -> None:
         pass
 
-    async def start(self, job: Job, _listener: object, patience: float) -> Flow | None:
+    async def start(self, job: Job, listener: object, timeout_sec: float) -> Flow | None:
         if not self._free:
-            await asyncio.sleep(patience)
+            await asyncio.sleep(timeout_sec)
         if not self._free:
             return None
         self._free -= 1
@@ -400,12 +402,13 @@ class Executors:
             world.freeze_orchestrator()
         is_stubborn = self._chance.random() < 0.2
         done = FlowOutcome(ending=Ending.COMPLETED, result={"run": job.run_id})
-        flow = Flow(done, seconds, is_stubborn=is_stubborn, on_end=self._freed)
+        flow = Flow(done, seconds, is_stubborn=is_stubborn, on_end=partial(self._freed, seconds))
         world.started(job.run_id, self._process, flow)
         return flow
 
-    def _freed(self) -> None:
+    def _freed(self, busy_sec: float) -> None:
         self._free += 1
+        self.prefetch.ended(busy_sec)
 
     async def close(self) -> None:
         pass

@@ -1,1 +1,1 @@
-"""pyoco behind our types. Nothing outside this package imports pyoco."""
+"""The adapter to pyoco. Nothing else imports it."""

@@ -1,7 +1,11 @@
-"""References in the inputs of a flow.yaml's tasks: `$node.a.output.x`, `$ctx.params.x`, `$env.X`.
+"""References and expressions in a flow.yaml.
 
-pyoco resolves them on the worker. A file comes from whoever may submit runs: it reads the outputs of tasks
-and the params of its run, and of the worker's environment only what the operator lists.
+Inputs of tasks: `$node.a.output.x`, `$ctx.params.x`, `$env.X`. pyoco resolves them on the worker. Anyone who
+may submit runs can write such a file: it may read outputs and params of its run, and the environment
+variables that the operator lists.
+
+Expressions in a graph: `$ctx.params.done`, `params.count`, `$ctx.loop.index >= 3 and not $env.DRY`. pyoco
+evaluates them with Python's `eval`, so only arithmetic and comparisons of references and constants pass.
 """
 
 import ast
@@ -27,7 +31,7 @@ _INTERNALS = frozenset(
 
 
 def check_references(document: YamlDocument, config: PyocoConfig, allowed_env: tuple[str, ...]) -> None:
-    """Raises InvalidRequest with the place of a reference that is not allowed."""
+    """Raises InvalidRequest with the place of a forbidden reference."""
     for task, settings in config.tasks.items():
         for name, value in settings.inputs.items():
             problem = _problem_in(value, allowed_env) if isinstance(value, str) else None
@@ -43,7 +47,7 @@ def env_problem(name: str, allowed_env: tuple[str, ...]) -> str | None:
 
 
 def attribute_problem(steps: str) -> str | None:
-    """Attributes that lead out of a value, into the code that made it."""
+    """Refuses attributes that lead from a value to the code that made it."""
     for step in steps.split("."):
         if "__" in step or step in _INTERNALS:
             return f"refers to {step[:64]!r}, which is not part of a value"
@@ -58,11 +62,6 @@ def _problem_in(value: str, allowed_env: tuple[str, ...]) -> str | None:
     return None
 
 
-# The expressions in a graph: `$ctx.params.done`, `params.count`, `$ctx.loop.index >= 3 and not $env.DRY`.
-#
-# pyoco evaluates them with Python's `eval` while a flow runs. Only comparisons and sums of references and
-# constants pass here.
-
 MAX_LENGTH = 1_000
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _REFERENCE = re.compile(r"\$(ctx|env)((?:\.[^\W\d]\w*)+)")
@@ -73,13 +72,13 @@ _ALLOWED = (
     ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn,
     ast.Constant, ast.Name, ast.Load,
 )  # fmt: skip
-# No `**`: one line of it can keep a worker busy for hours without a chance to cancel.
+# No `**`: a single one can keep a worker busy for hours, and cannot be cancelled.
 
 
 def problem_in(expression: str, allowed_env: tuple[str, ...] | None = None) -> str | None:
-    """Why an expression is refused; None when it may be evaluated.
+    """The reason why an expression is refused; None: it is allowed.
 
-    `allowed_env`: the environment variables that it may read; None when that was checked before.
+    `allowed_env`: environment variables that it may read; None: checked before.
     """
     if len(expression) > MAX_LENGTH:
         return f"an expression has at most {MAX_LENGTH:,} characters"
@@ -89,7 +88,7 @@ def problem_in(expression: str, allowed_env: tuple[str, ...] | None = None) -> s
         return problem
     if PATH.fullmatch(expression):
         return None
-    # A reference becomes a name in parentheses, so that what remains is Python; what touches it is a call.
+    # A reference becomes a name in parentheses, so that the rest is Python and anything after it is a call.
     return _problem_in_python(_REFERENCE.sub("(_)", expression))
 
 

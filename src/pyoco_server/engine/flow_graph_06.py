@@ -9,8 +9,8 @@
     flow >> body % ("$ctx.params.done", 5)       until, at most 5 times
     flow >> switch("$ctx.params.mode")["x" >> a, "*" >> b]
 
-Those versions hand the text to `exec`. Here it is only parsed; each part is compared with this list, and the
-flow is built by applying the same operators to pyoco's objects. Nothing of the text is ever executed.
+Those versions pass the text to `exec`. Here it is only parsed and checked against this list; the flow is
+built by applying the operators to pyoco's objects. The text is never executed.
 """
 
 import ast
@@ -25,7 +25,7 @@ from pyoco_server.errors import InvalidRequest
 MAX_DEPTH = 50
 MAX_TERMS = 4_096
 MAX_LENGTH = 32_768
-"""Characters: Python's parser needs some hundred bytes of memory for each."""
+"""Characters. Python's parser needs a few hundred bytes for each."""
 FLOW = "flow"
 SWITCH = "switch"
 WORDS = (FLOW, SWITCH)
@@ -37,11 +37,11 @@ _JOINS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _Join = tuple[type[ast.operator], ast.expr]
 AllowedEnv = tuple[str, ...] | None
-"""The environment variables that expressions may read; None: any, they were checked before."""
+"""Environment variables that expressions may read; None: checked before."""
 
 
 def tasks_in(graph: str, allowed_env: AllowedEnv = None) -> set[str]:
-    """The names of all tasks a graph refers to. Raises InvalidRequest for what is not in the grammar."""
+    """The names of all tasks in a graph. Raises InvalidRequest."""
     check = _Check(allowed_env)
     statements = _statements(graph)
     for statement in statements:
@@ -53,7 +53,7 @@ def tasks_in(graph: str, allowed_env: AllowedEnv = None) -> set[str]:
 
 
 def build(graph: str, names: Mapping[str, Any]) -> None:
-    """Apply a graph that was checked to `names`: the tasks, `flow` and `switch`."""
+    """Apply a checked graph to `names`: the tasks, `flow` and `switch`."""
     for statement in _statements(graph):
         _applied(statement, names)
 
@@ -77,7 +77,7 @@ def _statements(graph: str) -> list[ast.expr]:
 
 
 def _joined(node: ast.expr) -> tuple[ast.expr, list[_Join]]:
-    """`a >> b & c …` as its first operand and the rest, because a long chain must not need a deep stack."""
+    """`a >> b & c …` as its first operand and the rest: a long chain needs no recursion."""
     joins: list[_Join] = []
     while isinstance(node, ast.BinOp) and type(node.op) in _JOINS:
         joins.append((type(node.op), node.right))
@@ -126,9 +126,9 @@ class _Check:
 
     def _task(self, node: ast.Name) -> None:
         if node.id.startswith("__"):
-            _refuse(node, f"{node.id!r} cannot be a name in a graph")
+            _refuse(node, f"{node.id!r} is not a valid name in a graph")
         if node.id in WORDS:
-            _refuse(node, f"`{node.id}` cannot stand here; {_ADVICE}")
+            _refuse(node, f"`{node.id}` is not allowed here; {_ADVICE}")
         self.tasks.add(node.id)
 
     def _bracketed(self, node: ast.Subscript, depth: int) -> None:
@@ -161,7 +161,7 @@ def _check_until(node: ast.expr, allowed_env: AllowedEnv) -> None:
     if isinstance(node, ast.Tuple) and len(node.elts) == 2:  # noqa: PLR2004 - (expression, max_iter)
         _check_expression(node.elts[0], allowed_env)
         if _count(node.elts[1]) in (None, 0):
-            _refuse(node, "the second value after % is the largest number of rounds, from 1 on")
+            _refuse(node, "the second value after % is the maximum number of iterations, at least 1")
     else:
         _check_expression(node, allowed_env)
 
@@ -193,7 +193,7 @@ def _check_expression(node: ast.expr, allowed_env: AllowedEnv, *, alias: bool = 
 
 
 def _count(node: ast.expr) -> int | None:
-    """A number of rounds: `True` and -1 are none."""
+    """A number of iterations; `True` and -1 are not."""
     if isinstance(node, ast.Constant) and type(node.value) is int and node.value < 10**9:
         return node.value
     return None

@@ -7,8 +7,8 @@
               foreach(over=EXPR, item=NAME, index=NAME){ pipeline }
               until(cond=EXPR, max_iter=N){ pipeline }
 
-The three loops also take `collect=`. pyoco ignores arguments it does not know and does not limit nesting;
-here a misspelt argument is an error, and so is everything else that is not in this list.
+The loops also take `collect=`. pyoco ignores unknown arguments and does not limit nesting; here everything
+that is not in this list is an error.
 """
 
 import re
@@ -64,7 +64,7 @@ WORDS = ("pipe", *_WORDS)
 
 
 class Pipeline(Struct):
-    """What a graph or a pipe refers to."""
+    """The references of a graph or a pipe."""
 
     tasks: set[str] = field(default_factory=set)
     pipes: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Pipeline(Struct):
 class Rules(Struct, frozen=True, kw_only=True):
     named_nodes: bool = True
     allowed_env: tuple[str, ...] | None = None
-    """The environment variables that expressions may read; None: any, they were checked before."""
+    """Environment variables that expressions may read; None: checked before."""
 
 
 def tasks_in(
@@ -84,7 +84,7 @@ def tasks_in(
     named_nodes: bool = True,
     allowed_env: tuple[str, ...] | None = None,
 ) -> set[str]:
-    """The names of all tasks a graph refers to, directly or through pipes."""
+    """The names of all tasks in a graph and its pipes. Raises InvalidRequest."""
     rules = Rules(named_nodes=named_nodes, allowed_env=allowed_env)
     parsed = {name: parse(text, f"pipes.{name}", rules) for name, text in pipes.items()}
     return _Expansion(parsed).tasks_of(parse(graph, "flow.graph", rules), "flow.graph")
@@ -97,7 +97,7 @@ def parse(text: str, place: str, rules: Rules) -> Pipeline:
 
 
 class _Expansion:
-    """Pipes inside pipes: that all exist, that none contains itself, and how large it gets."""
+    """Expands pipes: checks that they exist, are not recursive, and stay within the limit."""
 
     def __init__(self, pipes: Mapping[str, Pipeline]) -> None:
         self._pipes = pipes
@@ -183,7 +183,7 @@ class _Parser:
             self._refuse("pipe(…) takes the name of a pipe")
         self._advance()
         self._sign(")")
-        # A reference is no term of its own: what it stands for is counted.
+        # A reference does not count as a term; its expansion does.
         self.found.terms -= 1
         self.found.pipes.append(_inner(name))
 
@@ -211,10 +211,10 @@ class _Parser:
         case = self._token
         if case.kind not in _VALUES:
             self._refuse("a case is a value, a colon and a pipeline")
-        # 1 and "1" are the same case, but `default` in quotes is a value like any other.
+        # 1 and "1" are the same case; `default` in quotes is an ordinary value.
         key = None if case[:2] == ("name", "default") else _inner(case)
         if key in seen:
-            self._refuse(f"the case {shown(_inner(case))} is there twice")
+            self._refuse(f"duplicate case {shown(_inner(case))}")
         seen.add(key)
         self._advance()
         self._sign(":")
@@ -232,7 +232,7 @@ class _Parser:
         self._advance()
 
     def _arguments(self, word: _Token) -> None:
-        """`(name=value, …)` as the word takes them."""
+        """`(name=value, …)`."""
         required, optional = _WORDS[word.text]
         given: set[str] = set()
         self._sign("(")
@@ -255,7 +255,7 @@ class _Parser:
                 name,
             )
         if name.text in given:
-            self._refuse(f"the argument {name.text} is there twice", name)
+            self._refuse(f"duplicate argument {name.text}", name)
         self._sign("=")
         value = self._token
         if value.kind not in _VALUES:
@@ -276,7 +276,7 @@ class _Parser:
             if token.kind == "unclosed":
                 self._refuse(f"{token.text} is not closed", token)
             if token.kind == "name" and (token.text.startswith("__") or not token.text.isidentifier()):
-                self._refuse(f"{shown(token.text)} cannot be a name in a graph", token)
+                self._refuse(f"{shown(token.text)} is not a valid name in a graph", token)
             if token.kind != "skip":
                 yield token
             index = match.end()
@@ -318,7 +318,7 @@ def _problem_with(argument: str, value: _Token, allowed_env: tuple[str, ...] | N
         return None if fits else f"{argument}= takes a name, not {shown(text)}"
     if argument == "max_iter":
         fits = value.kind == "number" and _small(text) and int(text) > 0
-        return None if fits else f"max_iter= takes a number from 1 on, not {shown(text)}"
+        return None if fits else f"max_iter= must be a number of at least 1, not {shown(text)}"
     if value.kind == "number":
         return None if argument == "count" and _small(text) else f"{argument}= cannot be {shown(text)}"
     return flow_expressions.problem_in(text, allowed_env)

@@ -1,4 +1,4 @@
-"""One flow in pyoco's engine, with its progress told as it happens."""
+"""One run of a flow in pyoco's engine: inline chains, progress, the task graph, artifacts."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -37,156 +37,22 @@ from pyoco_server.engine.tasks import (
 from pyoco_server.errors import ExecutionFailed
 from pyoco_server.logs import exception_fields
 
-# Flows that are a chain, run without the engine's thread pool.
-#
-# pyoco starts a pool of eight threads for every run of a flow without control flow, which costs more than
-# everything else about a small run. A flow *with* control flow it runs in the calling thread, task by task,
-# with the same code per task. A chain is the same either way: so a chain is handed over as a program of its
-# tasks in order. Where the two ways would differ (timeouts, isolated failures, any-of joins), the pool
-# stays.
-
-
-def without_thread_pool(flow: Flow) -> Any:
-    """A view of `flow` that the engine runs inline, or `flow` itself if only the pool does it right."""
-    if flow.has_control_flow():
-        return flow
-    order = _chain(flow)
-    return flow if order is None else _InlineFlow(flow, order)
-
-
-class _InlineFlow:
-    """What the engine asks of a flow, answered for a chain."""
-
-    def __init__(self, flow: Flow, order: list[Task]) -> None:
-        self.name = flow.name
-        self.tasks = flow.tasks
-        self._order = order
-
-    def has_control_flow(self) -> bool:
-        return True
-
-    def build_program(self) -> SubFlowNode:
-        return SubFlowNode([TaskNode(task) for task in self._order])
-
-
-def _chain(flow: Flow) -> list[Task] | None:
-    """The tasks in their only possible order; None if the flow is not a plain chain."""
-    if not flow.tasks or not all(_is_plain(task) for task in flow.tasks):
-        return None
-    inside = {task: task.dependencies & flow.tasks for task in flow.tasks}
-    if any(task.dependencies - flow.tasks for task in flow.tasks):
-        return None  # waits for a task of another flow: the engine has its own way to fail there
-    first = [task for task, before in inside.items() if not before]
-    followers: dict[Task, Task] = {}
-    for task, before in inside.items():
-        if len(before) > 1 or before & followers.keys():
-            return None
-        followers.update(dict.fromkeys(before, task))
-    if len(first) != 1:
-        return None
-    order = first
-    while order[-1] in followers:
-        order.append(followers[order[-1]])
-    return order if len(order) == len(flow.tasks) else None
-
-
-def _is_plain(task: Task) -> bool:
-    return task.fail_policy == "stop" and not task.timeout_sec and task.trigger_policy == "ALL"
-
-
-# An exception in users' code, as the worker logs it.
-
-
-def raised(error: BaseException) -> Raised:
-    fields: dict[str, Any] = {name: capped_text(text) for name, text in exception_fields(error).items()}
-    return Raised(**fields)
-
-
-# Where `ctx.save_artifact` writes: one directory per run, made when the first artifact is saved.
-#
-# pyoco makes ./artifacts for every run of every flow. Its engine takes no other place, so the engine's
-# context
-# class is replaced by one that has its own place for our runs, and for nobody else's.
-
-ARTIFACTS = Path(".pyoco/artifacts").absolute()
-"""Of the directory in which the worker was started, wherever a flow may go."""
-
-
-class ServerRunContext(RunContext):  # type: ignore[misc]  # pyoco ships no types
-    """Marks a run as one of ours."""
-
-
-class _Context(Context):  # type: ignore[misc]
-    artifact_dir: str | None
-
-    def __post_init__(self) -> None:
-        if self.artifact_dir is None and isinstance(self.run_context, ServerRunContext):
-            self.artifact_dir = str(ARTIFACTS / self.run_context.run_id)
-        else:
-            super().__post_init__()
-
-
-pyoco.core.engine.Context = _Context
-
-
-# Which task of a flow waits for which, so that people can be shown the flow and not only a list.
-
-Dependencies = dict[str, tuple[str, ...]]
-
-
-def task_graph_of(flow: Flow) -> Dependencies:
-    """The names that each task waits for. Of a flow with loops and switches: the order it is written in."""
-    if flow.has_control_flow():
-        return _Written().of(flow.build_program().steps)
-    # A task object may be part of several flows: only dependencies inside this one count.
-    return {
-        task.name: tuple(sorted(before.name for before in task.dependencies & flow.tasks))
-        for task in sorted(flow.tasks, key=lambda task: str(task.name))
-    }
-
-
-class _Written:
-    """Walks a program once, in its order. A task that comes again adds nothing."""
-
-    def __init__(self) -> None:
-        self._found: Dependencies = {}
-
-    def of(self, steps: Iterable[Any]) -> Dependencies:
-        self._sequence(steps, ())
-        return self._found
-
-    def _sequence(self, steps: Iterable[Any], before: tuple[str, ...]) -> tuple[str, ...]:
-        """The names after which the next step comes."""
-        for step in steps:
-            before = self._step(step, before)
-        return before
-
-    def _step(self, step: Any, before: tuple[str, ...]) -> tuple[str, ...]:
-        if isinstance(step, TaskNode):
-            self._found.setdefault(step.task.name, before)
-            return (step.task.name,)
-        if isinstance(step, SwitchNode):
-            ends = [self._sequence(case.target.steps, before) for case in step.cases]
-            # No case may apply, and then the next step comes right after what was before.
-            return tuple(dict.fromkeys(name for end in [*ends, before] for name in end))
-        inside = step.body.steps if hasattr(step, "body") else getattr(step, "steps", ())
-        return self._sequence(inside, before)
-
-
 OnProgress = Callable[[FlowProgress], None]
 OnTask = Callable[[str | None], None]
-"""Told which task the calling thread is in from now on; None: in none."""
+"""Called with the task that the calling thread enters; None: it leaves its task."""
 
 
 class FlowRun:
-    """Runs once, in the calling thread; `cancel` and `go_live` may be called from any other."""
+    """One run of a flow in pyoco's engine.
+
+    `run` is called once and blocks; `cancel` and `follow` may be called from other threads.
+    """
 
     def __init__(
         self,
         flow: Flow,
         run_id: str,
         params: dict[str, Any],
-        on_progress: OnProgress,
         on_task: OnTask = lambda _: None,
         *,
         max_value_bytes: int = MAX_VALUE_BYTES,
@@ -197,7 +63,7 @@ class FlowRun:
         self._context = ServerRunContext(run_id=run_id)
         self._loop = RunLoop()
         records = _Records(self._context, RecordBudget(max_value_bytes))
-        self._trace = _Trace(flow, self._context, records, self._loop, on_progress, on_task)
+        self._trace = _Trace(flow, self._context, records, self._loop, on_task)
         self._engine = Engine(trace_backend=self._trace)
 
     def run(self) -> FlowOutcome:
@@ -211,7 +77,7 @@ class FlowRun:
                 context = self._engine.run(
                     without_thread_pool(self._flow), self._params, run_context=self._context
                 )
-        except BaseException as error:  # noqa: BLE001 - whatever a task raises ends its run, SystemExit too
+        except BaseException as error:  # noqa: BLE001 - any exception of a task ends its run, even SystemExit
             return self._failed(described(error), raised(error))
         if self._context.status is EngineStatus.CANCELLED:
             return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
@@ -239,28 +105,28 @@ class FlowRun:
         """The outputs of the flow's last tasks, by name. Raises BadOutput."""
         last = _last_tasks(self._flow, self._context)
         for name in [name for name, value in results.items() if is_never_awaited(value)]:
-            # Whoever it was meant for, nobody did what it stands for.
+            # Even if it is not a last task: what it stands for was never done.
             last = {name}
         return result_of({name: results.get(name) for name in sorted(last)}, self._max_value_bytes)
 
     def cancel(self) -> None:
-        """Ask the engine to stop at the next task; tasks can look at `ctx.is_cancelled` before that."""
+        """Have the engine stop at the next task; a running task may check `ctx.is_cancelled`."""
         self._engine.cancel(self._context.run_id)
         if self._context.status in (EngineStatus.RUNNING, EngineStatus.FAILED):
-            # The engine has not registered the run yet (or any more): mark it, so that no task starts. One
-            # that has failed waits for the tasks that still run: they can see that they are to stop.
+            # The engine has not registered the run yet (or no longer): mark it, so that no task starts. A
+            # failed run waits for its running tasks, which can see the mark.
             self._context.status = EngineStatus.CANCELLING
 
-    def go_live(self) -> None:
-        """Tell the progress now, and from now on every step. Most runs are over before anybody asks."""
-        self._trace.go_live()
+    def follow(self, on_progress: OnProgress) -> None:
+        """Report the progress now and after every step."""
+        self._trace.follow(on_progress)
 
 
 class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
-    """Turns the engine's callbacks into progress, once somebody wants it.
+    """Turns the engine's callbacks into progress, once it is followed.
 
     The engine calls back *before* it sets a task's new state, so the state comes from the callback. Only the
-    task that changed is converted again.
+    changed task is converted again.
     """
 
     def __init__(
@@ -269,29 +135,27 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         context: RunContext,
         records: "_Records",
         loop: RunLoop,
-        on_progress: OnProgress,
         on_task: OnTask,
     ) -> None:
         self._flow = flow
         self._context = context
         self._read = records
         self._loop = loop
-        self._on_progress = on_progress
+        self._on_progress: OnProgress | None = None
         self._on_task = on_task
         self._lock = threading.Lock()
-        self._is_live = False
         self._tasks: dict[str, TaskState] = {}
         self._records: dict[str, TaskRecord] = {}
         self._dependencies: dict[str, tuple[str, ...]] | None = None
 
-    def go_live(self) -> None:
+    def follow(self, on_progress: OnProgress) -> None:
         with self._lock:
-            self._is_live = True
-            self._on_progress(self._read_all())
+            self._on_progress = on_progress
+            on_progress(self._read_all())
 
     def on_flow_start(self, flow_name: str, run_id: str | None = None) -> None:  # noqa: ARG002
-        if self._is_live:
-            self.go_live()
+        if self._on_progress is not None:
+            self.follow(self._on_progress)
 
     def on_flow_end(self, flow_name: str) -> None:
         pass
@@ -310,7 +174,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         self._changed(node_name, TaskState.FAILED)
 
     def refused(self, name: str, problem: str) -> None:
-        """The task returned, but what it returned cannot be kept."""
+        """The task returned a value that cannot be kept."""
         self._context.tasks[name] = EngineTaskState.FAILED
         record = self._context.ensure_task_record(name)
         record.state, record.error = EngineTaskState.FAILED, problem
@@ -327,7 +191,8 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         return self._progress()
 
     def _changed(self, name: str, state: TaskState, duration_ms: float | None = None) -> None:
-        if not self._is_live:
+        on_progress = self._on_progress
+        if on_progress is None:
             return
         with self._lock:
             record = replace(self._read(name), state=state)
@@ -336,7 +201,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
                 record = replace(record, ended_at=ended_at, duration_ms=duration_ms)
             self._tasks[name] = state
             self._records[name] = record
-            self._on_progress(self._progress())
+            on_progress(self._progress())
 
     def _progress(self) -> FlowProgress:
         if self._dependencies is None:
@@ -350,7 +215,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
 
 
 class _Records:
-    """Task records as they leave the process. What has not changed since is not converted again."""
+    """Task records as they leave the process. Unchanged records are not converted again."""
 
     def __init__(self, context: RunContext, budget: RecordBudget) -> None:
         self._context = context
@@ -388,8 +253,136 @@ class _Records:
 
 def _last_tasks(flow: Flow, context: RunContext) -> set[str]:
     if flow.has_control_flow():
-        # Loops and switches have no static last task: it is the one that ended last.
+        # With loops and switches the last task is not static: take the one that ended last.
         ended = {n: r.ended_at for n, r in context.task_records.items() if r.ended_at is not None}
         return {max(ended, key=lambda name: ended[name])} if ended else set()
     # A task object may be part of several flows: only dependents inside this one count.
     return {task.name for task in flow.tasks if not task.dependents & flow.tasks}
+
+
+def raised(error: BaseException) -> Raised:
+    """An exception of users' code, as the worker logs it."""
+    fields: dict[str, Any] = {name: capped_text(text) for name, text in exception_fields(error).items()}
+    return Raised(**fields)
+
+
+def without_thread_pool(flow: Flow) -> Any:
+    """A view of `flow` that the engine runs inline, or `flow` itself if it needs the thread pool.
+
+    pyoco starts a pool of eight threads for every run of a flow without control flow, which costs more than
+    the rest of a small run. A flow with control flow runs in the calling thread, with the same code per task.
+    So a chain is presented as a program of its tasks in order. Where the two modes would differ (timeouts,
+    isolated failures, any-of joins), the pool stays.
+    """
+    if flow.has_control_flow():
+        return flow
+    order = _chain(flow)
+    return flow if order is None else _InlineFlow(flow, order)
+
+
+class _InlineFlow:
+    """A chain, with the part of the flow interface that the engine uses."""
+
+    def __init__(self, flow: Flow, order: list[Task]) -> None:
+        self.name = flow.name
+        self.tasks = flow.tasks
+        self._order = order
+
+    def has_control_flow(self) -> bool:
+        return True
+
+    def build_program(self) -> SubFlowNode:
+        return SubFlowNode([TaskNode(task) for task in self._order])
+
+
+def _chain(flow: Flow) -> list[Task] | None:
+    """The tasks in their only possible order; None if the flow is not a plain chain."""
+    if not flow.tasks or not all(_is_plain(task) for task in flow.tasks):
+        return None
+    inside = {task: task.dependencies & flow.tasks for task in flow.tasks}
+    if any(task.dependencies - flow.tasks for task in flow.tasks):
+        return None  # depends on a task of another flow: the engine has its own error for that
+    first = [task for task, before in inside.items() if not before]
+    followers: dict[Task, Task] = {}
+    for task, before in inside.items():
+        if len(before) > 1 or before & followers.keys():
+            return None
+        followers.update(dict.fromkeys(before, task))
+    if len(first) != 1:
+        return None
+    order = first
+    while order[-1] in followers:
+        order.append(followers[order[-1]])
+    return order if len(order) == len(flow.tasks) else None
+
+
+def _is_plain(task: Task) -> bool:
+    return task.fail_policy == "stop" and not task.timeout_sec and task.trigger_policy == "ALL"
+
+
+Dependencies = dict[str, tuple[str, ...]]
+
+
+def task_graph_of(flow: Flow) -> Dependencies:
+    """The dependencies of each task, by name. With control flow: the order in which it is written."""
+    if flow.has_control_flow():
+        return _ProgramOrder().of(flow.build_program().steps)
+    # A task object may be part of several flows: only dependencies inside this one count.
+    return {
+        task.name: tuple(sorted(before.name for before in task.dependencies & flow.tasks))
+        for task in sorted(flow.tasks, key=lambda task: str(task.name))
+    }
+
+
+class _ProgramOrder:
+    """Walks a program once, in order. Only the first occurrence of a task counts."""
+
+    def __init__(self) -> None:
+        self._found: Dependencies = {}
+
+    def of(self, steps: Iterable[Any]) -> Dependencies:
+        self._sequence(steps, ())
+        return self._found
+
+    def _sequence(self, steps: Iterable[Any], before: tuple[str, ...]) -> tuple[str, ...]:
+        """The names that the next step depends on."""
+        for step in steps:
+            before = self._step(step, before)
+        return before
+
+    def _step(self, step: Any, before: tuple[str, ...]) -> tuple[str, ...]:
+        if isinstance(step, TaskNode):
+            self._found.setdefault(step.task.name, before)
+            return (step.task.name,)
+        if isinstance(step, SwitchNode):
+            ends = [self._sequence(case.target.steps, before) for case in step.cases]
+            # If no case applies, the next step follows what came before.
+            return tuple(dict.fromkeys(name for end in [*ends, before] for name in end))
+        inside = step.body.steps if hasattr(step, "body") else getattr(step, "steps", ())
+        return self._sequence(inside, before)
+
+
+ARTIFACTS = Path(".pyoco/artifacts").absolute()
+"""Where `ctx.save_artifact` writes, one directory per run; relative to where the worker was started."""
+
+
+class ServerRunContext(RunContext):  # type: ignore[misc]  # pyoco ships no types
+    """Marks a run as one of ours."""
+
+
+class _Context(Context):  # type: ignore[misc]
+    """Creates the artifact directory of a run on first use, and not ./artifacts for every run.
+
+    The engine has no setting for it, so its context class is replaced. Runs that are not ours are unaffected.
+    """
+
+    artifact_dir: str | None
+
+    def __post_init__(self) -> None:
+        if self.artifact_dir is None and isinstance(self.run_context, ServerRunContext):
+            self.artifact_dir = str(ARTIFACTS / self.run_context.run_id)
+        else:
+            super().__post_init__()
+
+
+pyoco.core.engine.Context = _Context

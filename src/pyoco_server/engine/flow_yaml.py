@@ -1,4 +1,9 @@
-"""flow.yaml: checked where it is submitted, checked again and made a flow where it runs."""
+"""flow.yaml: checked by the gateway; checked again and turned into a flow by the worker.
+
+The allowed keys come from pyoco's own dataclasses, so keys of newer versions (`pipes`, `tasks.*.use`) are
+allowed from that version on. The graph has the grammar of the installed pyoco. Tasks are callables named in
+the file, plug-ins, and those of PYOCO_DISCOVERY_MODULES.
+"""
 
 import hashlib
 import importlib
@@ -23,11 +28,6 @@ from pyoco_server.engine import flow_graph_06, flow_graph_07
 from pyoco_server.engine.flow_expressions import check_references
 from pyoco_server.errors import ExecutionFailed, InvalidRequest, WorkflowTooLarge
 
-# What a flow.yaml may say: the keys that the installed pyoco knows, with values of the right kind.
-#
-# The keys come from pyoco's own dataclasses, so `pipes` and `tasks.*.use` are allowed from the version on
-# that has them.
-
 FORBIDDEN = {
     "flows": "is not allowed: a file holds one flow; write `flow:` with `graph` and `defaults`, "
     "and give the name as flow_name",
@@ -35,14 +35,14 @@ FORBIDDEN = {
     "or set PYOCO_DISCOVERY_MODULES on the worker",
 }
 
-# pyoco's own reader fills these in as well.
 _FILLED_IN = {"version": 1, "tasks": {}}
+"""Defaults, as in pyoco's own reader."""
 
 _CALLABLE = re.compile(r"(?!.*__)[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def check_policy(document: YamlDocument) -> PyocoConfig:
-    """The file as pyoco's configuration. Raises InvalidRequest with the place of what is wrong."""
+    """The file as pyoco's configuration. Raises InvalidRequest with the place of the problem."""
     if not isinstance(document.value, dict):
         document.refuse((), "must be an object with the key `flow`")
     for key, instead in FORBIDDEN.items():
@@ -97,7 +97,7 @@ def _typed(document: YamlDocument, path: Path, value: Any, hint: Any) -> Any:
 
 
 def _without_none(hint: Any) -> Any:
-    """`Optional[X]` as `X`: who does not want a key leaves it out."""
+    """`Optional[X]` as `X`: null is not allowed, a key can be left out."""
     if get_origin(hint) in (Union, UnionType):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint
@@ -116,9 +116,6 @@ def _kind(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-# The tasks of a flow.yaml on a worker: its own callables, plug-ins, and PYOCO_DISCOVERY_MODULES.
-
-
 def load_tasks(config: PyocoConfig, allowed_modules: tuple[str, ...]) -> dict[str, Task]:
     """Raises ExecutionFailed with the name of the task that is not allowed or cannot be loaded."""
     for name, task in config.tasks.items():
@@ -134,12 +131,12 @@ def load_tasks(config: PyocoConfig, allowed_modules: tuple[str, ...]) -> dict[st
 
 
 def is_allowed(module: str, allowed_modules: tuple[str, ...]) -> bool:
-    """Whether a file may name this module: all, when nothing is listed; a package stands for all in it."""
+    """Whether a file may name this module. An empty list allows all; a package includes its modules."""
     return not allowed_modules or any(f"{module}.".startswith(f"{allowed}.") for allowed in allowed_modules)
 
 
 def _check_callable(name: str, target: str, allowed_modules: tuple[str, ...]) -> None:
-    """Import it first: pyoco only prints when that fails, and goes on without the task."""
+    """Import it first: if that fails, pyoco only prints a message and continues without the task."""
     module, _, attribute = target.partition(":")
     if not is_allowed(module, allowed_modules):
         raise ExecutionFailed(
@@ -148,7 +145,7 @@ def _check_callable(name: str, target: str, allowed_modules: tuple[str, ...]) ->
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # importing runs the module's own code
+    except (Exception, SystemExit) as error:  # importing runs code of the module
         raise ExecutionFailed(
             f"tasks.{name}.callable: {target!r} could not be loaded: {type(error).__name__}: {error}"
         ) from error
@@ -157,10 +154,10 @@ def _check_callable(name: str, target: str, allowed_modules: tuple[str, ...]) ->
 
 
 class _FreshTasks(TaskLoader):  # type: ignore[misc]  # pyoco ships no types
-    """Copies the tasks it finds in modules and plug-ins.
+    """Copies the tasks of modules and plug-ins.
 
     pyoco writes a file's inputs and a graph's dependencies into the task objects. Those of a module live as
-    long as the worker, so that the next run would inherit them.
+    long as the worker, so the next run would inherit them.
     """
 
     def _register_task(self, name: str, task: Any) -> None:
@@ -174,17 +171,15 @@ def _fresh(task: Task) -> Task:
     return fresh
 
 
-# The graph of a flow.yaml, in the grammar of the installed pyoco.
-
 _pyoco_graph: Any = importlib.import_module("pyoco.dsl.graph") if find_spec("pyoco.dsl.graph") else None
 HAS_BLOCKS = _pyoco_graph is not None
 HAS_NAMED_NODES = HAS_BLOCKS and "node_name" in {field.name for field in fields(_pyoco_graph.TaskTerm)}
 
 
 def check_graph(config: PyocoConfig, allowed_env: tuple[str, ...] = ()) -> set[str]:
-    """The names of the tasks in the graph. Raises InvalidRequest for a graph that can be no flow.
+    """The names of the tasks in the graph. Raises InvalidRequest for an invalid graph.
 
-    Which tasks there are is only known on the worker: here each name stands for a task that does nothing.
+    Only the worker knows the tasks: here each name is a task that does nothing.
     """
     names = _tasks_in(config, allowed_env)
     build_flow(config, {name: Task(func=_nothing, name=name) for name in names}, "check")
@@ -192,7 +187,7 @@ def check_graph(config: PyocoConfig, allowed_env: tuple[str, ...] = ()) -> set[s
 
 
 def build_flow(config: PyocoConfig, tasks: Mapping[str, Task], flow_name: str) -> Flow:
-    """The flow of a graph whose names are all in `tasks`. The grammar comes first, pyoco after it."""
+    """The flow of a graph whose names are all in `tasks`. The grammar is checked before pyoco reads it."""
     names = _tasks_in(config)
     try:
         if HAS_BLOCKS:
@@ -226,7 +221,7 @@ def _nothing() -> None:
 
 
 class FlowYaml(Struct, frozen=True):
-    """A file that was accepted."""
+    """An accepted file."""
 
     text: str
     sha256: str
@@ -240,7 +235,7 @@ class LoadedFlow(Struct, frozen=True):
 
 
 def check_flow_yaml(data: bytes, max_bytes: int, allowed_env: tuple[str, ...] = ()) -> FlowYaml:
-    """What a gateway can know about a file. Raises WorkflowTooLarge or InvalidRequest."""
+    """The checks of the gateway. Raises WorkflowTooLarge or InvalidRequest."""
     if len(data) > max_bytes:
         raise WorkflowTooLarge(f"flow.yaml has {len(data):,} bytes; {max_bytes:,} are allowed")
     text = decode(data)
@@ -258,9 +253,9 @@ def load_flow(text: str, flow_name: str, allowed_modules: tuple[str, ...] = ()) 
 def load_flow_and_defaults(
     text: str, flow_name: str, allowed_modules: tuple[str, ...] = (), allowed_env: tuple[str, ...] = ()
 ) -> LoadedFlow:
-    """Checks everything again: a queue may be written to by others than our gateway.
+    """Repeats all checks, because others than the gateway may write to the queue.
 
-    Raises InvalidRequest for the file and ExecutionFailed for what this worker does not have.
+    Raises InvalidRequest for the file, and ExecutionFailed for a task that this worker does not have.
     """
     config = _read(text, allowed_env)
     used = check_graph(config, allowed_env)
@@ -281,7 +276,7 @@ def _read(text: str, allowed_env: tuple[str, ...]) -> PyocoConfig:
 
 
 def _check_size(defaults: dict[str, Any], max_bytes: int) -> None:
-    """Aliases and escapes can make the values larger than the file, and they travel with the job as JSON."""
+    """The values are sent with the job, as JSON. Aliases and escapes can make them larger than the file."""
     size = len(msgspec.json.encode(defaults))
     if size > max_bytes:
         raise WorkflowTooLarge(f"flow.defaults has {size:,} bytes as JSON; {max_bytes:,} are allowed")

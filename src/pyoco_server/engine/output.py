@@ -1,7 +1,11 @@
-"""`sys.stdout`, `sys.stderr` and `logging` of a process that runs flows: the same from one run to the next.
+"""Standard output, standard error and `logging` of a process that runs flows.
 
-Who keeps one of them (a logging handler, a thread) keeps something that goes on working; only what becomes of
-the output changes with the run.
+`OutputStreams` replaces the Python objects once: a logging handler or a thread may keep a stream beyond its
+run. Only the destination of the output changes with the run.
+
+`OutputPipes` does the same for the descriptors of an executor, for output that does not come from Python:
+child processes, C code, crashes. The executor reads the two pipes, because it knows the running task; its
+worker reads what is left in them after the executor has died.
 """
 
 import codecs
@@ -19,22 +23,22 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol, TextIO
 
 ESCAPED = "backslashreplace"
-"""What is not text is shown as the bytes that it is."""
+"""Bytes that are not text are shown escaped."""
 STDOUT, STDERR, LOGGING = "stdout", "stderr", "logging"
 
 
-class Catcher(Protocol):
+class Capture(Protocol):
     @property
     def is_strange(self) -> bool: ...
     def printed(self, stream: str, text: str) -> None: ...
 
 
 class OutputStreams:
-    """Both streams, and the handler of log records."""
+    """Both streams and the log handler."""
 
     def __init__(self, originals: Mapping[str, TextIO], *, passes_through: bool) -> None:
-        """`originals`: where output goes that belongs to no run; with `passes_through`, all of it."""
-        self.catcher: Catcher | None = None
+        """`originals` get the output that belongs to no run; with `passes_through`, all output."""
+        self.capture: Capture | None = None
         self.stdout = _Stream(self, STDOUT, originals[STDOUT], passes_through=passes_through)
         self.stderr = _Stream(self, STDERR, originals[STDERR], passes_through=passes_through)
         self.handler = _LogHandler(self)
@@ -51,25 +55,25 @@ class OutputStreams:
         os.register_at_fork(after_in_child=self._write_through)
 
     @contextmanager
-    def catching(self, catcher: Catcher) -> Iterator[None]:
-        """While a run goes on, for good or for this once."""
+    def catching(self, capture: Capture) -> Iterator[None]:
+        """For the duration of a run."""
         before = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = self.stdout, self.stderr
         root = logging.getLogger()
-        if self.handler not in root.handlers:  # else since the process began, if no flow has removed it
+        if self.handler not in root.handlers:  # not installed, or removed by a flow
             root.addHandler(self.handler)
-        self.catcher = catcher
+        self.capture = capture
         try:
             yield
         finally:
-            self.catcher = None
+            self.capture = None
             sys.stdout, sys.stderr = before
             if not self._is_installed:
                 root.removeHandler(self.handler)
 
     def _write_through(self) -> None:
-        """In a forked child: what it would catch reaches nobody, but its parent reads the pipes."""
-        self.catcher = None
+        """In a forked child nothing can be captured, but its parent reads the pipes."""
+        self.capture = None
         for stream in (self.stdout, self.stderr):
             stream.write_through()
 
@@ -79,12 +83,12 @@ class OutputStreams:
 
 
 def text_file(descriptor: int) -> TextIO:
-    """Written line by line; the descriptor stays open behind it."""
+    """Line-buffered; closing it leaves the descriptor open."""
     return open(descriptor, "w", buffering=1, encoding="utf-8", errors=ESCAPED, closefd=False)
 
 
 class _Stream(io.TextIOBase):
-    """As a program expects its stdout to be: text, with bytes underneath."""
+    """A text stream with a `buffer`, like the standard ones."""
 
     encoding = "utf-8"
     errors = ESCAPED
@@ -113,10 +117,10 @@ class _Stream(io.TextIOBase):
         return self._descriptor
 
     def reconfigure(self, **_options: Any) -> None:
-        """What is caught is text, and stays text."""
+        """Ignored: captured output is always text."""
 
     def close(self) -> None:
-        """It outlives whoever would close it."""
+        """Ignored: it outlives every run."""
 
     def detach(self) -> Any:
         raise io.UnsupportedOperation("detach")
@@ -127,11 +131,11 @@ class _Stream(io.TextIOBase):
     def write(self, text: str) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        catcher = self._streams.catcher
-        if catcher is None or catcher.is_strange:
+        capture = self._streams.capture
+        if capture is None or capture.is_strange:
             self._write_original(text)
             return len(text)
-        catcher.printed(self._name, text)
+        capture.printed(self._name, text)
         if self._passes_through:
             self._write_original(text)
         return len(text)
@@ -142,7 +146,7 @@ class _Stream(io.TextIOBase):
 
     def write_through(self) -> None:
         self._original = text_file(self._descriptor)
-        self.buffer = _Bytes(self)  # the lock of the one before may be held by a thread that is not here
+        self.buffer = _Bytes(self)  # the old lock may be held by a thread that does not exist here
 
     def _write_original(self, text: str) -> None:
         try:
@@ -153,7 +157,7 @@ class _Stream(io.TextIOBase):
 
 
 class _Bytes(io.BufferedIOBase):
-    """`sys.stdout.buffer`: bytes that become text as they come."""
+    """`sys.stdout.buffer`: decodes bytes as they are written."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
@@ -193,14 +197,14 @@ class _Bytes(io.BufferedIOBase):
         self._stream.flush()
 
     def close(self) -> None:
-        """As the stream above it."""
+        """Ignored, like that of the stream."""
 
     def detach(self) -> Any:
         raise io.UnsupportedOperation("detach")
 
 
 class _LogHandler(logging.Handler):
-    """Log records from INFO up, unless the flow's own logging prints them anyway."""
+    """Captures log records from INFO up, unless the flow's own logging prints them."""
 
     def __init__(self, streams: OutputStreams) -> None:
         super().__init__(logging.INFO)
@@ -208,16 +212,16 @@ class _LogHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        catcher = self._streams.catcher
-        if catcher is None or catcher.is_strange or self._is_printed(record):
+        capture = self._streams.capture
+        if capture is None or capture.is_strange or self._is_printed(record):
             return
         try:
-            catcher.printed(LOGGING, self.format(record) + "\n")
-        except Exception:  # noqa: BLE001 - as any handler does: a bad record costs itself, not the task
+            capture.printed(LOGGING, self.format(record) + "\n")
+        except Exception:  # noqa: BLE001 - like any handler: a bad record must not fail the task
             self.handleError(record)
 
     def _is_printed(self, record: logging.LogRecord) -> bool:
-        """Another handler writes it to stdout or stderr, from where it is caught."""
+        """Another handler writes it to stdout or stderr, where it is captured."""
         logger: logging.Logger | None = logging.getLogger(record.name)
         while logger is not None:
             for handler in logger.handlers:
@@ -228,7 +232,7 @@ class _LogHandler(logging.Handler):
 
 
 def _make_room_in_basic_config(ours: logging.Handler) -> None:
-    """`logging.basicConfig` does nothing where the root logger has a handler: ours must not be the reason."""
+    """`logging.basicConfig` does nothing if the root logger has a handler: ours must not count."""
     configure: Callable[..., None] = logging.basicConfig
 
     def basic_config(**options: Any) -> None:
@@ -244,18 +248,12 @@ def _make_room_in_basic_config(ours: logging.Handler) -> None:
     logging.basicConfig = basic_config
 
 
-# Output of an executor that does not come from Python: its child processes, C code, its last words.
-#
-# Descriptors 1 and 2 are the ends of two pipes. The executor reads them, and knows which task runs; its
-# worker
-# reads what is left in them when the executor has died.
-
-_AT_ONCE = 1 << 16
-"""What a pipe holds: one read has all that was there when it began."""
+_PIPE_BYTES = 1 << 16
+"""The capacity of a pipe: one read returns everything."""
 _NAMES = (STDOUT, STDERR)
 
 
-class ProcessCatcher(Catcher, Protocol):
+class ProcessCapture(Capture, Protocol):
     def child_printed(self, stream: str, text: str) -> None: ...
 
 
@@ -281,25 +279,27 @@ def close_all(descriptors: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-def what_is_left(read: Sequence[int]) -> list[tuple[str, str]]:
-    """The last output of an executor that has died: stream and text."""
+def unread_output(read: Sequence[int]) -> list[tuple[str, str]]:
+    """The last output of a dead executor: stream and text."""
     found = ((name, _read(descriptor)) for name, descriptor in zip(_NAMES, read, strict=False))
     return [(name, data.decode("utf-8", ESCAPED)) for name, data in found if data]
 
 
 class OutputPipes:
-    """The executor's side: descriptors 1 and 2 are replaced for the life of the process."""
+    """Replaces descriptors 1 and 2 of an executor for the life of the process."""
 
     def __init__(self, ends: Ends) -> None:
         originals = [os.dup(descriptor) for descriptor in (1, 2)]
         for descriptor, write in zip((1, 2), ends.write, strict=True):
-            os.dup2(write, descriptor)  # `write` stays open: a task may close 1 or 2, and a pipe must not end
+            os.dup2(
+                write, descriptor
+            )  # `write` stays open, so that the pipe survives if a task closes 1 or 2
         for descriptor in (*ends.read, *ends.write):
             os.set_inheritable(descriptor, False)
         self.streams = OutputStreams(
             dict(zip(_NAMES, map(text_file, originals), strict=True)), passes_through=False
         )
-        self._catcher: ProcessCatcher | None = None
+        self._capture: ProcessCapture | None = None
         self._originals = originals
         self._read = ends.read
         self._decoders = [codecs.getincrementaldecoder("utf-8")(ESCAPED) for _ in _NAMES]
@@ -315,11 +315,11 @@ class OutputPipes:
         self.thread.start()
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """In the thread that reads. One call at a time."""
+        """In the reading thread. A new call replaces a pending one."""
         self._alarm.set(seconds, call)
 
-    def look(self) -> None:
-        """Take what has been written up to now. What another thread has read by then, it has handed on."""
+    def read_pipes(self) -> None:
+        """Hand on everything written so far, including what another thread is just reading."""
         with self._lock:
             ready, _, _ = select.select(self._read, (), (), 0)
             for descriptor in ready:
@@ -328,22 +328,22 @@ class OutputPipes:
     def _end_run(self) -> None:
         if self._stdout_of_c is not None:
             _libc.fflush(self._stdout_of_c)
-        self.look()
+        self.read_pipes()
         if self._was_used:
             self._was_used = False
             for index, decoder in enumerate(self._decoders):
                 self._hand_on(index, decoder.decode(b"", final=True))
 
     @contextmanager
-    def given_to(self, catcher: "ProcessCatcher") -> Iterator[None]:
-        """While a run goes on."""
-        self._catcher = catcher
+    def given_to(self, capture: "ProcessCapture") -> Iterator[None]:
+        """For the duration of a run."""
+        self._capture = capture
         try:
-            with self.streams.catching(catcher):
+            with self.streams.catching(capture):
                 yield
         finally:
             self._end_run()
-            self._catcher = None
+            self._capture = None
 
     def _serve(self) -> None:
         poll = select.poll()
@@ -353,7 +353,7 @@ class OutputPipes:
             ready = poll.poll(self._alarm.timeout_ms())
             self._alarm.ring_if_due()
             if any(descriptor in self._read for descriptor, _ in ready):
-                self.look()
+                self.read_pipes()
 
     def _take(self, index: int) -> None:
         self._was_used = True
@@ -362,15 +362,15 @@ class OutputPipes:
     def _hand_on(self, index: int, text: str) -> None:
         if not text:
             return
-        if self._catcher is not None:
-            self._catcher.child_printed(_NAMES[index], text)
-        else:  # between two runs: by a child that was left over
+        if self._capture is not None:
+            self._capture.child_printed(_NAMES[index], text)
+        else:  # between two runs: output of a leftover child process
             with suppress(OSError):
                 os.write(self._originals[index], text.encode("utf-8", ESCAPED))
 
 
 class _Alarm:
-    """Wakes a thread that polls, at once or later."""
+    """A timer for a thread that polls."""
 
     def __init__(self) -> None:
         self._wake_read, self._wake_write = os.pipe()
@@ -383,7 +383,7 @@ class _Alarm:
 
     def set(self, seconds: float, call: Callable[[], None]) -> None:
         self._due = time.monotonic() + seconds, call
-        with suppress(BlockingIOError):  # it is awake
+        with suppress(BlockingIOError):  # already awake
             os.write(self._wake_write, b"!")
 
     def timeout_ms(self) -> int | None:
@@ -400,7 +400,7 @@ class _Alarm:
 
 def _read(descriptor: int) -> bytes:
     try:
-        return os.read(descriptor, _AT_ONCE)
+        return os.read(descriptor, _PIPE_BYTES)
     except BlockingIOError:
         return b""
 
@@ -410,7 +410,7 @@ _LINE_BUFFERED = 1
 
 
 def _line_buffered_stdout() -> ctypes.c_void_p | None:
-    """C's own stdout: into a pipe it would wait for 4 KiB, and tell a later run."""
+    """C's stdout: fully buffered, its output would show up in a later run."""
     name = "__stdoutp" if sys.platform == "darwin" else "stdout"
     try:
         stdout = ctypes.c_void_p.in_dll(_libc, name)

@@ -1,4 +1,4 @@
-"""What a flow prints, caught as it is printed and attributed to its tasks."""
+"""Output of a flow: captured as it is printed, attributed to tasks, and reported in batches."""
 
 import sys
 import threading
@@ -12,74 +12,82 @@ from pyoco_server.domain.runs.logs import MAX_LINE_CHARS, LogEntry, RunOutput
 from pyoco_server.engine.output import OutputStreams
 
 _OF_CHILDREN = 0
-"""In place of a thread: no thread has this number."""
-LOOK_SEC = 0.0005
-"""No child process starts, prints and ends in less: only a thread that was away for longer has to look."""
+"""Used instead of a thread id; no thread has this one."""
+POLL_SEC = 0.0005
+"""No child process starts, prints and ends in less, so its pipes are not read more often."""
+REPORT_SEC = 0.1
+"""The first line is reported immediately; lines that follow within this time are reported together."""
+EXCERPT_SEC = 0.5
+"""How often watchers get the newest lines of a task that prints more than is kept."""
+CallLater = Callable[[float, Callable[[], None]], None]
 speaks_for: ContextVar[int | None] = ContextVar("speaks_for", default=None)
-"""The thread that waits for an async task: what that prints is its own, whichever thread runs it."""
+"""The thread that waits for an async task: its output counts as printed there, whichever thread runs it."""
 
 
 class OutputSource(Protocol):
     """Where the output of a run comes from."""
 
-    def look(self) -> None:
-        """Take what child processes have printed up to now."""
+    def read_pipes(self) -> None:
+        """Read what child processes have printed so far."""
         ...
 
-    def given_to(self, catcher: "PrintCapture") -> AbstractContextManager[None]:
-        """While a run goes on, the catcher gets all output."""
+    def given_to(self, capture: "PrintCapture") -> AbstractContextManager[None]:
+        """During a run, the capture gets all output."""
         ...
 
 
 class HostOutput:
-    """A thread of somebody's program: only what Python prints, which also goes where it would have gone."""
+    """Output of a thread in another program: only what Python prints, which still reaches its destination."""
 
     def __init__(self) -> None:
         self._streams = OutputStreams({"stdout": sys.stdout, "stderr": sys.stderr}, passes_through=True)
 
-    def look(self) -> None:
-        """Its descriptors are its own."""
+    def read_pipes(self) -> None:
+        """The descriptors belong to that program."""
 
-    def given_to(self, catcher: "PrintCapture") -> AbstractContextManager[None]:
-        return self._streams.catching(catcher)
+    def given_to(self, capture: "PrintCapture") -> AbstractContextManager[None]:
+        return self._streams.catching(capture)
 
 
 class PrintCapture:
-    """Takes what one run prints, from any thread.
+    """The output of one run, from any thread.
 
-    Each thread is in one task. What other threads and child processes print belongs to the task that runs; if
-    there are several, to none.
+    Each thread of the engine is in one task. Output of other threads and of child processes belongs to the
+    running task, or to none if several run.
     """
 
     def __init__(
-        self, source: OutputSource, on_news: Callable[[], None], own_threads: Iterable[threading.Thread] = ()
+        self,
+        source: OutputSource,
+        on_output: Callable[[], None],
+        own_threads: Iterable[threading.Thread] = (),
     ) -> None:
-        """`on_news` is called when there is something to take. `own_threads` belong to no run."""
+        """`on_output` is called when there is something to take. `own_threads` belong to no run."""
         self._source = source
-        self._on_news = on_news
-        self._looked_at = 0.0
+        self._on_output = on_output
+        self._polled_at = 0.0
         self._output = RunOutput()
-        self._lock = threading.RLock()  # a signal's handler may print in the middle of a print
+        self._lock = threading.RLock()  # a signal handler may print during a print
         self._tasks: dict[int, str] = {}
         self._unended: dict[tuple[int, str], _Unended] = {}
-        # A thread of a run that has ended has no business in this one.
+        # Threads left over from an earlier run do not belong to this one.
         self._strangers = {*threading.enumerate()}.difference(own_threads)
         self._strangers.discard(threading.current_thread())
         self._has_undone_capture = False
 
     @property
     def is_strange(self) -> bool:
-        """Whether the calling thread was there before the run."""
+        """Whether the calling thread is older than the run."""
         return bool(self._strangers) and threading.current_thread() in self._strangers
 
     def entered(self, task: str | None) -> None:
-        """The calling thread is in this task from now on."""
+        """The calling thread is in this task from now on; None: in none."""
         if not self._has_undone_capture:
             self._has_undone_capture = True
             _undo_engine_capture()
         now = time.time()
-        if now - self._looked_at > LOOK_SEC:
-            self._look(now)
+        if now - self._polled_at > POLL_SEC:
+            self._poll(now)
         thread = threading.get_ident()
         if self._output.is_empty and not self._unended:
             self._move(thread, task)
@@ -92,7 +100,7 @@ class PrintCapture:
         self._report()
 
     def _move(self, thread: int, task: str | None) -> str | None:
-        """The task that the thread was in."""
+        """Returns the task that the thread was in."""
         before = self._tasks.pop(thread, None)
         if task is not None:
             self._tasks[thread] = task
@@ -102,13 +110,13 @@ class PrintCapture:
         thread = speaks_for.get() or threading.get_ident()
         if "\n" not in text:
             held = self._unended.get((thread, stream))
-            if held is not None and held.length < MAX_LINE_CHARS:  # the next piece: nothing else to do
+            if held is not None and held.length < MAX_LINE_CHARS:  # fast path: one more piece of a line
                 held.pieces.append(text)
                 held.length += len(text)
                 return
         now = time.time()
-        if now - self._looked_at > LOOK_SEC:
-            self._look(now)
+        if now - self._polled_at > POLL_SEC:
+            self._poll(now)
         self._add(thread, stream, text, now)
 
     def child_printed(self, stream: str, text: str) -> None:
@@ -116,7 +124,7 @@ class PrintCapture:
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """While the run goes on. Lines that never ended are lines, too."""
+        """For the duration of the run. An unterminated line is kept as a line."""
         try:
             with self._source.given_to(self):
                 yield
@@ -131,7 +139,7 @@ class PrintCapture:
             self._output.close()
 
     def take(self) -> list[LogEntry]:
-        """What is to be stored, since the last time."""
+        """New entries to store, since the last call."""
         with self._lock:
             return self._output.take()
 
@@ -140,17 +148,17 @@ class PrintCapture:
         return self._output.has_excerpt
 
     def excerpt(self) -> list[LogEntry]:
-        """What is not to be stored yet, but may be shown."""
+        """Entries that may be shown but are not stored yet."""
         with self._lock:
             return self._output.excerpt()
 
-    def _look(self, now: float) -> None:
-        """What children have printed meanwhile came before what is printed now."""
-        self._looked_at = now
-        self._source.look()
+    def _poll(self, now: float) -> None:
+        """Keep the order: what children have printed so far comes before what is printed now."""
+        self._polled_at = now
+        self._source.read_pipes()
 
     def _add(self, thread: int, stream: str, text: str, now: float) -> None:
-        """Whole lines are taken, the rest waits for its end: `print` writes a line in several pieces."""
+        """Add whole lines and hold the rest: `print` writes a line in several pieces."""
         with self._lock:
             if "\n" in text:
                 *lines, text = self._with_held(thread, stream, text).split("\n")
@@ -197,7 +205,7 @@ class PrintCapture:
 
     def _report(self) -> None:
         if self._output.has_ready or self._output.has_excerpt:
-            self._on_news()
+            self._on_output()
 
 
 class _Unended:
@@ -209,79 +217,62 @@ class _Unended:
 
 
 def _undo_engine_capture() -> None:
-    """The engine keeps all that a task prints in memory, behind a stream that lacks most of a stream."""
+    """The engine keeps a task's whole output in memory, behind an incomplete stream object."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if type(stream).__module__.startswith("pyoco.") and hasattr(stream, "original"):
             setattr(sys, name, stream.original)
 
 
-# When what a run prints is sent to its worker.
+class PrintReports:
+    """Reports the output of a live run, in batches."""
 
-REPORT_SEC = 0.1
-"""The first line is sent at once, those that follow it sooner than this are sent together."""
-EXCERPT_SEC = 0.5
-"""How often those who watch see the newest of a task that prints more than is kept."""
-
-
-class PrintFlushes:
-    """Nothing before the run is live: most runs are over before anybody watches."""
-
-    def __init__(
-        self,
-        send: Callable[[list[LogEntry]], None],
-        call_later: Callable[[float, Callable[[], None]], None] | None = None,
-    ) -> None:
-        """Without `call_later` nothing is held back."""
-        self._send = send
+    def __init__(self, report: Callable[[list[LogEntry]], None], call_later: CallLater | None = None) -> None:
+        """Without `call_later` output is reported immediately."""
+        self._report = report
         self._call_later = call_later
         self._lock = threading.RLock()
-        self._catcher: PrintCapture | None = None
-        self._is_live = False
-        self._is_asked = False
+        self._capture: PrintCapture | None = None
+        self._is_scheduled = False
         self._report_at = 0.0
         self._excerpt_at = 0.0
 
-    def begin(self, catcher: PrintCapture) -> None:
-        self._catcher = catcher
+    def begin(self, capture: PrintCapture) -> None:
+        self._capture = capture
 
-    def go_live(self) -> None:
-        self._is_live = True
-        self.on_news()
-
-    def on_news(self) -> None:
-        if not self._is_live or self._is_asked:
+    def flush_soon(self) -> None:
+        if self._is_scheduled:
             return
         wait = self._report_at - time.monotonic()
         if wait <= 0 or self._call_later is None:
-            self._report()
+            self._flush()
         else:
-            self._ask(wait)
+            self._schedule(wait)
 
     def finish(self) -> list[LogEntry]:
-        """What was not sent. Nothing is sent behind it."""
+        """Entries that were not reported. Nothing is reported after it."""
         with self._lock:
-            catcher, self._catcher = self._catcher, None
-            return [] if catcher is None else catcher.take()
+            capture, self._capture = self._capture, None
+            return [] if capture is None else capture.take()
 
-    def _ask(self, seconds: float) -> None:
+    def _schedule(self, seconds: float) -> None:
         if self._call_later is not None:
-            self._is_asked = True
-            self._call_later(seconds, self._report)
+            self._is_scheduled = True
+            self._call_later(seconds, self._flush)
 
-    def _report(self) -> None:
-        with self._lock:  # until it is sent: the run's end must not overtake it
-            self._is_asked = False
-            if self._catcher is None:
+    def _flush(self) -> None:
+        with self._lock:  # held until it is sent: the end of the run must not overtake it
+            self._is_scheduled = False
+            if self._capture is None:
                 return
             now = time.monotonic()
-            entries = self._catcher.take()
-            if self._catcher.has_excerpt:
+            entries = self._capture.take()
+            if self._capture.has_excerpt:
                 if now >= self._excerpt_at:
-                    entries += self._catcher.excerpt()
+                    entries += self._capture.excerpt()
                     self._excerpt_at = now + EXCERPT_SEC
                 else:
-                    self._ask(self._excerpt_at - now)
+                    self._schedule(self._excerpt_at - now)
             if entries:
                 self._report_at = now + REPORT_SEC
-                self._send(entries)
+                self._report(entries)

@@ -1,4 +1,4 @@
-"""From the name of a flow to the flow: what `--flow-resolver` and `--flows` may name."""
+"""Finding flows: what `--flow-resolver` and `--flows` may name, and the flow of a job."""
 
 import importlib
 import importlib.util
@@ -21,14 +21,14 @@ from pyoco_server.engine.tasks import check_tasks
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
 
 FlowResolver = Callable[[str], Any]
-"""Answers with a pyoco Flow, or raises KeyError for a name it does not know."""
+"""Returns a pyoco Flow, or raises KeyError for an unknown name."""
 
 MAX_NAMES = 3
 _EXAMPLES = "examples: my_package.flows:resolve   flows/main.py:resolve   my_package.flows   flows/main.py"
 
 
 class UnknownFlow(KeyError):
-    """No flow has this name; `advice` names those that there are."""
+    """No flow has this name; `advice` suggests others."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(name)
@@ -54,7 +54,7 @@ def _finder(flows: dict[str, Flow]) -> FlowResolver:
 
 
 def load_resolver(spec: str) -> FlowResolver:
-    """What `module:function`, `path/file.py:function`, a module, a file or a directory of flows names."""
+    """`spec`: module:function, path/file.py:function, a module, a file, or a directory of flow files."""
     if Path(spec).is_dir():
         return load_directory(Path(spec))
     place, separator, attribute = spec.rpartition(":")
@@ -72,10 +72,10 @@ def load_resolver(spec: str) -> FlowResolver:
 
 
 def load_directory(directory: Path) -> FlowResolver:
-    """The flows of all files of a directory. A file whose name begins with `_` only helps the others."""
-    # Files are read again whenever they change: byte code of a moment ago must not stand in for them.
+    """The flows of all files in a directory. Files whose names begin with `_` are only for imports."""
+    # Files are reloaded when they change: no stale byte code must be used.
     sys.dont_write_bytecode = True
-    sys.path.append(str(directory.resolve()))  # last: a file named like a library must not stand in for it
+    sys.path.append(str(directory.resolve()))  # last: a file must not shadow a library
     files = sorted(path for path in directory.glob("*.py") if not path.name.startswith("_"))
     return _finder(
         _flows_in([_from_file(path, f"pyoco_flow_files.{path.stem}") for path in files], directory)
@@ -83,7 +83,7 @@ def load_directory(directory: Path) -> FlowResolver:
 
 
 def _flows_in(modules: Iterable[ModuleType], place: object) -> dict[str, Flow]:
-    """Every flow, by its name and by the name of its variable."""
+    """All flows, by their names and by the names of their variables."""
     found: dict[str, Flow] = {}
     for module in modules:
         for variable, flow in vars(module).items():
@@ -120,7 +120,7 @@ def _from_module(name: str) -> ModuleType:
 
 
 class _FreshFile(SourceFileLoader):
-    """Reads the file itself, never byte code that was made of it earlier."""
+    """Reads the source, never cached byte code."""
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
         code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
@@ -139,10 +139,9 @@ def _from_file(path: Path, name: str) -> ModuleType:
     return module
 
 
-# The flow that a job asks for: of its own flow.yaml, or the one its name stands for.
-
-
 class FlowOfJob(Struct, frozen=True):
+    """From the job's flow.yaml, or found by its name."""
+
     flow: Any
     params: dict[str, Any]
 
@@ -153,7 +152,7 @@ def flow_of(
     allowed_modules: tuple[str, ...] = (),
     allowed_env: tuple[str, ...] = (),
 ) -> FlowOfJob | FlowOutcome:
-    """The flow and its params, or how the run ends because there is none."""
+    """The flow and its params, or the outcome of a run without a flow."""
     if job.workflow_yaml is not None:
         return _from_yaml(job, job.workflow_yaml, allowed_modules, allowed_env)
     return _from_resolver(job, resolver)
@@ -166,7 +165,7 @@ def _from_yaml(
         loaded = load_flow_and_defaults(text, job.flow_name, allowed_modules, allowed_env)
     except PyocoServerError as error:
         return FlowOutcome(ending=Ending.EXECUTION_ERROR, error=error.detail, raised=raised(error))
-    # The file is the truth for its params; a gateway may have put them into the job as well, or not.
+    # The params are those of the file; the job may or may not repeat them.
     return FlowOfJob(loaded.flow, loaded.defaults)
 
 

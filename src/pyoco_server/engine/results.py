@@ -1,4 +1,4 @@
-"""Values of users' tasks as they leave the process that ran them: results by the rule, records bounded."""
+"""Values of users' tasks as they leave their process: results as JSON, records within a size limit."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ from pyoco_server.domain.values import (
 )
 
 MAX_TEXT = 32_768
-"""Characters of an error or a traceback; the middle of a longer one is left out."""
+"""Most characters of an error or a traceback; longer ones are cut in the middle."""
 MAX_VALUE_BYTES = 262_144
-"""Of a run's result, and of the values in its records: what a snapshot holds by default."""
+"""Limit of a result, and of the values in all records; a snapshot holds no more by default."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class BadOutput(Exception):
-    """A task returned what its run cannot return."""
+    """A task returned a value that cannot be a result."""
 
     def __init__(self, task: str, problem: str) -> None:
         super().__init__(problem)
@@ -38,7 +38,7 @@ class BadOutput(Exception):
 
 
 def result_of(outputs: dict[str, Any], max_bytes: int) -> Result:
-    """The outputs of a flow's last tasks, by the rule of values. Raises BadOutput."""
+    """The outputs of a flow's last tasks as JSON values. Raises BadOutput."""
     found: dict[str, Any] = {}
     warnings: list[str] = []
     size = unlisted = 0
@@ -68,13 +68,13 @@ RecordValues = tuple[dict[str, Any] | None, Any, dict[str, Any] | None]
 
 
 class RecordBudget:
-    """How much the values in a run's task records may take together."""
+    """The size limit for the values in all task records of a run."""
 
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
         self._used: dict[str, int] = {}
         self.is_exceeded = False
-        """Some value was too large and is only marked."""
+        """A value was too large and was replaced by a marker."""
 
     def values_of(self, task: str, inputs: Any, output: Any, artifacts: Any) -> RecordValues:
         before = self._left = self._left + self._used.get(task, 0)
@@ -101,7 +101,7 @@ class RecordBudget:
 
 
 def capped_text(text: Any) -> str | None:
-    """The beginning and the end of a long text."""
+    """A long text without its middle."""
     if text is None:
         return None
     whole = str(text)
@@ -113,7 +113,7 @@ def capped_text(text: Any) -> str | None:
 
 
 def described(error: BaseException) -> str:
-    """An exception in one text, even if it has none."""
+    """Type and text of an exception, even if its text cannot be made."""
     try:
         text = str(error)
     except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything

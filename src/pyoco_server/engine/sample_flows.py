@@ -1,4 +1,4 @@
-"""The flow of `pyoco-server demo`: three tasks long enough to be watched."""
+"""The flow of `pyoco-server demo`: three tasks, slow enough to watch."""
 
 import time
 
@@ -9,7 +9,7 @@ from pyoco_server.engine.resolve import UnknownFlow
 
 @task
 def fetch(rows: int = 3) -> list[int]:
-    print(f"fetching {rows} rows")  # noqa: T201 - what a flow prints is part of the show
+    print(f"fetching {rows} rows")  # noqa: T201 - part of the demo
     time.sleep(0.4)
     return list(range(1, rows + 1))
 

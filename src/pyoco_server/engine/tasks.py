@@ -1,4 +1,10 @@
-"""Tasks that are `async def`: awaited in their run's own event loop."""
+"""Preparing the functions of a flow's tasks.
+
+`async def` tasks are awaited in an event loop of their run. A child of `os.fork()` is a copy of the whole
+executor: if it returned from its task, it would continue with the next task and report a second end of the
+run. So every function is wrapped, and the wrapper ends a forked process as Python ends a program. Signatures
+are computed once, because pyoco reads them on every run.
+"""
 
 import asyncio
 import inspect
@@ -18,14 +24,14 @@ from pyoco_server.engine.print_capture import speaks_for
 from pyoco_server.errors import ExecutionFailed
 
 _here = threading.local()
-"""`loop`: that of the run which the thread is in."""
+"""`loop`: that of the run to which the thread belongs."""
 
 
 class RunLoop:
-    """One event loop per run, made for its first async task and closed at its end.
+    """One event loop per run, created for its first async task and closed at its end.
 
-    A chain runs in the run's own thread, which then also runs the loop. pyoco's pool runs tasks in several
-    threads at once: these share a loop in a thread of its own, so that what one task opens another can use.
+    The tasks of a chain run in one thread, which also runs the loop. Tasks in pyoco's thread pool share a
+    loop in a separate thread, so that one task can use what another has opened.
     """
 
     def __init__(self) -> None:
@@ -67,7 +73,7 @@ class RunLoop:
 
 
 def entered_loop(loop: RunLoop | None) -> None:
-    """The calling thread is in a task of that loop's run from now on."""
+    """The calling thread is in a task of that run from now on."""
     _here.loop = loop
 
 
@@ -78,7 +84,7 @@ def is_async(function: Any) -> bool:
 
 
 def awaited(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-    """`function` as one that returns what it returns once it is awaited."""
+    """A function that awaits `function` and returns its result."""
 
     def call(**inputs: Any) -> Any:
         loop: RunLoop = _here.loop
@@ -90,12 +96,12 @@ def awaited(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., 
 
 
 def is_never_awaited(value: Any) -> bool:
-    """A coroutine that a task returned and nobody has begun."""
+    """A coroutine that a task returned and nobody has awaited."""
     return type(value) is CoroutineType and inspect.getcoroutinestate(value) == inspect.CORO_CREATED
 
 
 def close_never_awaited(values: Iterable[Any]) -> None:
-    """Its run has failed for it: Python need not complain as well."""
+    """The run has failed because of it; Python's warning would add nothing."""
     for value in values:
         if is_never_awaited(value):
             value.close()
@@ -107,7 +113,7 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _contained(work: Coroutine[Any, Any, Any]) -> Callable[[], Any]:
-    """What it returned or raised. A SystemExit would end the loop, and with it the other tasks."""
+    """Keep a SystemExit from ending the loop of the other tasks: it is raised by the returned function."""
     try:
         result = await work
     except (SystemExit, KeyboardInterrupt) as error:
@@ -120,14 +126,6 @@ async def _contained(work: Coroutine[Any, Any, Any]) -> Callable[[], Any]:
 
     return fail
 
-
-# Tasks that fork: the child ends where the task's function ends, and never runs on inside the engine.
-#
-# A child of `os.fork()` is a copy of the whole executor. If it returned from its task it would go on with
-# the
-# next task, report a second end of the run and wait for the next job. So every task's function is wrapped:
-# in
-# another process than the one that called it, the wrapper ends that process as Python ends a program.
 
 _getpid = os.getpid
 _exit = os._exit
@@ -142,7 +140,7 @@ def end_forks_with_their_task(flow: Flow) -> None:
 
 
 def _only_makes_an_object(function: Callable[..., Any]) -> bool:
-    """A coroutine or a generator, which others have to recognise; builtins have no signature to keep."""
+    """Coroutine and generator functions must stay recognisable; builtins have no signature to keep."""
     return isinstance(function, BuiltinFunctionType) or bool(
         inspect.iscoroutinefunction(function)
         or inspect.isgeneratorfunction(function)
@@ -169,7 +167,7 @@ def _ending_forks(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def end_fork(error: BaseException | None = None) -> NoReturn:
-    """End this process, with the exit code that a Python program would have."""
+    """Exit with the code of a Python program."""
     code = 1
     try:
         code = _exit_code(error)
@@ -194,11 +192,8 @@ def _exit_code(error: BaseException | None) -> int:
     return 1
 
 
-# What pyoco asks of every task on every run, answered once: which parameters its function has.
-
-
 def prepare_tasks(flow: Flow) -> None:
-    """Before a flow runs. Raises ExecutionFailed for a task whose function cannot be one."""
+    """Before a flow runs. Raises ExecutionFailed for a function that cannot be a task."""
     for task in flow.tasks:
         function = task.func
         if type(function) is not FunctionType or "__signature__" not in function.__dict__:
@@ -213,7 +208,7 @@ def check_tasks(flow: Flow) -> None:
 
 
 def _prepare(task: Task) -> None:
-    """`inspect.signature` takes longer than a tiny task; of a function that carries one it answers that."""
+    """`inspect.signature` takes longer than a tiny task, unless the function has `__signature__`."""
     if problem := _problem_with(task):
         raise ExecutionFailed(problem)
     if is_async(task.func):
@@ -223,7 +218,7 @@ def _prepare(task: Task) -> None:
 
 
 def _problem_with(task: Task) -> str | None:
-    """A function that yields does nothing when it is called."""
+    """Calling a generator function runs nothing."""
     for function in (task.func, getattr(task.func, "__call__", None)):  # noqa: B004 - of a callable object
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             kind = "an async generator" if inspect.isasyncgenfunction(function) else "a generator"

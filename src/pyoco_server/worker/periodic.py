@@ -1,4 +1,4 @@
-"""Something that has to be done again and again for each of many runs: one timer for all of them."""
+"""Periodic calls for many runs, with one timer for all of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -9,45 +9,44 @@ from pyoco_server.logs import get_logger, surviving
 
 log = get_logger(__name__)
 
-Beat = Callable[[], Awaitable[None]]
-
-
 LONGEST_SLEEP_SEC = 1.0
-"""An interval that becomes shorter is noticed within that time."""
+"""A shorter interval takes effect within this time."""
+
+Call = Callable[[], Awaitable[None]]
 
 
 class PeriodicCalls:
-    """Calls everybody who is registered every `interval()` seconds. One failed call concerns nobody else."""
+    """Makes the registered calls every `interval()` seconds. A failed call does not affect the others."""
 
     def __init__(self, interval: Callable[[], float], action: str, error: type[PyocoServerError]) -> None:
         self._interval = interval
         self._action = action
         self._error = error
-        self._beats: dict[object, Beat] = {}
+        self._calls: dict[object, Call] = {}
 
     @contextmanager
-    def calling(self, beat: Beat) -> Iterator[None]:
-        """Most runs are over before their first beat: registering must cost next to nothing."""
+    def calling(self, call: Call) -> Iterator[None]:
+        """Most runs end before their first call, so registration must be cheap."""
         token = object()
-        self._beats[token] = beat
+        self._calls[token] = call
         try:
             yield
         finally:
-            del self._beats[token]
+            del self._calls[token]
 
     async def run(self) -> None:
         while True:
             await self._sleep()
-            for token in list(self._beats):
-                beat = self._beats.get(token)  # it may have ended while we were at another
-                if beat is not None:
+            for token in list(self._calls):
+                call = self._calls.get(token)  # its run may have ended during another call
+                if call is not None:
                     with surviving(log, self._action, self._error):
-                        await beat()
+                        await call()
 
     async def _sleep(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while (  # noqa: ASYNC110 - there is nothing to wait for but time
+        while (  # noqa: ASYNC110 - only time to wait for
             left := began + self._interval() - loop.time()
         ) > 0:
             await asyncio.sleep(min(left, LONGEST_SLEEP_SEC))

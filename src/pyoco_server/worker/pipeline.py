@@ -1,4 +1,4 @@
-"""The way of one delivery: received, decoded, claimed, run, concluded, recorded, acknowledged."""
+"""The steps of one delivery: decode, claim, run, conclude, dead letter, ack."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -36,18 +36,36 @@ from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.runs import Delivery, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
 from pyoco_server.worker.periodic import PeriodicCalls
-from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors, RunSession
+from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, Concluded, FlowExecutors, RunSession
 
 log = get_logger(__name__)
 
 START_PATIENCE_SEC = 1.0
-"""How long a claimed run waits for a free executor before another worker gets the chance."""
+"""How long a claimed run waits for a free executor before its job is returned."""
 
 REPORTS_PER_ACK_WAIT = 3
+"""Two in-progress reports may be lost or late."""
+
+
+class Received(Struct, frozen=True):
+    """A delivery with its payload, decoded once."""
+
+    delivery: Delivery
+    job: Job | InvalidJob
+    run_id: str | None
+    """Also of an invalid job, if it can be read."""
+
+
+def receive(delivery: Delivery) -> Received:
+    try:
+        job = delivery.job()
+    except InvalidJob as error:
+        return Received(delivery, error, codec.run_id_in(delivery.payload))
+    return Received(delivery, job, job.run_id)
 
 
 class Handled(Struct, frozen=True):
-    """What became of a delivery."""
+    """How a delivery ended."""
 
     ending: Ending
     run_id: str | None = None
@@ -56,7 +74,7 @@ class Handled(Struct, frozen=True):
 
 
 class Pipeline:
-    def __init__(  # noqa: PLR0913 - one argument per part it is put together from
+    def __init__(
         self,
         backend: WorkerBackend,
         executors: FlowExecutors,
@@ -65,65 +83,61 @@ class Pipeline:
         worker_id: str,
         instance_id: str,
         *,
-        on_busy: Callable[[float], None] = lambda _: None,
         log_patience_sec: float = REFUSED_PATIENCE_SEC,
     ) -> None:
-        """`on_busy` is told for how many seconds an executor was busy with a flow."""
+        self._log_patience_sec = log_patience_sec
         self._backend = backend
         self._executors = executors
         self._config = config
         self._clock = clock
         self._worker_id = worker_id
         self._instance_id = instance_id
-        self._on_busy = on_busy
-        self._log_patience_sec = log_patience_sec
         self._ack_wait_sec: Callable[[], float] = lambda: config.consumer_ack_wait_sec
-        self._queue_pulse = PeriodicCalls(self._ack_progress_interval, "job.in_progress", ProgressNotSent)
+        self._in_progress = PeriodicCalls(self._ack_progress_interval, "job.in_progress", ProgressNotSent)
         self._sessions: set[RunSession] = set()
         self._is_giving_back = False
         heartbeat_sec = config.run_heartbeat_interval_sec
-        self._run_pulse = PeriodicCalls(lambda: heartbeat_sec, "run.heartbeat", NatsUnavailable)
+        self._heartbeats = PeriodicCalls(lambda: heartbeat_sec, "run.heartbeat", NatsUnavailable)
 
     def _ack_progress_interval(self) -> float:
-        """Two of them may be lost or late."""
         return min(self._config.ack_progress_interval_sec, self._ack_wait_sec() / REPORTS_PER_ACK_WAIT)
 
     def side_work(self, ack_wait_sec: Callable[[], float]) -> Sequence[Any]:
-        """What has to run beside the deliveries. If any of it ends, the worker must stop.
+        """Required background tasks. If one ends, the worker must stop.
 
-        `ack_wait_sec`: of the consumers that are really used. Whoever made them may have had other settings.
+        `ack_wait_sec` is that of the actual consumers: they may have been created with other settings.
         """
         self._ack_wait_sec = ack_wait_sec
-        return [self._queue_pulse.run(), self._run_pulse.run()]
+        return [self._in_progress.run(), self._heartbeats.run()]
 
     def give_back(self) -> None:
-        """End the flows that run, by force; their jobs go back to the queue, for other workers."""
+        """Kill the running flows and return their jobs to the queue."""
         self._is_giving_back = True
         for session in self._sessions:
             session.abandon()
 
-    async def handle(self, delivery: Delivery) -> Handled:
-        job: Job | None = None
+    async def handle(self, received: Received) -> Handled:
+        delivery, job = received.delivery, received.job
         try:
-            with self._queue_pulse.calling(delivery.in_progress):
-                job = delivery.job()
-                with structlog.contextvars.bound_contextvars(
-                    run_id=job.run_id, flow_name=job.flow_name, tag=job.tag, worker_id=self._worker_id
-                ):
-                    handled = await self._carry_out(job, delivery)
-        except InvalidJob as error:
-            handled = await self._refuse(delivery, error)
+            with self._in_progress.calling(delivery.in_progress):
+                if isinstance(job, InvalidJob):
+                    handled = await self._refuse(received, job)
+                else:
+                    with structlog.contextvars.bound_contextvars(
+                        run_id=job.run_id, flow_name=job.flow_name, tag=job.tag, worker_id=self._worker_id
+                    ):
+                        handled = await self._carry_out(job, delivery)
         except NatsUnavailable as error:
-            log.warning("a job comes back because NATS failed", action="job.nats_failed", exc_info=error)
-            handled = Handled(Ending.NATS_UNAVAILABLE, job.run_id if job else None)
+            log.warning("NATS unavailable; job will be redelivered", action="job.nats_failed", exc_info=error)
+            handled = Handled(Ending.NATS_UNAVAILABLE, received.run_id)
         except codec.Unreadable:
             log.exception(
-                "the run's snapshot is damaged; the job will be delivered again",
+                "damaged snapshot; job will be redelivered",
                 action="job.snapshot_unreadable",
-                run_id=job.run_id if job else None,
+                run_id=received.run_id,
             )
-            handled = Handled(Ending.NATS_UNAVAILABLE, job.run_id if job else None)
-        await self._settle(delivery, job, handled)
+            handled = Handled(Ending.NATS_UNAVAILABLE, received.run_id)
+        await self._settle(received, handled)
         return handled
 
     async def _carry_out(self, job: Job, delivery: Delivery) -> Handled:
@@ -146,7 +160,7 @@ class Pipeline:
             self._sessions.discard(session)
 
     async def _run(self, job: Job, session: RunSession) -> Handled:
-        with self._run_pulse.calling(session.beat):
+        with self._heartbeats.calling(session.beat):
             flow = await self._executors.start(job, session, START_PATIENCE_SEC)
             if flow is None:
                 return Handled(Ending.NOT_STARTED, job.run_id)
@@ -155,8 +169,7 @@ class Pipeline:
             outcome = await session.follow(flow)
         if outcome is None:
             return Handled(Ending.GIVEN_BACK, job.run_id)
-        self._on_busy(flow.busy_sec)
-        _say_failure(outcome)
+        _log_failure(outcome)
         return _handled(job, outcome, await session.conclude(outcome))
 
     async def _claim(self, job: Job, delivery: Delivery, owner: Owner) -> Versioned[RunSnapshot] | Handled:
@@ -171,7 +184,7 @@ class Pipeline:
         if answer is Refusal.TERMINAL:
             return Handled(Ending.ALREADY_TERMINAL, job.run_id)
         if answer is Refusal.OTHER_JOB:
-            log.warning("a second job of a run is dropped", action="job.duplicate", sequence=claim.job_seq)
+            log.warning("second job of a run dropped", action="job.duplicate", sequence=claim.job_seq)
             return Handled(Ending.DUPLICATE_JOB, job.run_id)
         if isinstance(answer, Refusal) or answer is None:
             return Handled(Ending.FENCED, job.run_id)
@@ -182,14 +195,14 @@ class Pipeline:
     async def _claim_without_snapshot(
         self, first: RunSnapshot, claim: Claim
     ) -> Versioned[RunSnapshot] | Refusal | None:
-        """A producer that put a job on the queue and wrote no snapshot: write the one it should have."""
-        with suppress(WrongRevision):  # another delivery did the same a moment ago
+        """The producer wrote no snapshot: write the one it should have."""
+        with suppress(WrongRevision):  # another delivery was faster
             await self._backend.runs.create(first.run_id, first)
         return await change_run(self._backend.runs, first.run_id, claim, self._clock)
 
-    async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Handled:
-        """It will never be readable; its run, if it names one, must not stay PENDING."""
-        run_id = codec.run_id_in(delivery.payload)
+    async def _refuse(self, received: Received, error: InvalidJob) -> Handled:
+        """The job will never be readable; its run, if it names one, must not stay PENDING."""
+        delivery, run_id = received.delivery, received.run_id
         log.error(
             "invalid job",
             action="job.invalid",
@@ -201,30 +214,27 @@ class Pipeline:
         )
         if run_id is None or not is_run_id(run_id):
             return Handled(Ending.INVALID_JOB, error=error.detail)
+        give_up = GiveUp(
+            error=f"invalid job: {error.detail}",
+            last_attempt=delivery.num_delivered,
+            job_seq=delivery.sequence,
+        )
         try:
-            await change_run(
-                self._backend.runs,
-                run_id,
-                GiveUp(
-                    error=f"invalid job: {error.detail}",
-                    last_attempt=delivery.num_delivered,
-                    job_seq=delivery.sequence,
-                ),
-                self._clock,
-            )
+            await change_run(self._backend.runs, run_id, give_up, self._clock)
         except NatsUnavailable:
             return Handled(Ending.NATS_UNAVAILABLE, run_id)
         except codec.Unreadable:
             return Handled(Ending.INVALID_JOB, run_id, error=error.detail)
         return Handled(Ending.INVALID_JOB, run_id, RunStatus.FAILED, error.detail)
 
-    async def _settle(self, delivery: Delivery, job: Job | None, handled: Handled) -> None:
-        """Dead letter first, then the queue: after a crash between the two the record exists."""
+    async def _settle(self, received: Received, handled: Handled) -> None:
+        """The dead letter comes first: after a crash between the two it exists."""
+        delivery = received.delivery
         wanted = disposition(handled.ending, publish_execution_error=self._config.dlq_publish_execution_error)
         if wanted.dlq is not None:
             with surviving(log, "dlq.publish", DlqPublishFailed, run_id=handled.run_id):
                 await self._backend.dead_letters.publish(
-                    self._letter(delivery, job, handled, wanted.dlq), _tag_of(delivery, job)
+                    self._letter(received, handled, wanted.dlq), _tag_of(received)
                 )
         with best_effort(log, "job.settle", NatsUnavailable, run_id=handled.run_id, queue=wanted.action):
             match wanted.action:
@@ -237,7 +247,9 @@ class Pipeline:
                 case QueueAction.LEAVE:
                     log.info("another delivery owns the run", action="job.left", run_id=handled.run_id)
 
-    def _letter(self, delivery: Delivery, job: Job | None, handled: Handled, reason: DlqReason) -> DeadLetter:
+    def _letter(self, received: Received, handled: Handled, reason: DlqReason) -> DeadLetter:
+        delivery = received.delivery
+        job = received.job if isinstance(received.job, Job) else None
         return DeadLetter(
             timestamp=self._clock(),
             reason=reason,
@@ -253,18 +265,17 @@ class Pipeline:
         )
 
 
-def _handled(job: Job, outcome: FlowOutcome, recorded: Versioned[RunSnapshot] | Refusal) -> Handled:
-    if isinstance(recorded, Refusal):
-        ending = Ending.FENCED if recorded is Refusal.FENCED else Ending.ALREADY_TERMINAL
-        log.warning("the run went on without us; our result is dropped", action="run.lost", reason=recorded)
+def _handled(job: Job, outcome: FlowOutcome, end: Concluded | Refusal) -> Handled:
+    if isinstance(end, Refusal):
+        ending = Ending.FENCED if end is Refusal.FENCED else Ending.ALREADY_TERMINAL
+        log.warning("lost ownership of the run; result discarded", action="run.lost", reason=end)
         return Handled(ending, job.run_id)
-    status = recorded.value.status
-    log.info("run ended", action="run.ended", status=status)
-    ending = Ending.CANCELLED if status is RunStatus.CANCELLED else outcome.ending
-    return Handled(ending, job.run_id, status, outcome.error)
+    log.info("run ended", action="run.ended", status=end.status)
+    ending = Ending.CANCELLED if end.is_overruled else outcome.ending
+    return Handled(ending, job.run_id, end.status, outcome.error)
 
 
-def _say_failure(outcome: FlowOutcome) -> None:
+def _log_failure(outcome: FlowOutcome) -> None:
     kind = {Ending.FLOW_NOT_FOUND: FlowNotFound, Ending.EXECUTION_ERROR: ExecutionFailed}.get(outcome.ending)
     if kind is not None:
         log.error(
@@ -277,7 +288,8 @@ def _say_failure(outcome: FlowOutcome) -> None:
         )
 
 
-def _tag_of(delivery: Delivery, job: Job | None) -> str:
-    """The dead letter's tag: of the job, or what the queue's subject says."""
-    tag = job.tag if job else delivery.subject.rpartition(".")[2]
+def _tag_of(received: Received) -> str:
+    """The dead letter's tag: that of the job, or of the subject."""
+    job = received.job
+    tag = job.tag if isinstance(job, Job) else received.delivery.subject.rpartition(".")[2]
     return tag if is_tag(tag) else "unknown"

@@ -1,4 +1,4 @@
-"""The worker's own record in the registry: who it is, what it does, that it is alive."""
+"""The worker's record in the registry: identity, activity and heartbeat."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,15 +16,13 @@ from pyoco_server.usecases.ports.stores import Clock
 log = get_logger(__name__)
 
 MIN_INTERVAL_SEC = 0.25
-"""Changes closer together than this become one write: a worker may start hundreds of runs a second."""
-
-
+"""Changes within this time become one write: a worker may start hundreds of runs per second."""
 HEARTBEATS_OF_SILENCE = 1.5
-"""A worker whose record did not change for so many of its intervals is dead. No clocks are compared."""
+"""A worker is dead if its record is unchanged for this many heartbeat intervals. No clocks are compared."""
 
 
 class WorkerIdInUse(Exception):
-    """Another worker of this id is running."""
+    """Another worker with this id is running."""
 
 
 class Registration:
@@ -48,18 +46,18 @@ class Registration:
         self._last_ended: tuple[str | None, RunStatus | None, float | None] = (None, None, None)
 
     async def announce(self) -> None:
-        """The first record. Raises, because a worker that nobody can see should not start.
+        """Write the first record.
 
-        Raises WorkerIdInUse while another worker of this id shows signs of life.
+        Raises NatsUnavailable, or WorkerIdInUse if another worker with this id is alive.
         """
         held = await self._register.holder(self._activity)
         if held is not None:
-            await self._outwait(held)
+            await self._wait_until_dead(held)
         self._check_ours(await self._register(self._now(), held.instance_id if held else None))
 
-    async def _outwait(self, held: WorkerRecord) -> None:
+    async def _wait_until_dead(self, held: WorkerRecord) -> None:
         log.info(
-            "a worker of this id was not stopped in order; waiting whether it is alive",
+            "worker with this id was not stopped cleanly; checking whether it is alive",
             action="worker.id_held",
             worker_id=held.worker_id,
             instance_id=held.instance_id,
@@ -80,7 +78,7 @@ class Registration:
             raise WorkerIdInUse(_in_use(record))
 
     async def run(self) -> None:
-        """Until the end. Raises WorkerIdInUse when another worker has taken the id over."""
+        """Until `stopped`. Raises WorkerIdInUse when another worker has taken the id."""
         while not self._stopping:
             await self._wait()
             self._changed.clear()
@@ -111,7 +109,7 @@ class Registration:
         self._changed.set()
 
     def _now(self) -> WorkerActivity:
-        """Put together only when it is written: runs may start and end much more often than that."""
+        """Built only when it is written: runs start and end much more often."""
         run_id, status, ended_at = self._last_ended
         return replace(
             self._activity,
@@ -125,7 +123,7 @@ class Registration:
         )
 
     async def stopped(self, reason: str) -> None:
-        """The last record: STOPPED_GRACEFUL is not the same as a silence."""
+        """Write the last record: a clean stop differs from a missing heartbeat."""
         self._stopping = True
         self._changed.set()
         last = replace(
@@ -142,5 +140,5 @@ class Registration:
 def _in_use(record: WorkerRecord) -> str:
     return (
         f"another worker with the id {record.worker_id!r} is running (instance {record.instance_id}); "
-        "every worker needs an id of its own"
+        "every worker needs its own id"
     )

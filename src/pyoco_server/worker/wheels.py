@@ -1,8 +1,8 @@
-"""Wheels on a worker's disk: each in a directory of its own, whole or not there.
+"""Wheels on a worker: installed on its disk, and in sync with the registry.
 
-A wheel is installed into a temporary directory, which gets its final name only when everything is in it. So
-a worker that is killed in between starts again into a whole state, and what executors use is never changed
-under them: another version is another directory.
+Each wheel is installed into a temporary directory, which is renamed when it is complete. So a worker that is
+killed meanwhile finds a consistent state, and the code of running executors never changes: another version is
+another directory.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ class DirectoryInstaller:
         self._timeout = timeout
         self._spared: set[str] = set()
         self.paths_in_use: Callable[[], Collection[str]] = frozenset
-        """What executors import from now: a flow may import, or open a file of its package, at its end."""
+        """Directories of live executors: a flow may import or read files of its package at any time."""
 
     def path_of(self, wheel: InstalledWheel) -> str:
-        """What goes on an executor's import path."""
+        """The directory for the import path."""
         return str(self._directory / wheel.nuid / CODE)
 
     async def install(self, wheel: Wheel, content: AsyncIterator[bytes]) -> InstalledWheel:
-        """Raises WheelSyncFailed. A wheel that is there already is not installed again."""
+        """Raises WheelSyncFailed. An installed wheel is not installed again."""
         final = self._directory / wheel.nuid
         if (final / MANIFEST).exists():
             return _manifest(final)
@@ -65,7 +65,7 @@ class DirectoryInstaller:
         return _manifest(final)
 
     def _new_directory(self, wheel: Wheel) -> Path:
-        """One that nobody else writes to: the pip of a worker that was killed may still be at work."""
+        """A unique one: the pip of a killed worker may still be running."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(prefix=f".unfinished-{wheel.nuid}-", dir=self._directory))
@@ -73,9 +73,9 @@ class DirectoryInstaller:
             raise WheelSyncFailed(f"{wheel.name}: {error}") from error
 
     async def keep_only(self, wheels: Collection[InstalledWheel]) -> None:
-        """Remove what was replaced at an earlier sync and is not in use any more.
+        """Remove wheels that were replaced at an earlier sync and are not in use.
 
-        What was replaced just now is spared: an executor that is starting may be loading it.
+        Wheels replaced just now are kept: an executor that is starting may load them.
         """
         wanted = {wheel.nuid for wheel in wheels}
         spared, self._spared = self._spared, wanted
@@ -96,15 +96,15 @@ class DirectoryInstaller:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        talking = asyncio.ensure_future(process.communicate())
-        done, _ = await asyncio.wait({talking}, timeout=self._timeout)
+        output = asyncio.ensure_future(process.communicate())
+        done, _ = await asyncio.wait({output}, timeout=self._timeout)
         if not done:
             process.kill()
-            await talking
-            raise WheelSyncFailed(f"{file.name}: pip took longer than {self._timeout:g} s")
+            await output
+            raise WheelSyncFailed(f"{file.name}: pip timed out after {self._timeout:g} s")
         if process.returncode:
-            said = talking.result()[0].decode(errors="replace").strip()[-MAX_OUTPUT:]
-            raise WheelSyncFailed(f"{file.name}: pip failed with code {process.returncode}: {said}")
+            text = output.result()[0].decode(errors="replace").strip()[-MAX_OUTPUT:]
+            raise WheelSyncFailed(f"{file.name}: pip failed with code {process.returncode}: {text}")
 
 
 def _manifest(directory: Path) -> InstalledWheel:
@@ -112,7 +112,7 @@ def _manifest(directory: Path) -> InstalledWheel:
 
 
 def _give_name(unfinished: Path, final: Path) -> None:
-    """A wheel that another has finished meanwhile is the same wheel."""
+    """If it exists by now, it is the same wheel."""
     try:
         unfinished.rename(final)
     except OSError:
@@ -127,10 +127,7 @@ async def _download(wheel: Wheel, content: AsyncIterator[bytes], file: Path) -> 
             digest.update(chunk)
             out.write(chunk)
     if wheel.sha256 is not None and digest.digest() != wheel.sha256:
-        raise WheelSyncFailed(f"{wheel.name}: what was downloaded is not what was uploaded (sha256)")
-
-
-# Keeps the wheels of a worker in line with the registry, and its executors with the wheels.
+        raise WheelSyncFailed(f"{wheel.name}: the download differs from the upload (sha256)")
 
 
 class CodeUsers(Protocol):
@@ -139,12 +136,12 @@ class CodeUsers(Protocol):
     @property
     def paths_in_use(self) -> Collection[str]: ...
     async def change_spec(self, *, path: tuple[str, ...], wheels: tuple[CodeWheel, ...]) -> str | None:
-        """Use another `path` and `wheels`. Answers with why they cannot be used, if they cannot."""
+        """Use another `path` and `wheels`. Returns an error if they cannot be used."""
         ...
 
 
 class KeepWheels:
-    """Finds out when the registry has changed; the worker syncs between two runs, when none is going."""
+    """Detects changes of the registry; the worker syncs when no run is active."""
 
     def __init__(
         self,
@@ -158,20 +155,20 @@ class KeepWheels:
         installer.paths_in_use = self._paths_in_use
         self._interval = interval
         self.spec = spec
-        """What the first executors get."""
+        """For the first executors."""
         self.executors: CodeUsers | None = None
-        """Who has to change with the wheels; None before the first executors are started."""
+        """None before the first executors are started."""
         self.is_due = False
-        """Whether there are wheels to install or to drop."""
+        """Whether wheels have to be installed or removed."""
         self.when_due: Callable[[], None] = lambda: None
         self.is_idle: Callable[[], bool] = lambda: True
-        """Whether no run is going. What failed is tried again only then: it must not keep jobs waiting."""
+        """Whether no run is active. Failed wheels are retried only then, so that no job waits for them."""
 
     def status(self) -> WheelSync:
         return self._sync_wheels.status
 
     async def sync(self) -> None:
-        """Only while no run is going."""
+        """Only while no run is active."""
         self.is_due = False
         await self._sync_wheels(self._use)
 

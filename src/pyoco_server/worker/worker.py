@@ -1,11 +1,10 @@
-"""The worker's loop: as many deliveries in hand as there are executors, and no more."""
+"""The worker's loop: takes as many jobs as its executors can run, and a few ahead while flows are tiny."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.codec import run_id_in
 from pyoco_server.domain.fleet import WorkerActivity, WorkerState
 from pyoco_server.domain.names import is_tag, is_worker_id
 from pyoco_server.domain.wheels import WheelSync
@@ -13,8 +12,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.fleet import RegisterWorker
 from pyoco_server.usecases.ports.runs import Delivery, JobSource, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock
-from pyoco_server.worker.pipeline import Handled, Pipeline
-from pyoco_server.worker.prefetch import PrefetchRate
+from pyoco_server.worker.pipeline import Handled, Pipeline, receive
 from pyoco_server.worker.registration import Registration
 from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors
 from pyoco_server.worker.wheels import KeepWheels
@@ -22,13 +20,13 @@ from pyoco_server.worker.wheels import KeepWheels
 log = get_logger(__name__)
 
 WAIT_SEC = 5.0
-"""How long one wait for a job takes; it says nothing about latency, a job ends the wait at once."""
+"""Timeout of one wait for a job; no latency, because a job ends the wait."""
 FULL_SEC = 0.05
-"""For so long jobs that were asked for ahead may wait here for a worker that is full."""
+"""How long a full worker keeps its request for jobs open."""
 
 
 class SideWorkEnded(Exception):
-    """Heartbeats or the like have died: a worker that cannot show signs of life must not take jobs."""
+    """A required background task has ended: a worker without heartbeats must not take jobs."""
 
 
 class Worker:
@@ -51,8 +49,7 @@ class Worker:
         self.tags = tuple(dict.fromkeys(tags))
         self._backend = backend
         self._executors = executors
-        self._rate = PrefetchRate(executors.capacity, lambda: asyncio.get_running_loop().time())
-        self._in_hand: set[asyncio.Task[Handled]] = set()
+        self._active: set[asyncio.Task[Handled]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._pipeline = Pipeline(
@@ -62,10 +59,9 @@ class Worker:
             clock,
             self.worker_id,
             self.instance_id,
-            on_busy=self._rate.took,
             log_patience_sec=log_patience_sec,
         )
-        self._presence = Registration(
+        self._registration = Registration(
             RegisterWorker(backend.workers, clock),
             clock,
             config.worker_heartbeat_interval_sec,
@@ -80,27 +76,27 @@ class Worker:
         self._wheel_sync = wheel_sync
 
     async def open(self) -> None:
-        """Be known and ready. Raises NatsUnavailable; WorkerIdInUse if another of this id is running."""
-        await self._presence.announce()
+        """Register and get ready. Raises NatsUnavailable, or WorkerIdInUse if another worker has this id."""
+        await self._registration.announce()
         self._source: JobSource = await self._backend.sources.open(self.tags)
-        self._executors.when_it_changes(self._look_again)
+        self._executors.on_capacity_change(self._check_again)
         source = self._source
         work: list[Coroutine[Any, Any, None]] = [
-            self._presence.run(),
+            self._registration.run(),
             source.keep_settings(),
             *self._pipeline.side_work(lambda: source.ack_wait_sec),
         ]
         if self._wheel_sync is not None:
-            self._wheel_sync.when_due = self._look_again
-            self._wheel_sync.is_idle = lambda: not self._in_hand
+            self._wheel_sync.when_due = self._check_again
+            self._wheel_sync.is_idle = lambda: not self._active
             work.append(self._wheel_sync.run())
         self._side_work = [asyncio.ensure_future(item) for item in work]
         for task in self._side_work:
-            task.add_done_callback(lambda _: self._look_again())
+            task.add_done_callback(lambda _: self._check_again())
         log.info("worker ready", action="worker.ready", worker_id=self.worker_id, tags=self.tags)
 
     async def handle_one(self, patience: float) -> Handled | None:
-        """The next job, from its delivery to its end; None when none came."""
+        """Handle the next job; None: none came within `patience`."""
         self._check_side_work()
         await self._sync_if_due()
         delivery = await self._source.next(patience)
@@ -122,13 +118,13 @@ class Worker:
                 self._take(delivery)
 
     async def _sync_if_due(self) -> None:
-        """Other code is for the next run: no run is taken before it is there, and none is going meanwhile."""
+        """New code applies to the next run: wait for active runs, and take none before the sync is done."""
         if self._wheel_sync is None or not self._wheel_sync.is_due:
             return
         await self._source.pause()
-        if self._in_hand:
-            log.info("wheels wait until the runs in hand have ended", action="wheel.waiting")
-        while self._in_hand and not self._stopping.is_set():
+        if self._active:
+            log.info("wheel sync waits for active runs", action="wheel.waiting")
+        while self._active and not self._stopping.is_set():
             self._freed.clear()
             await self._freed.wait()
             self._check_side_work()
@@ -146,12 +142,12 @@ class Worker:
             working.result()
 
     def _wanted(self) -> int:
-        """How many more jobs: those that can start now, and a few if they are done in no time."""
-        capacity, in_hand = self._executors.capacity, len(self._in_hand)
-        return capacity + self._rate.ahead(in_hand) - in_hand if capacity else 0
+        """How many more jobs to take."""
+        capacity, active = self._executors.capacity, len(self._active)
+        return capacity + self._executors.prefetch.ahead(active, capacity) - active if capacity else 0
 
     async def _wait_until_freed(self) -> None:
-        """Soon, or what the queue would send us meanwhile is for other workers."""
+        """After `FULL_SEC`, withdraw the request for jobs: other workers may be free."""
         self._freed.clear()
         freed = asyncio.ensure_future(self._freed.wait())
         try:
@@ -165,67 +161,67 @@ class Worker:
     def stop(self) -> None:
         """Take no more jobs."""
         self._stopping.set()
-        self._look_again()
+        self._check_again()
 
-    def _look_again(self) -> None:
-        """At how many jobs are wanted, and whether all is well."""
+    def _check_again(self) -> None:
+        """Have the loop check how many jobs it wants, and its background tasks."""
         self._freed.set()
         self._source.interrupt()
 
     @property
     def in_hand(self) -> int:
-        """Runs that have not ended yet."""
-        return len(self._in_hand)
+        """Active runs."""
+        return len(self._active)
 
     async def drain(self, patience: float) -> int:
-        """Let what is in hand end. Answers with how many runs had to be left."""
-        if self._in_hand:
-            log.info("finishing the runs in hand", action="worker.draining", runs=len(self._in_hand))
-            await asyncio.wait(self._in_hand, timeout=patience)
-        return len(self._in_hand)
+        """Wait for active runs to end. Returns how many have not."""
+        if self._active:
+            log.info("finishing active runs", action="worker.draining", runs=len(self._active))
+            await asyncio.wait(self._active, timeout=patience)
+        return len(self._active)
 
     async def close(self) -> None:
-        """Give back what was not started or has not ended, say goodbye."""
+        """Return unfinished jobs, record the stop."""
         await self._source.close()
-        if self._in_hand:
+        if self._active:
             self._pipeline.give_back()
-            await asyncio.wait(self._in_hand, timeout=WAIT_SEC)
-        await self._presence.stopped("graceful_shutdown")
-        for task in (*self._side_work, *self._in_hand):
+            await asyncio.wait(self._active, timeout=WAIT_SEC)
+        await self._registration.stopped("graceful_shutdown")
+        for task in (*self._side_work, *self._active):
             task.cancel()
-        await asyncio.wait([*self._side_work, *self._in_hand], timeout=WAIT_SEC)
+        await asyncio.wait([*self._side_work, *self._active], timeout=WAIT_SEC)
         log.info("worker stopped", action="worker.stopped", worker_id=self.worker_id)
 
     def _take(self, delivery: Delivery) -> None:
         task = asyncio.ensure_future(self._handle(delivery))
-        self._in_hand.add(task)
+        self._active.add(task)
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[Handled]) -> None:
-        self._in_hand.discard(task)
+        self._active.discard(task)
         self._freed.set()
         if not task.cancelled() and task.exception() is not None:
             log.error(
-                "a delivery could not be handled; it will be delivered again",
+                "internal error; job will be redelivered",
                 action="job.crashed",
                 exc_info=task.exception(),
             )
 
     async def _handle(self, delivery: Delivery) -> Handled:
-        run_id = run_id_in(delivery.payload)
-        self._presence.started(run_id)
+        received = receive(delivery)
+        self._registration.started(received.run_id)
         handled = None
         try:
-            handled = await self._pipeline.handle(delivery)
+            handled = await self._pipeline.handle(received)
             return handled
         finally:
-            self._presence.ended(run_id, handled.status if handled else None)
+            self._registration.ended(received.run_id, handled.status if handled else None)
 
     def _check_side_work(self) -> None:
         for task in self._side_work:
             if task.done():
                 cause = None if task.cancelled() else task.exception()
-                raise SideWorkEnded(f"the worker's signs of life have stopped: {cause}") from cause
+                raise SideWorkEnded(f"a background task of the worker has ended: {cause}") from cause
 
 
 def _never_synced() -> WheelSync:

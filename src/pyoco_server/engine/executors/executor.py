@@ -1,8 +1,8 @@
 """An executor: a process that runs one flow at a time for its worker.
 
-The main thread takes jobs from the work channel and runs those whose ticket it gets; a second thread reads
-the control channel, because a cancel must arrive while a task runs. When the worker goes away, both
-channels end and so does the process: what it was doing will be done again elsewhere.
+The main thread takes jobs from the work channel and runs those whose ticket it gets. A second thread reads
+the control channel, because a cancel must arrive while a task runs. When the worker exits, both channels
+close and the process exits; its run is repeated elsewhere.
 """
 
 import contextvars
@@ -45,99 +45,21 @@ from pyoco_server.engine.executors.protocol import (
     frame,
     job_of,
 )
-from pyoco_server.engine.flow_run import FlowRun
+from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
+from pyoco_server.engine.flow_run import OnTask
 from pyoco_server.engine.output import OutputPipes
-from pyoco_server.engine.print_capture import HostOutput, PrintCapture, PrintFlushes
-from pyoco_server.engine.resolve import FlowResolver, flow_of, load_resolver
+from pyoco_server.engine.print_capture import HostOutput
+from pyoco_server.engine.resolve import FlowOfJob, FlowResolver, flow_of, load_resolver
 from pyoco_server.engine.results import described
 from pyoco_server.engine.tasks import end_fork
 
-# Where a running flow sits: what is asked of it may come before it is there, and after it is gone.
-
-
-class FlowSeat:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._run: FlowRun | None = None
-        self._is_cancelled = False
-        self._is_live = False
-
-    def take(self, run: FlowRun) -> None:
-        """The flow is there: what was asked for before is asked of it now."""
-        with self._lock:
-            self._run = run
-            is_cancelled, is_live = self._is_cancelled, self._is_live
-        if is_cancelled:
-            run.cancel()
-        if is_live:
-            run.go_live()
-
-    def leave(self) -> None:
-        with self._lock:
-            self._run = None
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._is_cancelled = True
-            run = self._run
-        if run is not None:
-            run.cancel()
-
-    def go_live(self) -> None:
-        with self._lock:
-            self._is_live = True
-            run = self._run
-        if run is not None:
-            run.go_live()
-
-
-# Timeouts of tasks, reported to the worker as tasks start and end. Flows without timeouts report nothing.
-
-OnTask = Callable[[str | None], None]
-
-
-def reporting_deadlines(flow: Flow, nth: int, send: Callable[[Any], None], on_task: OnTask) -> OnTask:
-    """`on_task`, with the start and end of every task that has a timeout sent to the worker."""
-    limited = {task.name: task for task in flow.tasks if _has_timeout(task)}
-    return _Deadlines(limited, nth, send, on_task).entered if limited else on_task
-
-
-def _has_timeout(task: Any) -> bool:
-    return isinstance(task.timeout_sec, (int, float)) and task.timeout_sec > 0
-
-
-class _Deadlines:
-    def __init__(
-        self, limited: dict[str, Any], nth: int, send: Callable[[Any], None], on_task: OnTask
-    ) -> None:
-        self._limited = limited
-        self._nth = nth
-        self._send = send
-        self._on_task = on_task
-        self._started: dict[int, tuple[TaskStarted, float]] = {}
-        """By thread: each is in one task at a time."""
-
-    def entered(self, name: str | None) -> None:
-        """The calling thread is in this task from now on; None: in none."""
-        self._on_task(name)
-        thread = threading.get_ident()
-        if (over := self._started.pop(thread, None)) is not None:
-            started, at = over
-            self._send(TaskEnded(self._nth, started.task, time.monotonic() - at))
-        if name in self._limited:
-            started = _start_of(self._limited[name], self._nth)
-            self._started[thread] = (started, time.monotonic())
-            self._send(started)
-
-
-def _start_of(task: Any, nth: int) -> TaskStarted:
-    return TaskStarted(nth, task.name, float(task.timeout_sec), is_isolated=task.fail_policy == "isolate")
-
-
 _WORKER_GONE = 3
-# Bound now: a task may replace what the module has.
+"""Exit code."""
+# Bound at import: a task may replace the functions of the module.
 _getpid = os.getpid
 _exit = os._exit
+
+Send = Callable[[Any], None]
 
 
 class Executor:
@@ -156,17 +78,17 @@ class Executor:
         self._pid = _getpid()
         self._sendall = work.sendall
         self._sending = threading.Lock()
-        self._placing = threading.Lock()
+        self._lock = threading.Lock()
         self._nth = 0
-        self._places: dict[int, _Place] = {}
+        self._flows: dict[int, ExecutorFlowHandle] = {}
 
     def keep_channels_from_forks(self) -> None:
-        """A process that a task forks has no part in what the executor and its worker exchange."""
+        """A process that a task forks must not use the channels to the worker."""
         os.register_at_fork(after_in_child=self._close_channels)
 
     def _close_channels(self) -> None:
-        for place in self._places.values():
-            place.teller.unlock()
+        for flow in self._flows.values():
+            flow.renew_lock()
         self._work.close()
         self._control.close()
         self._tickets.close()
@@ -177,48 +99,15 @@ class Executor:
         resolver = None if spec is None else self._load(spec)
         if spec is None or resolver is None:
             return
-        gc.freeze()  # the flows stay, too
+        gc.freeze()  # the flows are permanent
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
         self._own_threads = threading.enumerate()
         state = ProcessState()
         self._send(Ready())
         try:
-            self._serve(jobs, resolver, spec, state)
+            self._serve(jobs, self._finder(resolver, spec), spec, state)
         except JobsLost as lost:
             self._send(Lost(lost.after))
-
-    def _serve(self, jobs: Incoming, resolver: FlowResolver, spec: ExecutorSpec, state: ProcessState) -> None:
-        """Raises JobsLost."""
-        while (message := jobs.job()) is not None:
-            if not self._tickets.take(message.nth):
-                self._send(Skipped(message.nth))
-                continue
-            ended = self._done(message, resolver, spec, state)
-            # Sent before the next one begins: if that one ends the process, this one has its end.
-            self._send_end(ended)
-            if ended.leftovers:
-                return
-
-    def _done(
-        self, message: RunFlow, resolver: FlowResolver, spec: ExecutorSpec, state: ProcessState
-    ) -> Ended:
-        began = time.monotonic()
-        place = self._next_place(message.nth)
-        if message.is_live:
-            place.go_live()
-        if message.is_cancelled:
-            place.seat.cancel()
-        # Context variables that a task sets end with their run.
-        outcome = contextvars.copy_context().run(self._run, place, resolver, job_of(message), spec)
-        leftovers = state.restore()
-        return Ended(
-            message.nth,
-            outcome,
-            place.teller.prints.finish(),
-            _rss_bytes() if spec.tells_memory else 0,
-            time.monotonic() - began,
-            leftovers,
-        )
 
     def _load(self, spec: ExecutorSpec) -> FlowResolver | None:
         sys.path[:0] = spec.path
@@ -236,63 +125,92 @@ class Executor:
         if _getpid() != self._pid:
             end_fork(error)
 
-    def _next_place(self, nth: int) -> "_Place":
-        with self._placing:
-            for over in [known for known in self._places if known < nth]:
-                del self._places[over]
-            self._nth = nth
-            return self._places.setdefault(nth, self._new_place(nth))
-
-    def _new_place(self, nth: int) -> "_Place":
-        return _Place(nth, self._send, self._pipes)
-
-    def _place_of(self, nth: int) -> "_Place | None":
-        """Of the run at hand, or of one whose job has not been read yet; None if that run is over."""
-        with self._placing:
-            return None if nth < self._nth else self._places.setdefault(nth, self._new_place(nth))
-
-    def _run(self, place: "_Place", resolver: FlowResolver, job: Job, spec: ExecutorSpec) -> FlowOutcome:
-        prints = place.teller.prints
-        catcher = PrintCapture(self._pipes or HostOutput(), prints.on_news, self._own_threads)
-        prints.begin(catcher)
-        with catcher.catching():
+    def _finder(self, resolver: FlowResolver, spec: ExecutorSpec) -> FindFlow:
+        def find(job: Job) -> FlowOfJob | FlowOutcome:
             found = flow_of(job, resolver, spec.allowed_modules, spec.allowed_env)
             self._end_if_forked()
-            if isinstance(found, FlowOutcome):
-                return found
-            run = FlowRun(
-                found.flow,
-                job.run_id,
-                found.params,
-                place.teller.progressed,
-                reporting_deadlines(found.flow, place.nth, self._send, catcher.entered),
-                max_value_bytes=spec.max_value_bytes,
-            )
-            place.seat.take(run)
-            try:
-                return run.run()
-            finally:
-                place.seat.leave()
+            return found
+
+        return find
+
+    def _serve(self, jobs: Incoming, find: FindFlow, spec: ExecutorSpec, state: ProcessState) -> None:
+        """Raises JobsLost."""
+        while (message := jobs.job()) is not None:
+            if not self._tickets.take(message.nth):
+                self._send(Skipped(message.nth))
+                continue
+            ended = self._done(message, find, spec, state)
+            # Sent before the next run starts: if that one kills the process, this one has its end.
+            self._send_end(ended)
+            if ended.leftovers:
+                return
+
+    def _done(self, message: RunFlow, find: FindFlow, spec: ExecutorSpec, state: ProcessState) -> Ended:
+        began = time.monotonic()
+        flow = self._next_flow(message.nth)
+        if message.is_live:
+            flow.go_live()
+        if message.is_cancelled:
+            flow.cancel()
+        # A copy, so that context variables set by a task end with the run.
+        outcome = contextvars.copy_context().run(self._run, flow, job_of(message), find, spec)
+        leftovers = state.restore()
+        return Ended(
+            message.nth,
+            outcome,
+            flow.unreported_output(),
+            _rss_bytes() if spec.reports_memory else 0,
+            time.monotonic() - began,
+            leftovers,
+        )
+
+    def _run(self, flow: "ExecutorFlowHandle", job: Job, find: FindFlow, spec: ExecutorSpec) -> FlowOutcome:
+        return flow.run(
+            job,
+            find,
+            self._pipes or HostOutput(),
+            own_threads=self._own_threads,
+            max_value_bytes=spec.max_value_bytes,
+        )
+
+    # Control
 
     def _listen(self) -> None:
-        orders = Incoming(self._control)
+        requests = Incoming(self._control)
         try:
-            while (message := orders.control()) is not None:
+            while (message := requests.control()) is not None:
                 self._obey(message)
-        finally:  # also when a task has closed or spoilt the channel: nobody could cancel it any more
+        finally:  # also when a task has closed or corrupted the channel: nothing could be cancelled any more
             _exit(_WORKER_GONE)
 
     def _obey(self, message: Control) -> None:
-        place = self._place_of(message.nth)
-        if place is None:
+        flow = self._requested_flow(message.nth)
+        if flow is None:
             return
         match message:
             case CancelFlow():
-                place.seat.cancel()
+                flow.cancel()
             case GoLive():
-                place.go_live()
+                flow.go_live()
             case Written():
-                place.teller.written()
+                flow.written()
+
+    def _next_flow(self, nth: int) -> "ExecutorFlowHandle":
+        with self._lock:
+            for ended in [known for known in self._flows if known < nth]:
+                del self._flows[ended]
+            self._nth = nth
+            return self._flows.setdefault(nth, self._new_handle(nth))
+
+    def _requested_flow(self, nth: int) -> "ExecutorFlowHandle | None":
+        """The running flow, or one whose job was not read yet; None if that flow has ended."""
+        with self._lock:
+            return None if nth < self._nth else self._flows.setdefault(nth, self._new_handle(nth))
+
+    def _new_handle(self, nth: int) -> "ExecutorFlowHandle":
+        return ExecutorFlowHandle(nth, self._send, self._pipes)
+
+    # Sending
 
     def _send_end(self, ended: Ended) -> None:
         try:
@@ -304,72 +222,94 @@ class Executor:
             self._send(Ended(ended.nth, outcome, busy_sec=ended.busy_sec, leftovers=ended.leftovers))
 
     def _send(self, message: Any) -> None:
-        if _getpid() != self._pid:  # a process that a task has forked, which prints perhaps
+        if _getpid() != self._pid:  # a process that a task has forked, and that prints
             return
         data = frame(message)
         with self._sending:
             self._sendall(data)
 
 
-class _Place:
-    """What belongs to one run: no request may reach another."""
+class ExecutorFlowHandle(LocalFlowHandle):
+    """Reports to the worker: one progress report in flight, the newest waiting, and output in batches."""
 
-    def __init__(self, nth: int, send: Callable[[Any], None], pipes: OutputPipes | None) -> None:
-        self.nth = nth
-        self.teller = _Teller(nth, send, pipes)
-        self.seat = FlowSeat()
-
-    def go_live(self) -> None:
-        self.teller.prints.go_live()
-        self.seat.go_live()
-
-
-class _Teller:
-    """What one run reports: one step in flight, the newest waiting; printed lines by their own rule."""
-
-    def __init__(self, nth: int, send: Callable[[Any], None], pipes: OutputPipes | None) -> None:
+    def __init__(self, nth: int, send: Send, pipes: OutputPipes | None) -> None:
+        super().__init__(pipes.call_later if pipes else None)
         self._nth = nth
         self._send = send
-        self._lock = threading.Lock()
-        self._may_tell = True
+        self._is_in_flight = False
         self._waiting: FlowProgress | None = None
         self._sent = SentRecords()
-        self.prints = PrintFlushes(self._printed, pipes.call_later if pipes else None)
 
-    def unlock(self) -> None:
-        """In a process that a task has forked: whoever held the lock does not exist there."""
+    def renew_lock(self) -> None:
+        """In a process that a task has forked: the thread that held the lock does not exist there."""
         self._lock = threading.Lock()
 
     def progressed(self, progress: FlowProgress) -> None:
         with self._lock:
-            if not self._may_tell:
+            if self._is_in_flight:
                 self._waiting = progress
                 return
-            self._may_tell = False
+            self._is_in_flight = True
         self._send_progress(progress)
 
     def written(self) -> None:
+        """The worker has stored the last report."""
         with self._lock:
             progress, self._waiting = self._waiting, None
-            self._may_tell = progress is None
+            self._is_in_flight = progress is not None
         if progress is not None:
             self._send_progress(progress)
 
     def _send_progress(self, progress: FlowProgress) -> None:
-        with suppress(Unframable):  # the run's end will say so
+        with suppress(Unframable):  # the end of the run will report the same problem
             self._send(Progressed(self._nth, self._sent.new_in(progress)))
 
-    def _printed(self, entries: list[LogEntry]) -> None:
+    def printed(self, entries: list[LogEntry]) -> None:
         self._send(Printed(self._nth, entries))
 
+    def _watched(self, flow: Flow, on_task: OnTask) -> OnTask:
+        limited = {task.name: task for task in flow.tasks if _has_timeout(task)}
+        return _TimeoutReports(limited, self._nth, self._send, on_task).entered if limited else on_task
 
-def _rss_bytes() -> int:
-    """The memory of this process now; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - once per run, so no Path is made
-            return int(statm.read().split()[1]) * _PAGE
-    except OSError:
-        return 0
+
+def _has_timeout(task: Any) -> bool:
+    return isinstance(task.timeout_sec, (int, float)) and task.timeout_sec > 0
+
+
+class _TimeoutReports:
+    """Reports the start and end of tasks with a timeout. Flows without timeouts report nothing."""
+
+    def __init__(self, limited: dict[str, Any], nth: int, send: Send, on_task: OnTask) -> None:
+        self._limited = limited
+        self._nth = nth
+        self._send = send
+        self._on_task = on_task
+        self._started: dict[int, tuple[TaskStarted, float]] = {}
+        """By thread: each is in one task at a time."""
+
+    def entered(self, name: str | None) -> None:
+        self._on_task(name)
+        thread = threading.get_ident()
+        if (last := self._started.pop(thread, None)) is not None:
+            started, at = last
+            self._send(TaskEnded(self._nth, started.task, time.monotonic() - at))
+        if name in self._limited:
+            started = _start_of(self._limited[name], self._nth)
+            self._started[thread] = (started, time.monotonic())
+            self._send(started)
+
+
+def _start_of(task: Any, nth: int) -> TaskStarted:
+    return TaskStarted(nth, task.name, float(task.timeout_sec), is_isolated=task.fail_policy == "isolate")
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def _rss_bytes() -> int:
+    """Resident memory of this process; 0 where the system does not report it."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - on every run: avoids a Path
+            return int(statm.read().split()[1]) * _PAGE
+    except OSError:
+        return 0

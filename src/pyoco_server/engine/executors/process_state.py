@@ -1,15 +1,15 @@
-"""What a run changes in its process, undone before the next one.
+"""Restores the state of an executor process after each run.
 
-After every run each aspect is read and compared with how it was when the flows had been loaded. What can be
-put back is put back. What cannot (threads and processes that go on, lowered limits, replaced functions) is
-reported, and the executor is replaced. Module globals of users' code stay: they are shared by design.
+Each aspect is compared with its value after the flows were loaded, and restored if possible. What cannot be
+restored (running threads and processes, lowered limits, replaced functions) is reported, and the executor is
+replaced. Module globals of users' code are not touched: they are shared by design.
 
-This happens after every run and costs about 30 µs. It calls functions that were bound before the first run: a
-task may have replaced those of the modules.
+A check costs about 30 µs. It uses functions that were bound before the first run, because a task may replace
+those of the modules.
 """
 
 import _locale
-import _signal  # type: ignore[import-not-found]  # `signal` without the enums, which take most of the time
+import _signal  # type: ignore[import-not-found]  # `signal` without its enums, which are slow
 import _thread
 import asyncio
 import builtins
@@ -35,16 +35,16 @@ from typing import Any
 from pyoco_server.processes import child_processes
 
 SETTLE_SEC = 0.05
-"""Threads and processes that are about to end get this long."""
+"""How long threads and processes may take to end."""
 MANY_DESCRIPTORS = 100
-"""A run that leaves so many open has lost track of them: the next one may find none."""
+"""A run that leaves more open has a leak, which may break the next one."""
 
 Aspect = tuple[str, Callable[[], Any], Callable[[Any], object]]
-"""Its name, how to read it, and how to put it back."""
+"""Name, reader, writer."""
 
 
 class ProcessState:
-    """The state of this process now, to which `restore` brings it back."""
+    """The state of the process at construction."""
 
     def __init__(self) -> None:
         self._was = [(name, read, write, read()) for name, read, write in _aspects()]
@@ -54,10 +54,10 @@ class ProcessState:
         self._functions = _Functions()
 
     def restore(self) -> tuple[str, ...]:
-        """Answers with what could not be undone."""
+        """Returns what could not be restored."""
         try:
             return tuple(self._restored())
-        except BaseException as error:  # noqa: BLE001 - of a replaced function, or of a signal handler
+        except BaseException as error:  # noqa: BLE001 - a replaced function or a signal handler raised
             return (f"unknown: {type(error).__name__}",)
 
     def _restored(self) -> list[str]:
@@ -65,7 +65,7 @@ class ProcessState:
         self._loggers.restore()
         if _count() > self._threads and (names := _living_threads(self._threads)):
             left.append(f"threads: {', '.join(names)}")
-        if self._children.go_on():
+        if self._children.are_left():
             left.append("child processes")
         return left + self._functions.replaced()
 
@@ -76,23 +76,21 @@ def _is_restored(read: Callable[[], Any], write: Callable[[Any], object], was: A
             return True
         write(was)
         return bool(read() == was)
-    except Exception:  # noqa: BLE001 - whatever a task has done to it: the executor is replaced
+    except Exception:  # noqa: BLE001 - a task has broken it: the executor is replaced
         return False
 
 
 def _aspects() -> Iterable[Aspect]:
-    if threading.current_thread() is threading.main_thread():  # no other may set them
-        yield from _of_signals()
-    yield from _of_the_interpreter()
-    yield from _of_the_process()
-    yield from _of_limits()
+    """All functions are bound here, once."""
+    if threading.current_thread() is threading.main_thread():  # only this one may set signal handlers
+        yield from _signal_aspects()
+    yield from _interpreter_aspects()
+    yield from _process_aspects()
+    yield from _limit_aspects()
 
 
-# Each call below is bound now, and not looked up again.
-
-
-def _of_signals() -> Iterable[Aspect]:
-    """Timers first: one that fires after its handler is gone would end the process."""
+def _signal_aspects() -> Iterable[Aspect]:
+    """Timers first: one that fires without its handler would kill the process."""
     set_timer, set_handler = signal.setitimer, signal.signal
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
         yield "timers", partial(_signal.getitimer, int(timer)), partial(_set_timer, set_timer, timer)
@@ -117,7 +115,7 @@ def _set_timer(set_timer: Callable[..., object], timer: Any, was: tuple[float, f
     set_timer(timer, *was)
 
 
-def _of_the_interpreter() -> Iterable[Aspect]:
+def _interpreter_aspects() -> Iterable[Aspect]:
     path, argv = sys.path, sys.argv
     yield "sys.path", lambda: (sys.path, *sys.path), lambda was: _set_list("path", path, was[1:])
     yield "sys.argv", lambda: (sys.argv, *sys.argv), lambda was: _set_list("argv", argv, was[1:])
@@ -153,17 +151,17 @@ def _set_list(name: str, it: list[str], content: tuple[str, ...]) -> None:
 
 
 def _set_warning_filters(was: list[Any]) -> None:
-    warnings.simplefilter("default", append=True)  # so that what was remembered by the old ones is forgotten
+    warnings.simplefilter("default", append=True)  # clears the cache of the old filters
     warnings.filters[:] = was  # type: ignore[index]
 
 
-def _of_the_process() -> Iterable[Aspect]:
+def _process_aspects() -> Iterable[Aspect]:
     yield "working directory", os.getcwd, os.chdir
     yield "environment", _environment(), _set_environment
     umask = os.umask
     first = umask(0o077)
     umask(first)
-    yield "umask", lambda: umask(first), umask  # reading it sets it
+    yield "umask", lambda: umask(first), umask  # it can only be read by setting it
     yield "user", os.geteuid, _cannot
     priority = os.getpriority
     yield "priority", lambda: priority(0, 0), lambda was: os.setpriority(0, 0, was)
@@ -176,7 +174,7 @@ def _of_the_process() -> Iterable[Aspect]:
 
 def _environment() -> Callable[[], Any]:
     environ, attributes = os.environ, vars(os)
-    encoded = vars(os.environ)["_data"]  # without decoding it
+    encoded = vars(os.environ)["_data"]  # avoids decoding
     return lambda: (attributes.get("environ") is environ, encoded.copy())
 
 
@@ -185,14 +183,14 @@ _TZSET = time.tzset
 
 
 def _set_environment(was: tuple[bool, dict[bytes, bytes]]) -> None:
-    os.environ = _ENVIRON  # noqa: B003 - a task has put another object there
+    os.environ = _ENVIRON  # noqa: B003 - a task may have replaced the object
     wanted = {os.fsdecode(name): os.fsdecode(value) for name, value in was[1].items()}
     for name in [name for name in _ENVIRON if name not in wanted]:
         del _ENVIRON[name]
     for name, value in wanted.items():
         if _ENVIRON.get(name) != value:
             _ENVIRON[name] = value
-    _TZSET()  # TZ may have been among them
+    _TZSET()  # TZ may have changed
 
 
 def _outputs(fstat: Callable[[int], os.stat_result]) -> list[tuple[int, int] | None]:
@@ -215,7 +213,7 @@ def _free_descriptor() -> int:
 
 
 def _are_in_order(dup: Callable[[int], int], close: Callable[[int], None], first: int) -> bool:
-    """The lowest free number: below 3 when a standard one was closed, high when many were left open."""
+    """Checks the lowest free number: low if a standard one was closed, high if many were left open."""
     free = dup(2)
     close(free)
     return _STANDARD <= free <= first + MANY_DESCRIPTORS
@@ -225,7 +223,7 @@ _STANDARD = 3
 _LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK")
 
 
-def _of_limits() -> Iterable[Aspect]:
+def _limit_aspects() -> Iterable[Aspect]:
     get, set_ = resource.getrlimit, resource.setrlimit
     limits = {name.removeprefix("RLIMIT_"): value for name, value in vars(resource).items()}
     kinds = [limits[name] for name in _LIMITS if name in limits]
@@ -239,11 +237,11 @@ def _of_limits() -> Iterable[Aspect]:
 
 
 def _cannot(_was: Any) -> None:
-    """It cannot be put back."""
+    """Cannot be restored."""
 
 
 class _Loggers:
-    """The configuration of `logging`: of the root, of every logger, and what is switched off altogether."""
+    """The configuration of all loggers, and `logging.disable`."""
 
     def __init__(self) -> None:
         self._root = logging.root
@@ -275,7 +273,7 @@ def _settings_of(logger: logging.Logger) -> _LoggerSettings:
 
 
 def _as_new(logger: logging.Logger) -> _LoggerSettings:
-    """A logger that the run was the first to ask for. Libraries give theirs a handler that does nothing."""
+    """The settings of a logger that the run has created. Libraries add a NullHandler to theirs."""
     kept = [handler for handler in logger.handlers if isinstance(handler, logging.NullHandler)]
     return (logging.NOTSET, False, True, kept, [])
 
@@ -287,7 +285,7 @@ def _set_logger(logger: logging.Logger, was: _LoggerSettings) -> None:
     logger.handlers[:], logger.filters[:] = handlers, filters
 
 
-_count = _thread._count  # noqa: SLF001 - also those that `threading` does not know
+_count = _thread._count  # noqa: SLF001 - includes threads unknown to `threading`
 _monotonic = time.monotonic
 
 
@@ -302,16 +300,16 @@ def _living_threads(allowed: int) -> list[str]:
 
 
 class _Children:
-    """Child processes. Those that were started while the flows were loaded may stay."""
+    """Child processes. Those started while the flows were loaded are allowed."""
 
     def __init__(self) -> None:
         self._known = child_processes()
-        self._cannot_tell = not self._known and _some_live()  # the system does not list them
+        self._is_unknown = not self._known and _some_live()  # the system does not list them
 
-    def go_on(self) -> bool:
-        """Whether the run has left any that live. Those that have ended are waited for here."""
+    def are_left(self) -> bool:
+        """Whether the run has left live processes. Ended ones are reaped."""
         deadline = _monotonic() + SETTLE_SEC
-        while not self._cannot_tell and _some_live() and (not self._known or child_processes() - self._known):
+        while not self._is_unknown and _some_live() and (not self._known or child_processes() - self._known):
             if _monotonic() >= deadline:
                 return True
             _sleep(SETTLE_SEC / 10)
@@ -343,11 +341,11 @@ _GUARDED: dict[Any, str] = {
     json: "dumps loads",
     inspect: "signature",
 }
-"""What the executor, pyoco and most libraries use."""
+"""Functions that the executor, pyoco and most libraries use."""
 
 
 class _Functions:
-    """Functions of the standard library that a task has replaced: nobody knows what else depends on it."""
+    """Functions of the standard library that a task has replaced."""
 
     def __init__(self) -> None:
         self._was = [

@@ -1,4 +1,9 @@
-"""Messages between a worker and its executor processes, and their framing on a socket."""
+"""The protocol between a worker and its executor processes: messages, framing, task records, tickets.
+
+A worker sends a few jobs ahead. It may want to take back those queued behind a long flow, or those of a dead
+executor. A busy executor cannot be asked. So every job has a ticket, a number in a pipe that both sides can
+read; the kernel gives each number to one of them, and only that one may start the job.
+"""
 
 import os
 import socket
@@ -16,23 +21,23 @@ from pyoco_server.engine.results import MAX_VALUE_BYTES
 
 
 class ExecutorSpec(Struct, frozen=True, kw_only=True):
-    """What a new executor has to load before it is ready: the first message on its work channel."""
+    """What a new executor loads: the first message on its work channel."""
 
     flow_resolver: str
     version: str = ""
-    """Changes with the code that is to be loaded: an executor of another version is not used any more."""
+    """Version of the code to load; executors of another version are retired."""
     allowed_modules: tuple[str, ...] = ()
-    """Which modules a flow.yaml may name; empty: any."""
+    """Modules that a flow.yaml may name; empty: any."""
     allowed_env: tuple[str, ...] = ()
-    """Which environment variables a flow.yaml may read; empty: none."""
+    """Environment variables that a flow.yaml may read; empty: none."""
     max_value_bytes: int = MAX_VALUE_BYTES
-    """How much of a run's values an executor hands over; a snapshot holds no more."""
+    """Limit for the values of a run; a snapshot holds no more."""
     path: tuple[str, ...] = ()
-    """Directories in front of the import path: where synced code lies."""
+    """Directories of synced code, prepended to the import path."""
     wheels: tuple[CodeWheel, ...] = ()
-    """What lies there."""
-    tells_memory: bool = False
-    """Whether it measures its memory after every run; only needed where there is a limit."""
+    """The wheels in `path`."""
+    reports_memory: bool = False
+    """Whether memory is measured after every run; only needed with a limit."""
 
 
 class Ready(Struct, tag="ready"):
@@ -40,17 +45,17 @@ class Ready(Struct, tag="ready"):
 
 
 class Unusable(Struct, tag="unusable"):
-    """The flows could not be loaded; the executor ends."""
+    """The flows could not be loaded; the executor exits."""
 
     error: str
 
 
 class RunFlow(Struct, tag="run"):
-    """To be run by whoever has its ticket."""
+    """A job; to be run if the executor gets its ticket."""
 
     nth: int
     job: msgspec.Raw
-    """Encoded before an executor is chosen: a job that cannot be encoded fails alone."""
+    """Encoded before an executor is chosen, so that a job that cannot be encoded fails alone."""
     is_live: bool = False
     is_cancelled: bool = False
     after: int = 0
@@ -58,21 +63,21 @@ class RunFlow(Struct, tag="run"):
 
 
 class Ping(Struct, tag="ping"):
-    """Sent behind the jobs, in case that the last ones never arrived."""
+    """Sent behind the jobs, to detect that the last ones never arrived."""
 
     after: int
     """As in RunFlow."""
 
 
 class Lost(Struct, tag="lost"):
-    """Jobs are missing: a task has read them from the channel. The executor ends."""
+    """Jobs are missing, because a task has read them from the channel. The executor exits."""
 
     after: int
-    """It has begun none after this one."""
+    """The last job that arrived."""
 
 
 class Skipped(Struct, tag="skipped"):
-    """The executor found no ticket for this job and did not run it."""
+    """The executor got no ticket for this job and did not run it."""
 
     nth: int
 
@@ -88,13 +93,13 @@ class Printed(Struct, tag="printed"):
 
 
 class TaskStarted(Struct, tag="task_started"):
-    """A task with a timeout has started. The worker keeps the deadline: no thread here may get to run."""
+    """A task with a timeout has started. The worker keeps the deadline: a task may block all threads."""
 
     nth: int
     task: str
     timeout_sec: float
     is_isolated: bool = False
-    """The rest of the flow goes on without it."""
+    """The rest of the flow continues without it."""
 
 
 class TaskEnded(Struct, tag="task_ended"):
@@ -111,24 +116,24 @@ class Ended(Struct, tag="ended"):
     busy_sec: float = 0.0
     """How long the executor could do nothing else."""
     leftovers: tuple[str, ...] = ()
-    """What the run has left in the process and cannot be undone. The executor runs nothing after it."""
+    """State that the run left in the process and that cannot be restored. The executor exits after it."""
 
 
 class CancelFlow(Struct, tag="cancel"):
     """Stop at the next task."""
 
     nth: int
-    """Which job of the executor is meant: the two channels may overtake each other."""
+    """The job of the executor: one channel may overtake the other."""
 
 
 class GoLive(Struct, tag="live"):
-    """Report every step from now on."""
+    """Report progress and output from now on."""
 
     nth: int
 
 
 class Written(Struct, tag="written"):
-    """The last reported step has been written: the next may come."""
+    """The last progress report is stored; the next may be sent."""
 
     nth: int
 
@@ -144,13 +149,13 @@ _spec = msgspec.msgpack.Decoder(ExecutorSpec)
 _job = msgspec.msgpack.Decoder(Job)
 
 HEADER = struct.Struct("!II")
-"""A mark, and the size of what follows. Bytes that a task wrote into the channel have no mark."""
+"""A mark and the size of the payload. Bytes that a task has written into the channel have no mark."""
 MARK = 0x70796F63
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 
 class BrokenFrame(Exception):
-    """The bytes of a channel are not the messages of its other side."""
+    """The bytes in a channel are not a message of the other side."""
 
 
 class JobsLost(Exception):
@@ -162,7 +167,7 @@ class JobsLost(Exception):
 
 
 class Unframable(Exception):
-    """A message that cannot be sent: it has a value that msgpack cannot hold, or it is too large."""
+    """A message that cannot be sent: too large, or with a value that msgpack does not support."""
 
 
 def frame(message: Struct) -> bytes:
@@ -201,7 +206,7 @@ def decode_from_executor(payload: bytes) -> FromExecutor:
 
 
 def end_of_frame(buffer: bytearray, start: int = 0) -> int:
-    """Where the frame at `start` ends, whose header has arrived. Raises BrokenFrame."""
+    """The end of the frame at `start`, whose header has arrived. Raises BrokenFrame."""
     mark, size = HEADER.unpack_from(buffer, start)
     if mark != MARK:
         raise BrokenFrame("foreign bytes in the channel")
@@ -211,10 +216,10 @@ def end_of_frame(buffer: bytearray, start: int = 0) -> int:
 
 
 class Incoming:
-    """The messages of one channel. What arrived with one is kept for the next."""
+    """The messages of one channel."""
 
     def __init__(self, channel: socket.socket) -> None:
-        self._recv = channel.recv  # bound now: a task may replace what the class has
+        self._recv = channel.recv  # bound now: a task may replace the method of the class
         self._arrived = bytearray()
         self._last_job = 0
 
@@ -244,7 +249,7 @@ class Incoming:
         return None if payload is None else _control.decode(payload)
 
     def _next(self) -> bytes | None:
-        """One message; None when the other side has gone."""
+        """One message; None when the other side has closed the channel."""
         if not self._have(HEADER.size):
             return None
         end = end_of_frame(self._arrived)
@@ -263,13 +268,11 @@ class Incoming:
         return True
 
 
-# Task records cross from an executor to its worker when they change, not with every step of their run.
-#
-# The end of a run carries them all again: a step may still be on its way to the socket then.
-
-
 class SentRecords:
-    """The executor's side: which records of a run it has sent as they are."""
+    """The executor's side: progress carries only the task records that have changed.
+
+    The end of a run carries all of them again, because a progress report may still be on its way.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -287,7 +290,7 @@ class SentRecords:
 
 
 class KnownRecords:
-    """The worker's side: all records of a run that have arrived."""
+    """The worker's side: completes progress with the records that arrived before."""
 
     def __init__(self) -> None:
         self._known: dict[str, TaskRecord] = {}
@@ -298,65 +301,57 @@ class KnownRecords:
         return replace(progress, task_records={**in_order, **self._known})
 
 
-# Who begins a flow: whoever takes its ticket, the executor whose line it stands in or its worker.
-#
-# A worker writes a few jobs ahead into an executor's channel, and may want those back that stand behind one
-# that takes long, or whose executor has died. An executor that is busy cannot be asked, and perhaps never
-# answers again. So every job has a ticket, a number in a pipe that both can read: the kernel gives each
-# number
-# to one of the two.
-
 _NUMBER = struct.Struct("=Q")
 _ALL = 1 << 16
-_os_read = os.read  # bound now: a task may replace what the module has
+_os_read = os.read  # bound now: a task may replace the function of the module
 
 
 class Tickets:
-    """The worker's end."""
+    """The worker's end of the ticket pipe."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
-        # Both flags belong to the pipe itself, so they hold for the executor's descriptor, too.
+        # The flags belong to the pipe, so they hold for the executor's descriptor, too.
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
         self._is_closed = False
 
     def for_executor(self) -> int:
-        """A descriptor to send to it."""
+        """A descriptor to send to the executor."""
         return os.dup(self._reading)
 
     def give(self, *numbers: int) -> None:
-        """Before the jobs are sent. Numbers only ever grow."""
+        """Before the jobs are sent. Numbers only grow."""
         os.write(self._writing, b"".join(map(_NUMBER.pack, numbers)))
 
     def take_back(self) -> set[int]:
-        """All that the executor has not taken, and now never will."""
+        """All that the executor has not taken; now it never will."""
         if self._is_closed:
             return set()
         return {number for (number,) in _NUMBER.iter_unpack(_read(self._reading, _ALL))}
 
     def close(self) -> None:
-        if not self._is_closed:  # else the numbers may be others' by now
+        if not self._is_closed:  # otherwise the descriptors may have been reused
             self._is_closed = True
             os.close(self._reading)
             os.close(self._writing)
 
 
 class ExecutorTickets:
-    """The executor's end."""
+    """The executor's end of the ticket pipe."""
 
     def __init__(self, reading: int) -> None:
         self._reading = reading
         self._last = 0
 
     def close(self) -> None:
-        """In a process that a task has forked."""
+        """Called in processes that a task has forked."""
         if self._reading >= 0:
             os.close(self._reading)
             self._reading = -1
 
     def take(self, number: int) -> bool:
-        """Whether the job with this number is to be done here. Jobs come in the order of their numbers."""
+        """Whether this executor may start the job. Jobs arrive in the order of their numbers."""
         while self._last < number:
             data = _read(self._reading, _NUMBER.size)
             if not data:
@@ -366,7 +361,7 @@ class ExecutorTickets:
 
 
 def _read(descriptor: int, size: int) -> bytes:
-    """Whole numbers: a pipe gives away what it has under one lock."""
+    """Never splits a number: the kernel reads a pipe under one lock."""
     try:
         return _os_read(descriptor, size)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Runs flows in a thread of this process, one at a time: for workers inside other programs, and for tests."""
+"""Runs flows in a thread of this process, one at a time: for workers inside other programs."""
 
 import asyncio
 import importlib
@@ -11,22 +11,63 @@ from functools import partial
 from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel
-from pyoco_server.engine.executors.executor import FlowSeat
-from pyoco_server.engine.flow_run import FlowRun
-from pyoco_server.engine.print_capture import HostOutput, PrintCapture, PrintFlushes
-from pyoco_server.engine.resolve import FlowOfJob, FlowResolver, flow_of
+from pyoco_server.engine.executors.prefetch import Prefetch
+from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
+from pyoco_server.engine.print_capture import HostOutput
+from pyoco_server.engine.resolve import FlowResolver, flow_of
 from pyoco_server.engine.results import MAX_VALUE_BYTES
 
-FindFlow = Callable[[Job], FlowOfJob | FlowOutcome]
+
+class ThreadFlowHandle(LocalFlowHandle):
+    """Worker and flow share a process, so this is the handle of both sides."""
+
+    wheels: tuple[CodeWheel, ...] = ()
+    """The synced code; the process may have imported other code, too."""
+    ended: "asyncio.Future[FlowOutcome]"
+
+    def __init__(self, job: Job, listener: FlowListener, prefetch: Prefetch) -> None:
+        super().__init__(self._call_later)
+        self._job = job
+        self._listener = listener
+        self._prefetch = prefetch
+        self._busy_sec = 0.0
+        self._loop = asyncio.get_running_loop()
+
+    def run_in_thread(self, find: FindFlow, max_value_bytes: int) -> FlowOutcome:
+        began = time.monotonic()
+        try:
+            return self.run(self._job, find, HostOutput(), max_value_bytes=max_value_bytes)
+        finally:
+            self.printed(self.unreported_output())
+            self._busy_sec = time.monotonic() - began
+
+    async def outcome(self) -> FlowOutcome:
+        outcome = await self.ended
+        self._prefetch.ended(self._busy_sec)
+        return outcome
+
+    def written(self) -> None:
+        """The listener keeps only the newest progress, so nothing has to be held back."""
+
+    def kill(self) -> bool:
+        """A thread cannot be killed."""
+        return False
+
+    def progressed(self, progress: FlowProgress) -> None:
+        self._loop.call_soon_threadsafe(self._listener.progressed, progress)
+
+    def printed(self, entries: list[LogEntry]) -> None:
+        if entries:
+            self._loop.call_soon_threadsafe(self._listener.printed, entries)
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)
 
 
 class ThreadExecutors:
     capacity = 1
     wheels: tuple[CodeWheel, ...] = ()
-    """What was put on the import path of this process."""
-
-    def when_it_changes(self, tell: Callable[[], None]) -> None:
-        """It never changes."""
+    """The wheels on the import path of this process."""
 
     def __init__(
         self,
@@ -41,12 +82,16 @@ class ThreadExecutors:
         self._max_value_bytes = max_value_bytes
         self._paths: tuple[str, ...] = ()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyoco-flow")
+        self.prefetch = Prefetch(time.monotonic)
 
-    async def start(self, job: Job, listener: FlowListener, patience: float) -> "ThreadFlow":  # noqa: ARG002
-        flow = ThreadFlow(job, listener)
+    def on_capacity_change(self, callback: Callable[[], None]) -> None:
+        """It never changes."""
+
+    async def start(self, job: Job, listener: FlowListener, timeout_sec: float) -> ThreadFlowHandle:  # noqa: ARG002
+        flow = ThreadFlowHandle(job, listener, self.prefetch)
         flow.wheels = self.wheels
         flow.ended = asyncio.get_running_loop().run_in_executor(
-            self._threads, flow.run, self._find, self._max_value_bytes
+            self._threads, flow.run_in_thread, self._find, self._max_value_bytes
         )
         return flow
 
@@ -55,7 +100,7 @@ class ThreadExecutors:
         return set(self._paths)
 
     async def change_spec(self, *, path: tuple[str, ...], wheels: tuple[CodeWheel, ...]) -> str | None:
-        """Have this process import from other directories, while no flow is going."""
+        """Import from other directories. Only while no flow runs."""
         import_from(path, instead_of=self._paths)
         self._paths, self.wheels = path, wheels
         return None
@@ -67,86 +112,10 @@ class ThreadExecutors:
 
 
 def import_from(paths: tuple[str, ...], *, instead_of: tuple[str, ...]) -> None:
-    """What was imported from directories that go is imported again where it is used next."""
+    """Modules of removed directories are forgotten, so that their next import finds the new ones."""
     gone = tuple(path for path in instead_of if path not in paths)
     sys.path[:] = [*paths, *(path for path in sys.path if path not in (*paths, *gone))]
     for name, module in list(sys.modules.items()):
         if any((getattr(module, "__file__", None) or "").startswith(f"{path}/") for path in gone):
             del sys.modules[name]
     importlib.invalidate_caches()
-
-
-class ThreadFlow:
-    wheels: tuple[CodeWheel, ...] = ()
-    """Beside them the caller's process has whatever code it has."""
-    ended: "asyncio.Future[FlowOutcome]"
-
-    def __init__(self, job: Job, listener: FlowListener) -> None:
-        self._job = job
-        self._listener = listener
-        self._seat = FlowSeat()
-        self.busy_sec = 0.0
-        self._loop = asyncio.get_running_loop()
-        self._prints = PrintFlushes(self._printed, self._call_later)
-
-    def run(self, find: FindFlow, max_value_bytes: int) -> FlowOutcome:
-        """In the flow's thread."""
-        began = time.monotonic()
-        try:
-            return self._run(find, max_value_bytes)
-        finally:
-            self.busy_sec = time.monotonic() - began
-
-    def _run(self, find: FindFlow, max_value_bytes: int) -> FlowOutcome:
-        catcher = PrintCapture(HostOutput(), self._prints.on_news)
-        self._prints.begin(catcher)
-        try:
-            return self._caught(catcher, find, max_value_bytes)
-        finally:
-            self._printed(self._prints.finish())
-
-    def _caught(self, catcher: PrintCapture, find: FindFlow, max_value_bytes: int) -> FlowOutcome:
-        with catcher.catching():
-            found = find(self._job)
-            if isinstance(found, FlowOutcome):
-                return found
-            run = FlowRun(
-                found.flow,
-                self._job.run_id,
-                found.params,
-                self._progressed,
-                catcher.entered,
-                max_value_bytes=max_value_bytes,
-            )
-            self._seat.take(run)
-            try:
-                return run.run()
-            finally:
-                self._seat.leave()
-
-    async def outcome(self) -> FlowOutcome:
-        return await self.ended
-
-    def cancel(self) -> None:
-        self._seat.cancel()
-
-    def go_live(self) -> None:
-        self._prints.go_live()
-        self._seat.go_live()
-
-    def written(self) -> None:
-        """The listener keeps only the newest step, so there is nothing to hold back."""
-
-    def kill(self) -> bool:
-        """A thread cannot be ended from outside."""
-        return False
-
-    def _progressed(self, progress: FlowProgress) -> None:
-        self._loop.call_soon_threadsafe(self._listener.progressed, progress)
-
-    def _printed(self, entries: list[LogEntry]) -> None:
-        if entries:
-            self._loop.call_soon_threadsafe(self._listener.printed, entries)
-
-    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)

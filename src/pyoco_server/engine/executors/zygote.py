@@ -1,11 +1,11 @@
-"""The parent of a worker's executors: it has everything imported, and forks one whenever it is asked.
+"""The zygote: the parent process of a worker's executors, which forks them on request.
 
-A fresh Python takes a third of a second to import what a fork shares at once. This process has one thread and
-runs no flows, so forking it is safe; users' code is imported after the fork, in the executor.
+A fresh Python takes a third of a second for the imports that a fork shares. The zygote has one thread and
+runs no flows, so it is safe to fork; users' code is imported in the executor, after the fork.
 
-Each executor leads a session and a process group of its own, and ends as a group: whatever a run has started
-ends with its executor. On Linux that includes processes that have left the group: they become children of
-this process when their parent ends.
+Each executor leads a session and a process group, and the whole group ends with it: child processes of a run
+do not outlive their executor. On Linux this includes processes that have left the group, because they become
+children of the zygote when their parent ends.
 """
 
 import errno
@@ -26,14 +26,14 @@ from pyoco_server.engine.output import Ends, OutputPipes
 from pyoco_server.processes import adopt_orphans, child_processes, end_group, end_with_parent
 
 FORK = b"f"
-"""A request, with the descriptors of the new executor."""
+"""A request; the descriptors of the new executor come with it."""
 DESCRIPTORS = 7
-"""Work, control, tickets, and the ends of the pipes of its output."""
+"""Work, control, tickets, and the ends of the output pipes."""
 STARTED, ENDED, FAILED = 0, 1, 2
 REPORT = struct.Struct("!Bii")
-"""(STARTED, pid, 0) or (FAILED, errno, 0) in answer to a request; (ENDED, pid, exit code or negative signal)
-whenever an executor has ended, after all that it had started."""
-END_PATIENCE_SEC = 5.0
+"""(STARTED, pid, 0) or (FAILED, errno, 0) as the reply to a request; (ENDED, pid, exit code or negative
+signal) when an executor and its child processes have ended."""
+END_TIMEOUT_SEC = 5.0
 
 
 class ForkServer:
@@ -43,9 +43,9 @@ class ForkServer:
         self._is_stopping = False
 
     def serve(self) -> None:
-        """Until the worker is gone, or wants us to end."""
+        """Until the worker exits or sends SIGTERM."""
         wake = self._wake_on_signals()
-        with suppress(BrokenPipeError, ConnectionResetError):  # the worker went away while we wrote to it
+        with suppress(BrokenPipeError, ConnectionResetError):  # the worker has exited
             while not self._is_stopping:
                 ready, _, _ = select.select([self._worker.fileno(), wake], [], [])
                 if wake in ready:
@@ -67,16 +67,16 @@ class ForkServer:
     def _stop(self, *_: object) -> None:
         self._is_stopping = True
 
-    # Executors that start
+    # Starting executors
 
     def _serve_request(self) -> bool:
-        """One executor, with the channels and tickets that came along. False: the worker is gone."""
+        """Fork one executor with the received descriptors. False: the worker has exited."""
         asked, fds, _, _ = socket.recv_fds(self._worker, len(FORK), DESCRIPTORS)
         if not asked:
             return False
         try:
             report = (STARTED, self._fork(fds), 0)
-        except OSError as error:  # no processes or descriptors left: perhaps later
+        except OSError as error:  # no processes or descriptors left: the worker retries
             report = (FAILED, error.errno or errno.EAGAIN, 0)
         finally:
             for fd in fds:
@@ -85,7 +85,7 @@ class ForkServer:
         return True
 
     def _fork(self, fds: list[int]) -> int:
-        if len(fds) != DESCRIPTORS:  # there was no room for them here
+        if len(fds) != DESCRIPTORS:  # too many open files
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         waiting, leading = os.pipe()
         try:
@@ -99,14 +99,14 @@ class ForkServer:
         finally:
             os.close(leading)
         self._executors.add(pid)
-        os.read(waiting, 1)  # its end: the executor leads its group, and can be ended with it
+        os.read(waiting, 1)  # EOF: the executor leads its group, which can be killed
         os.close(waiting)
         return pid
 
     def _become_executor(self, fds: list[int], leading: int) -> NoReturn:
         code = 1
         try:
-            self._be_on_its_own(leading)
+            self._detach(leading)
             for fd in fds:
                 os.set_inheritable(fd, False)
             work, control, tickets, *ends = fds
@@ -118,25 +118,25 @@ class ForkServer:
             executor.keep_channels_from_forks()
             executor.serve()
             code = 0
-        except (BrokenPipeError, ConnectionResetError):  # as above
+        except (BrokenPipeError, ConnectionResetError):  # the worker has exited
             code = 0
         finally:
-            with suppress(Exception):  # whatever a task has put there
+            with suppress(Exception):  # a task may have replaced the streams
                 sys.stdout.flush()
                 sys.stderr.flush()
             _exit(code)
 
-    def _be_on_its_own(self, leading: int) -> None:
+    def _detach(self, leading: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         adopt_orphans()
-        end_with_parent(signal.SIGKILL)  # a task that never lets go of the interpreter notices nothing else
+        end_with_parent(signal.SIGKILL)  # works even if a task holds the interpreter lock
         os.close(leading)
         self._worker.close()
 
-    # Executors that end
+    # Ending executors
 
     def _report_ended(self) -> None:
         while (ended := _next_ended()) is not None:
@@ -147,7 +147,7 @@ class ForkServer:
                 self._worker.sendall(REPORT.pack(ENDED, pid, code))
 
     def _end_orphans(self) -> None:
-        """Processes whose executor has ended, and that are not of its group."""
+        """Processes that have left the group of an executor that has ended."""
         for pid in child_processes() - self._executors:
             end_group(pid)
             with suppress(ProcessLookupError, PermissionError):
@@ -156,7 +156,7 @@ class ForkServer:
     def _end_all(self) -> None:
         for pid in self._executors:
             end_group(pid)
-        deadline = time.monotonic() + END_PATIENCE_SEC
+        deadline = time.monotonic() + END_TIMEOUT_SEC
         with suppress(ChildProcessError):
             while time.monotonic() < deadline:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -166,17 +166,17 @@ class ForkServer:
                     time.sleep(0.005)
 
 
-_exit = os._exit  # bound now: a task may replace what the module has
+_exit = os._exit  # bound now: a task may replace the function of the module
 
 
 def _next_ended() -> tuple[int, int] | None:
-    """A child that has ended, and its exit code. What is left of its group is ended, too."""
+    """Reap one ended child and kill the rest of its group. Returns pid and exit code."""
     try:
         if hasattr(os, "waitid"):  # not on every macOS
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is None:
                 return None
-            end_group(found.si_pid)  # now: its number is its own until it is waited for
+            end_group(found.si_pid)  # before it is reaped: its pid cannot be reused yet
             pid, status = os.waitpid(found.si_pid, 0)
         else:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -190,7 +190,7 @@ def _next_ended() -> tuple[int, int] | None:
 
 def main() -> None:
     worker = socket.socket(fileno=int(sys.argv[1]))
-    gc.freeze()  # what is imported stays: children need not look through it, nor copy its pages to do so
+    gc.freeze()  # children need not scan the imported modules, which would copy their pages
     adopt_orphans()
     ForkServer(worker).serve()
 

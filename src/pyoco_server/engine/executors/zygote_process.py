@@ -1,7 +1,8 @@
-"""The zygote as the worker sees it."""
+"""The worker's side of the zygote: requests for new executors, and reports of their exits."""
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pyoco_server.processes import end_group, start_child, stop_child
 
 
 class ZygoteEnded(Exception):
-    """Somebody has killed it. Its executors went with it; another can be started."""
+    """It was killed, and its executors with it. Another one can be started."""
 
 
 class Forked(Protocol):
@@ -21,12 +22,12 @@ class Forked(Protocol):
 
     def started(self, pid: int) -> None: ...
     def exited(self, code: int | None) -> None:
-        """With its exit code or negative signal; None if nobody is left to report it."""
+        """`code`: exit code or negative signal; None if the zygote has ended, too."""
         ...
 
 
 class Zygote(asyncio.Protocol):
-    """The process that forks executors, and reports how they ended."""
+    """The process that forks executors."""
 
     def __init__(self, child: subprocess.Popen[bytes], channel: socket.socket) -> None:
         self._child = child
@@ -46,11 +47,11 @@ class Zygote(asyncio.Protocol):
         )
         theirs.close()
         zygote = cls(child, ours)
-        # One end is only for asking: descriptors cannot be sent through a transport.
+        # Requests use the socket itself: a transport cannot send descriptors.
         reading = ours.dup()
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: zygote, sock=reading)
-        except BaseException:  # we are stopped just now
+        except BaseException:  # cancelled
             reading.close()
             ours.close()
             stop_child(child)
@@ -58,9 +59,9 @@ class Zygote(asyncio.Protocol):
         return zygote
 
     async def fork(self, descriptors: list[int], forked: Forked) -> None:
-        """Start a process. The descriptors become its own, and are closed here.
+        """Start a process. It gets the descriptors; they are closed here.
 
-        Raises OSError when no process can be started now, ZygoteEnded when never again.
+        Raises OSError if no process can be started now, ZygoteEnded if a new zygote is needed.
         """
         asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked.append((asked, forked))
@@ -82,7 +83,7 @@ class Zygote(asyncio.Protocol):
         self._channel.close()
         await asyncio.to_thread(stop_child, self._child)
 
-    # What it reports
+    # Reports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -103,7 +104,7 @@ class Zygote(asyncio.Protocol):
         asked, forked = self._asked.popleft()
         self._living[pid] = forked
         forked.started(pid)
-        if not asked.done():  # else whoever asked was stopped: its channels are closed, and it ends
+        if not asked.done():  # otherwise the request was cancelled: its channels are closed, and it exits
             asked.set_result(None)
 
     def _failed(self, error: OSError) -> None:
@@ -112,7 +113,7 @@ class Zygote(asyncio.Protocol):
             asked.set_exception(error)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Its executors end with it, by the kernel; what they have started ends by us."""
+        """The kernel ends its executors with it; their child processes are ended here."""
         was_stopped, self.has_ended = self.has_ended, True
         for asked, _ in self._asked:
             if not asked.done():
@@ -122,3 +123,15 @@ class Zygote(asyncio.Protocol):
             if not was_stopped:
                 end_group(pid)
             forked.exited(None)
+
+
+def how_it_ended(code: int | None) -> str:
+    """For messages; the code is that of `Forked.exited`."""
+    if code is None:
+        return "ended"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

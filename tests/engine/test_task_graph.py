@@ -54,5 +54,5 @@ def test_after_a_switch_comes_whatever_case_was_taken_or_none() -> None:
 
 def test_a_run_tells_it_with_its_progress() -> None:
     a, b = tasks("a", "b")
-    outcome = FlowRun(Flow("f") >> a >> b, "run", {}, lambda _: None).run()
+    outcome = FlowRun(Flow("f") >> a >> b, "run", {}).run()
     assert outcome.progress.task_dependencies == {"a": (), "b": ("a",)}
