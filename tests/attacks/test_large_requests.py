@@ -199,7 +199,7 @@ async def test_a4_a_sender_of_a_byte_now_and_then_is_sent_away(
 async def test_a4_a_head_that_does_not_come_to_its_end_is_not_waited_for(
     config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_PATIENCE_SEC", 0.2)
+    monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_SEC", 0.2)
     port = free_port()
     async with gateway_here(config, "127.0.0.1", port), asyncio.timeout(SOON_SEC):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from pyoco_server.cli import http_protocol
-from pyoco_server.cli.http_protocol import notice_vanished_peer
+from pyoco_server.cli.http_protocol import detect_vanished_peer
 from pyoco_server.cli.stack import DRAIN_SEC, gateway
 from pyoco_server.config import NatsBackendConfig
 from support.nats_server import free_port
@@ -66,10 +66,10 @@ async def test_a_connection_whose_client_vanished_is_ended_by_the_kernel(
 
     def noticing(connection: socket.socket | None) -> None:
         assert connection is not None
-        notice_vanished_peer(connection)
+        detect_vanished_peer(connection)
         accepted.append(connection)
 
-    monkeypatch.setattr(http_protocol, "notice_vanished_peer", noticing)
+    monkeypatch.setattr(http_protocol, "detect_vanished_peer", noticing)
     port = free_port()
     async with gateway(config, "127.0.0.1", port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)

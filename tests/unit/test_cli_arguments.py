@@ -117,7 +117,7 @@ def test_wrong_arguments_are_answered_with_ids_and_an_example(
         (
             "pyoco-worker",
             (
-                "--flow-resolver か --flows のどちらか一方が必要です: "
+                "--flow-resolver か --flows のどちらか一方を指定してください。例: "
                 "--flow-resolver my_package.flows:resolve   --flows ./flows"
             ),
             None,
