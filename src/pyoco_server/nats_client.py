@@ -1,4 +1,4 @@
-"""`PyocoNatsClient`: submit and read runs over NATS itself, for programs that stand beside the workers."""
+"""`PyocoNatsClient`: submit and read runs directly over NATS, without a gateway."""
 
 import time
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.processes import STOP_PATIENCE_SEC
+from pyoco_server.processes import STOP_TIMEOUT_SEC
 from support.nats_server import free_port
 from support.programs import PATIENCE_SEC, Program, Programs, command_of
 
@@ -155,7 +155,7 @@ def test_a_server_waits_for_the_runs_of_its_worker(programs: Programs) -> None:
     with up_with_a_run(programs, "--drain-timeout", "600") as (server, run_id):
         server.program.send(signal.SIGTERM)
         server.program.says("finishing the runs in hand")
-        time.sleep(STOP_PATIENCE_SEC + 1.0)  # nothing is to happen in this time
+        time.sleep(STOP_TIMEOUT_SEC + 1.0)  # nothing is to happen in this time
         (programs.directory / "go").touch()
         assert server.program.exit_code() == 0
     with up(programs) as server, PyocoHttpClient(server.url) as client:

@@ -99,7 +99,7 @@ def test_a_worker_waits_for_the_server_of_its_directory(programs: Programs, flow
             assert up.ends_after(signal.SIGKILL) == -signal.SIGKILL
         with programs.started(*command) as up:  # at the same port, or its workers would be lost
             assert up.says(r"started here at (nats://[\d.:]+),")[1] == url
-            worker.says("connected to NATS again")
+            worker.says("reconnected to NATS")
 
 
 def test_what_a_killed_server_left_behind_counts_for_nothing(programs: Programs) -> None:
@@ -149,7 +149,7 @@ def test_a_wrong_password_is_named_as_the_cause_without_a_traceback(
             programs.started("pyoco-worker", "--flows", str(flows)) as worker,
             programs.started("pyoco-server", "up", "--port", str(free_port())) as gateway,
         ):
-            worker.says(r"refuses the credentials \(authorization\)(.|\n)*\"pause_sec\": 2.0")
+            worker.says(r"rejected the credentials \(authorization\)(.|\n)*\"pause_sec\": 2.0")
             gateway.says(r'"action": "nats.unauthorized"(.|\n)*"next_report_sec": 2.0')
             for program in (worker, gateway):
                 assert "Traceback" not in program.output

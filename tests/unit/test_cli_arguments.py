@@ -16,7 +16,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "pyoco-server-admin": admin_cli.main,
     "pyoco-worker": worker.main,
 }
-HEAD = "ERR-PYOCO-0018 MSG-PYOCO-0018 The arguments are not valid (check the input's form): "
+HEAD = "ERR-PYOCO-0018 MSG-PYOCO-0018 The arguments are not valid (check the input format): "
 HEAD_JA = "ERR-PYOCO-0018 MSG-PYOCO-0018 CLI引数が不正です（入力形式を確認してください）: "
 
 

@@ -77,7 +77,7 @@ def test_jobs_that_nobody_takes_are_a_failure_and_a_tag_without_both_a_warning()
         ("WARN", "tag default: no live worker"),
         ("FAIL", "tag gpu: no live worker, queued jobs: 2"),
     ]
-    assert found[1].advice == "start one: pyoco-worker --flows DIR --tags gpu"
+    assert found[1].advice == "start a worker: pyoco-worker --flows DIR --tags gpu"
 
 
 def test_a_worker_that_fell_silent_is_named_and_not_counted() -> None:

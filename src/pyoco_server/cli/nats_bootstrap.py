@@ -85,5 +85,5 @@ def _prepared(options: BootstrapOptions, directory: Path) -> BootstrapNats:
         host=options.nats_listen_host or DEFAULT_HOST,
         port=options.nats_client_port or DEFAULT_CLIENT_PORT,
         http_port=options.nats_http_port or DEFAULT_HTTP_PORT,
-        patience_sec=options.nats_start_timeout_sec or DEFAULT_START_TIMEOUT_SEC,
+        timeout_sec=options.nats_start_timeout_sec or DEFAULT_START_TIMEOUT_SEC,
     )

@@ -24,7 +24,7 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.gateway import Gateway
 from pyoco_server.logs import get_logger
-from pyoco_server.processes import STOP_PATIENCE_SEC, await_child, start_child
+from pyoco_server.processes import STOP_TIMEOUT_SEC, await_child, start_child
 from pyoco_server.wiring import BootstrapNats, Durability, EmbeddedNats, without_credentials
 
 log = get_logger(__name__)
@@ -90,7 +90,7 @@ class Child:
         process.terminate()
         if self._is_hurried:
             self.hurry()
-        await asyncio.to_thread(await_child, process, self.drain_sec + STOP_PATIENCE_SEC)
+        await asyncio.to_thread(await_child, process, self.drain_sec + STOP_TIMEOUT_SEC)
 
     def hurry(self) -> None:
         """Stop without draining. A different signal than the first, because equal signals may be merged."""
