@@ -21,8 +21,8 @@ __all__ = [
     "ensure_resources",
 ]
 
-# Imported when they are first used: a client should not pay for the server's imports.
-_HOMES = {
+# Imported on first use, so that a client does not import the server.
+_MODULES = {
     "NatsBackendConfig": "config",
     "PyocoHttpClient": "http_client",
     "PyocoNatsClient": "wiring.client",
@@ -33,9 +33,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ import cyclopts
 import msgspec
 from cyclopts import Parameter
 
-from pyoco_server.cli.failures import run_app, told_to_the_user
+from pyoco_server.cli.failures import reporting_failures, run_app
 from pyoco_server.cli.terminal import add_completion, run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
@@ -22,13 +22,13 @@ from pyoco_server.wiring.client import AdminKeys, open_admin_keys, read_export
 
 app = cyclopts.App(
     name="pyoco-server-admin",
-    help="Administer a pyoco-server, through its NATS.",
+    help="Administer a pyoco-server through its NATS.",
 )
 api_key = cyclopts.App(
-    name="api-key", help="Keys for clients of a gateway with PYOCO_HTTP_AUTH_MODE=api_key."
+    name="api-key", help="Manage API keys for a gateway with PYOCO_HTTP_AUTH_MODE=api_key."
 )
 app.command(api_key)
-events = cyclopts.App(name="events", help="Workflow events.")
+events = cyclopts.App(name="events", help="Export workflow events.")
 app.command(events)
 
 Settings = Annotated[NatsBackendConfig, Parameter(parse=False)]
@@ -43,11 +43,11 @@ def launch(
     Parameters
     ----------
     nats_url
-        The NATS of the server (also: PYOCO_NATS_URL). Default: that of the server of this directory, else
+        NATS URL of the server (also: PYOCO_NATS_URL). Default: the server started in this directory, else
         nats://127.0.0.1:4222
     """
     command, bound, ignored = app.parse_args(tokens, exit_on_error=False, print_error=False)
-    with told_to_the_user():
+    with reporting_failures():
         if "config" in ignored:
             bound.arguments["config"] = _settings(nats_url)
         command(*bound.args, **bound.kwargs)
@@ -55,30 +55,30 @@ def launch(
 
 @api_key.command
 def create(*, tenant: str, config: Settings) -> None:
-    """Issue a key and print it. This is the only time it is shown.
+    """Create an API key and print it. The key is shown only once.
 
     Parameters
     ----------
     tenant
-        Whom the key's runs belong to: [A-Za-z0-9_-]{1,64}.
+        Tenant that owns the key's runs: [A-Za-z0-9_-]{1,64}.
     """
     _print_answer(config, lambda keys: keys.issue(tenant))
 
 
 @api_key.command(name="list")
 def list_(*, config: Settings) -> None:
-    """Print all keys, revoked ones too."""
+    """List all API keys, including revoked ones."""
     _print_answer(config, lambda keys: keys.list_keys())
 
 
 @api_key.command
 def revoke(*, key_id: str, config: Settings) -> None:
-    """Refuse a key from now on. Gateways follow within a second.
+    """Revoke an API key. Gateways apply it within a second.
 
     Parameters
     ----------
     key_id
-        The key, by its id: what stands between `pyoco_` and the dot.
+        Key id: the part between `pyoco_` and the dot.
     """
     _print_answer(config, lambda keys: keys.revoke(key_id))
 
@@ -90,7 +90,7 @@ def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"]
     Parameters
     ----------
     directory
-        Where to; it is made if it is not there. The address of the webhook is masked.
+        Target directory; created if missing. The webhook URL is masked.
     """
     exported = run(read_export(config))
     directory.mkdir(parents=True, exist_ok=True)
@@ -105,12 +105,12 @@ def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"]
 
 @app.command(name="backup")
 def backup_(*, directory: Path, config: Settings) -> None:
-    """Save everything that NATS holds for pyoco-server, while it runs.
+    """Back up all pyoco-server data from NATS while the server runs.
 
     Parameters
     ----------
     directory
-        Where to; a new one, or an empty one.
+        Target directory; new or empty.
     """
     if directory.exists() and any(directory.iterdir()):
         raise InvalidCliInput(f"--directory {directory} is not empty; example: --directory backup-2031-05-01")
@@ -120,28 +120,28 @@ def backup_(*, directory: Path, config: Settings) -> None:
 
 @app.command(name="restore")
 def restore_(*, directory: Path, data_dir: Path | None = None, config: Settings) -> None:
-    """Bring a backup back, into a NATS that has nothing of it yet.
+    """Restore a backup into a NATS without pyoco-server data.
 
     Parameters
     ----------
     directory
-        What `backup` has written.
+        Directory written by `backup`.
     data_dir
-        Restore for `pyoco-server up` with its own NATS: the directory that it keeps its data in, .pyoco by
-        default. The server must not be running.
+        For `pyoco-server up` with the embedded NATS: its data directory, .pyoco by default. The server must
+        not be running.
     """
     if not directory.is_dir():
-        raise InvalidCliInput(f"--directory {directory}: there is no such directory")
+        raise InvalidCliInput(f"--directory {directory}: no such directory")
     restored = _restored(config, directory, data_dir)
     if not restored:
-        raise InvalidCliInput(f"--directory {directory}: there is no backup in it")
+        raise InvalidCliInput(f"--directory {directory} contains no backup")
     _print_streams(restored)
 
 
 def _restored(config: NatsBackendConfig, directory: Path, data_dir: Path | None) -> dict[str, int]:
     if data_dir is None:
         return run(restore(config, directory))
-    # Not on the usual port: a worker that waits for its server there would find half of it.
+    # Not on the default port: a waiting worker would connect to a half-restored server.
     with EmbeddedNats(data_dir / "nats", port=free_port("127.0.0.1")) as nats:
         return run(restore(replace(config, nats_url=nats.url), directory))
 
@@ -152,7 +152,7 @@ def _print_streams(messages: dict[str, int]) -> None:
 
 def _settings(nats_url: str | None) -> NatsBackendConfig:
     config = settings_here(nats_url=nats_url)
-    # stdout is for the answer; and of the logs only what went wrong is of interest here.
+    # stdout carries the result, so only problems are logged, to stderr.
     configure_logging(service="pyoco-server:admin", level="WARNING", stream=sys.stderr)
     return config
 

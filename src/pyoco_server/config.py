@@ -1,7 +1,7 @@
-"""Settings: read once, from the environment, loudly.
+"""Settings, read once from the environment.
 
-`NatsBackendConfig` has one field per environment variable. The variable's name is the field's name in
-capitals behind `PYOCO_`. A value that cannot be used stops the start and is named with its key.
+`NatsBackendConfig` has one field per environment variable: the field name in capitals after `PYOCO_`. An
+invalid value stops the start with an error that names its key and value.
 """
 
 import os
@@ -20,17 +20,17 @@ from pyoco_server.errors import ConfigError
 
 ENV_PREFIX = "PYOCO_"
 EVENTS_ENV_PREFIX = "AX_"
-"""Of the settings of workflow events that have their names from elsewhere."""
+"""Prefix of the workflow event settings, whose names come from an earlier system."""
 COMMAND_VARIABLES = frozenset(
     {"PYOCO_SERVER_URL", "PYOCO_API_KEY", "PYOCO_HTTP_HOST", "PYOCO_HTTP_PORT", "PYOCO_DISCOVERY_MODULES"}
 )
-"""What commands read in place of an option; the last is pyoco's own.
+"""Variables that commands read instead of an option; the last belongs to pyoco.
 
-Settings of the gateway and the worker are fields below.
+Settings of the gateway and the worker are the fields below.
 """
 
 MAX_SECONDS = 9e9
-"""JetStream counts nanoseconds in 64 bits; `inf` would be no number there."""
+"""JetStream stores durations as nanoseconds in 64 bits, so `inf` is not possible."""
 Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
 SecondsOrNever = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Count = Annotated[int, Meta(ge=1)]
@@ -39,7 +39,7 @@ Subject = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 """A subject prefix: tokens without wildcards, because messages are published under it."""
 ApiPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
-"""A stream or bucket name: JetStream allows no dots, wildcards or blanks in it."""
+"""A stream or bucket name: JetStream allows no dots, wildcards or spaces."""
 Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w.]*\s*)*)?$")]
 """Names of Python modules or packages, separated by commas."""
 EnvNames = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_]\w*\s*(,\s*[A-Za-z_]\w*\s*)*)?$")]
@@ -61,19 +61,19 @@ class NatsBackendConfig:
     work_stream: Name = "PYOCO_WORK"
     default_tag: Name = "default"
     queue_tags: Tags = ""
-    """Tags whose consumers a gateway makes at its start, for workers that have no right to."""
+    """Tags whose consumers the gateway creates at startup, for workers without permission to do so."""
     runs_kv_bucket: Name = "pyoco_runs"
     workers_kv_bucket: Name = "pyoco_workers"
     jetstream_api_prefix: ApiPrefix = "$JS.API"
-    """Where JetStream takes requests; another one when the streams are in another account."""
+    """Subject prefix of the JetStream API; differs if the streams are in another account."""
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
 
     # Lists, watchers and history
     read_model_path: str = ""
-    """A file for the index of runs, so that a restart need not read all of them again; empty: memory."""
+    """File for the run index, so that a restart need not read all runs again; empty: in memory."""
     max_watchers: Count = 1000
     runs_retention_sec: SecondsOrNever = 0.0
-    """How long the snapshot of a run that has ended is kept; 0: for ever."""
+    """Retention of ended runs; 0: forever."""
     idempotency_kv_bucket: Name = "pyoco_idempotency"
     idempotency_ttl_sec: Seconds = 86_400.0
 
@@ -84,10 +84,10 @@ class NatsBackendConfig:
     auth_pepper: str = field(default="", repr=False)  # a secret
 
     trusted_proxies: str = ""
-    """Proxies whose X-Forwarded-For is believed, comma separated; from others it is only a claim."""
+    """Proxies whose X-Forwarded-For header is trusted, comma separated."""
 
     allowed_hosts: Hosts = ""
-    """Names that the gateway answers to, comma separated; empty: all."""
+    """Accepted host names, comma separated; empty: all."""
 
     # Heartbeats and cancel
     run_heartbeat_interval_sec: Seconds = 1.0
@@ -110,10 +110,10 @@ class NatsBackendConfig:
     dlq_max_msgs: Count = 100_000
     dlq_max_bytes: Bytes = 536_870_912
 
-    # The server's word that a job was delivered too often
+    # Max-deliver advisories of the NATS server
     advisories_stream: Name = "PYOCO_ADVISORIES"
 
-    # What flows print
+    # Run logs
     logs_stream: Name = "PYOCO_LOGS"
     logs_subject_prefix: Subject = "pyoco.logs"
     logs_max_age_sec: SecondsOrNever = 604_800.0
@@ -123,9 +123,9 @@ class NatsBackendConfig:
     max_run_snapshot_bytes: Annotated[int, Meta(ge=1024)] = 262_144
     workflow_yaml_max_bytes: Bytes = 262_144
 
-    # What a flow.yaml may name on a worker (empty: everything)
+    # Modules that a flow.yaml may use on a worker (empty: all)
     worker_allowed_modules: Modules = ""
-    # What a flow.yaml may read of a worker's environment (empty: nothing)
+    # Environment variables of a worker that a flow.yaml may read (empty: none)
     worker_allowed_env: EnvNames = ""
 
     # Wheels
@@ -145,7 +145,7 @@ class NatsBackendConfig:
     leases_kv_bucket: Name = "pyoco_leases"
     graphs_kv_bucket: Name = "pyoco_graphs"
 
-    # Workflow events: where they are kept
+    # Workflow events: storage
     workflows_kv_bucket: Name = "pyoco_workflows"
     workflow_receipts_kv_bucket: Name = "pyoco_workflow_receipts"
     workflow_retry_kv_bucket: Name = "pyoco_workflow_retry_jobs"
@@ -162,10 +162,10 @@ class NatsBackendConfig:
     workflow_event_max_receipts: Count = 1000
     workflow_event_receipt_ttl_days: Days = 90
     workflow_event_resume_ttl_days: Days = 7
-    """So long an event is kept whose node does not wait yet."""
+    """Retention of resume events whose node is not waiting yet."""
     workflow_event_max_resumes: Count = 1000
     workflow_event_import_dir: str = "artifacts/mfcloud-expense-receipt-reconcile/_workflow_events"
-    """Where an earlier workflow server left its files, imported at the first start; empty: nowhere."""
+    """Directory with the files of an earlier workflow server, imported at the first start; empty: none."""
     workflow_event_retry_max_attempts: Count = 3
     workflow_event_retry_base_delay_seconds: Seconds = 30.0
     workflow_event_retry_terminal_ttl_days: Days = 30
@@ -174,9 +174,9 @@ class NatsBackendConfig:
     workflow_event_retry_worker_poll_seconds: Seconds = 30.0
     google_chat_webhook_url: str = field(default="", repr=False)  # a secret
     google_chat_base_url: str = ""
-    """Where a test's stand-in for Google Chat listens; on this machine only."""
+    """URL of a test server in place of Google Chat; on this machine only."""
     audit_log_path: str = "reports/audit_log.jsonl"
-    """Also written there, line by line; empty: nowhere."""
+    """File that also receives the audit records, one per line; empty: none."""
 
     # Dashboard and .env
     dashboard_lang: Literal["auto", "ja", "en"] = "auto"
@@ -206,33 +206,33 @@ class NatsBackendConfig:
 
     @property
     def hosts_allowed(self) -> frozenset[str]:
-        """`allowed_hosts`, one by one; empty when every name will do."""
+        """`allowed_hosts` as a set; empty when every name is accepted."""
         return frozenset(self.allowed_hosts.lower().replace(",", " ").split())
 
     @property
     def tags_of_queues(self) -> tuple[str, ...]:
-        """`queue_tags`, one by one."""
+        """`queue_tags` as names."""
         return tuple(self.queue_tags.replace(",", " ").split())
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
-        """The settings of this environment; `overrides` (say, of a command line) come last."""
+        """The settings of this environment; `overrides` (e.g. command-line options) take precedence."""
         values = _parse(cls, _texts(os.environ if environ is None else environ))
         return cls(**{**values, **{k: v for k, v in overrides.items() if v is not None}})
 
 
 class LogSettings(NamedTuple):
-    """How logs are written. They are wanted before, and also without, all other settings."""
+    """Log settings, available without the other settings."""
 
     level: str
     format: str | None
-    """None: nobody has chosen one."""
+    """None: not set."""
     utc: bool
     include_traceback: bool
 
 
 def log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
-    """Raises ConfigError for a value of theirs that cannot be used."""
+    """Raises ConfigError for an invalid log setting."""
     texts = _texts(os.environ if environ is None else environ)
     found = _parse(NatsBackendConfig, {k: v for k, v in texts.items() if k.startswith("PYOCO_LOG_")})
     defaults = NatsBackendConfig
@@ -245,22 +245,22 @@ def log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
 
 
 _LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-"""As POSIX has it: the first that is set decides."""
+"""In POSIX order: the first one set decides."""
 
 
 def language(environ: Mapping[str, str] = os.environ) -> Literal["en", "ja"]:
-    """Of the person who reads: Japanese where the locale is Japanese, else English."""
+    """The user's language: Japanese in a Japanese locale, else English."""
     decisive = next((environ[name] for name in _LOCALE_VARIABLES if environ.get(name)), "")
     return "ja" if decisive.partition("_")[0].partition(".")[0].lower() == "ja" else "en"
 
 
 def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the environment (or the .env file) says anything about a setting."""
+    """Whether the environment or the .env file sets this setting."""
     return bool(_texts(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
 
 
 def env_file(environ: Mapping[str, str] | None = None) -> Path | None:
-    """The .env file that is read; None when there is none, or it is not to be read."""
+    """The .env file in use; None if missing or disabled."""
     return _env_file(os.environ if environ is None else environ)
 
 
@@ -270,7 +270,7 @@ def setting_names() -> list[str]:
 
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
-    """Variables that look like settings and are none: mistyped, as a rule."""
+    """Variables with our prefix that are not settings, mostly typos."""
     known = {*setting_names(), *COMMAND_VARIABLES}
     texts = _texts(os.environ if environ is None else environ)
     return sorted(name for name in texts if name.startswith(ENV_PREFIX) and name not in known)
@@ -281,7 +281,7 @@ def _texts(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _dotenv(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the .env file adds. Real environment variables win over it."""
+    """Values of the .env file. Environment variables take precedence."""
     path = _env_file(environ)
     if path is None:
         return {}
@@ -298,7 +298,7 @@ def _env_file(environ: Mapping[str, str]) -> Path | None:
 
 _EVENTS_FIELDS = ("workflow_event_", "google_chat_", "audit_log_")
 _EMPTY_COUNTS = frozenset({"audit_log_path", "workflow_event_import_dir"})
-"""Settings that are switched off by an empty value."""
+"""Settings that an empty value disables."""
 
 
 def env_name(field_name: str) -> str:
@@ -310,7 +310,7 @@ _SWITCHES = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Field values from the texts of an environment. An empty text counts as unset (but see above)."""
+    """Field values from environment texts. An empty text counts as unset, except for `_EMPTY_COUNTS`."""
     hints = get_type_hints(cls, include_extras=True)
     values: dict[str, Any] = {}
     problems = []
@@ -346,7 +346,7 @@ def _bad_fields(config: NatsBackendConfig) -> list[str]:
 
 
 def _contradictions(config: NatsBackendConfig) -> list[str]:
-    """Values that are fine alone and harmful together."""
+    """Values that are valid alone but conflict with each other."""
     problems = []
     if config.ack_progress_interval_sec >= config.consumer_ack_wait_sec:
         problems.append(
@@ -362,7 +362,7 @@ def _contradictions(config: NatsBackendConfig) -> list[str]:
         )
     if config.google_chat_base_url and not _is_loopback(config.google_chat_base_url):
         problems.append(
-            f"AX_GOOGLE_CHAT_BASE_URL={config.google_chat_base_url!r}: is for tests and must be an http url "
+            f"AX_GOOGLE_CHAT_BASE_URL={config.google_chat_base_url!r}: for tests only; must be an http URL "
             "of this machine (127.0.0.1, ::1 or localhost)"
         )
     return problems

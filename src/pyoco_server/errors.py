@@ -1,7 +1,7 @@
-"""Everything that can go wrong, under the ids of the contract.
+"""The error catalogue, under the ids of the contract.
 
-One catalogue holds what users and operators see of an error (ids, HTTP status, texts); one exception
-class per row carries what happened. Routes raise, workers log, and both take the texts from here.
+One exception class per row. The row holds the ids, the HTTP status and the texts for users and operators.
+Routes raise these errors, workers log them.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class ErrorEntry:
     ja: str
     en: str
     status: HTTPStatus | None = None
-    """What HTTP answers; None for errors that only logs and the command line show."""
+    """HTTP status; None for errors that appear only in logs and on the command line."""
 
     @property
     def err_id(self) -> str:
@@ -64,7 +64,7 @@ class GatewayUnreachable(PyocoServerError):
 
 
 class UntrustedCertificate(GatewayUnreachable):
-    """Something answers, and cannot prove that it is the gateway."""
+    """The server's certificate is not trusted."""
 
 
 class InvalidRequest(PyocoServerError):
@@ -78,7 +78,7 @@ class InvalidRequest(PyocoServerError):
 
 
 class RequestTooLarge(InvalidRequest):
-    """The same id as an invalid request, answered with 413."""
+    """An invalid request with status 413."""
 
     @property
     def status(self) -> HTTPStatus:
@@ -86,7 +86,7 @@ class RequestTooLarge(InvalidRequest):
 
 
 class BodyTooSlow(InvalidRequest):
-    """The same id as an invalid request, answered with 408."""
+    """An invalid request with status 408."""
 
     @property
     def status(self) -> HTTPStatus:
@@ -94,7 +94,7 @@ class BodyTooSlow(InvalidRequest):
 
 
 class ForeignRequest(InvalidRequest):
-    """The same id as an invalid request, answered with 403: a foreign page made a browser send it."""
+    """An invalid request with status 403: a browser sent it on behalf of a foreign page."""
 
     @property
     def status(self) -> HTTPStatus:
@@ -112,15 +112,15 @@ class NatsUnavailable(PyocoServerError):
 
 
 class NobodyAnswers(NatsUnavailable):
-    """There is a server, but nothing that takes such a request: no JetStream, or no such stream."""
+    """The server has no responder for the request: no JetStream, or no such stream."""
 
 
 class NatsUnauthorized(NatsUnavailable):
-    """A server answers and refuses the credentials."""
+    """The server rejected the credentials."""
 
 
 class GatewayOverloaded(NatsUnavailable):
-    """The gateway has as much to do as it allows itself. The id and status are those of the contract."""
+    """The gateway has reached its load limit. The id and status are those of the contract."""
 
 
 class OrphanRunSuspected(PyocoServerError):
@@ -229,7 +229,7 @@ class InvalidCliInput(PyocoServerError):
         18,
         "invalid arguments",
         "CLI引数が不正です（入力形式を確認してください）",
-        "The arguments are not valid (check the input's form)",
+        "The arguments are not valid (check the input format)",
     )
 
 
@@ -300,7 +300,7 @@ class NodeNotFound(PyocoServerError):
 
 
 class CommandRejected(PyocoServerError):
-    """A guard refused a command; `code` says which."""
+    """A guard refused a command; `code` identifies the guard."""
 
     entry = ErrorEntry(
         33,
@@ -316,7 +316,7 @@ class CommandRejected(PyocoServerError):
 
 
 class IdempotencyConflict(CommandRejected):
-    """An `Idempotency-Key` came again with another request."""
+    """An `Idempotency-Key` was reused with a different request."""
 
     def __init__(self) -> None:
         super().__init__("this Idempotency-Key was used with another request", "IDEMPOTENCY_KEY_REUSED")
@@ -351,7 +351,7 @@ class WorkflowNotFound(PyocoServerError):
 
 
 class WorkflowConflict(PyocoServerError):
-    """What was asked for does not go together with what is there."""
+    """The request conflicts with the current state."""
 
     entry = ErrorEntry(
         43,
@@ -368,19 +368,19 @@ class UnsupportedAction(WorkflowConflict):
 
 
 class RunConflict(WorkflowConflict):
-    """The action runs one at a time, and one is running."""
+    """The action runs one at a time, and a run is active."""
 
 
 class StillStarting(WorkflowConflict):
-    """The first event with this key has not started its run yet: come again in a second."""
+    """The first event with this key has not started its run yet; retry in a second."""
 
 
 class OutcomeUnknown(WorkflowConflict):
-    """An interrupted try may have started the run, and the run would have expired by now."""
+    """An interrupted attempt may have started a run that has expired since."""
 
 
 class InvalidYearMonth(InvalidRequest):
-    """The same id as an invalid request, answered with 400 as the contract words it."""
+    """An invalid request with status 400 and the text of the contract."""
 
     def __init__(self) -> None:
         super().__init__("Workflow event requires valid year/month.")
@@ -400,11 +400,11 @@ class WebhookNotConfigured(InvalidRequest):
 
 
 class RetryQueueFull(NatsUnavailable):
-    """As any overload: nothing was queued, and the sender has to come again."""
+    """Nothing was queued; the sender has to retry."""
 
 
 class EventFailed(PyocoServerError):
-    """Something that nobody foresaw; the log has it."""
+    """An unexpected error; details are in the log."""
 
     entry = ErrorEntry(
         44,
@@ -434,7 +434,7 @@ class AuditNotWritten(PyocoServerError):
 
 
 class ConfigError(Exception):
-    """A setting cannot be used. The text names each key and value; nothing starts with it."""
+    """Invalid settings. The text lists each key and value; the program does not start."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -442,4 +442,4 @@ class ConfigError(Exception):
 
 
 class IncompatibleNats(Exception):
-    """A NATS server or a stream with which the product cannot work, whatever one waits for."""
+    """A NATS server or stream that the product cannot use; a retry would not help."""

@@ -1,8 +1,8 @@
 """Structured logs: one line of JSON per event, for every logger of the process.
 
 A log call has a constant message and its data in fields (`log.info("run claimed", action="run.claimed",
-run_id=...)`), so that a line can be found by what it is about. Where and why an error happened is added
-here, never by the caller.
+run_id=...)`), so that lines can be searched by field. The origin and traceback of an error are added here,
+never by the caller.
 """
 
 import json
@@ -25,13 +25,11 @@ Logger = structlog.stdlib.BoundLogger
 
 _QUIET = ("nats", "uvicorn", "uvicorn.access", "uvicorn.error", "asyncio", "httpcore2", "httpx2")
 _FIELDS = "pyoco_fields"
-"""The attribute of a log record that holds a line's fields."""
+"""Attribute of a log record that holds the fields."""
 
 
-def _hand_to_logging(
-    _logger: WrappedLogger, _method: str, event: EventDict
-) -> tuple[tuple[str], dict[str, Any]]:
-    """A line as `logging` takes it: the constant message, and the fields in one attribute of the record."""
+def _to_logging(_logger: WrappedLogger, _method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
+    """Arguments for `logging`: the constant message, and the fields in one attribute of the record."""
     message, exc_info = event.pop("event"), event.pop("exc_info", None)
     return (message,), {"exc_info": exc_info, "extra": {_FIELDS: event}}
 
@@ -40,14 +38,14 @@ _loggers = structlog.stdlib.LoggerFactory()
 _PROCESSORS: list[Processor] = [
     structlog.stdlib.filter_by_level,
     structlog.contextvars.merge_contextvars,
-    _hand_to_logging,
+    _to_logging,
 ]
 
 
 def get_logger(name: str) -> Logger:
-    """A logger that hands its lines to the standard library's, and changes nothing for anybody else.
+    """A logger on top of the standard library's, without global configuration.
 
-    A program that uses us as a library sees them wherever its own logs go.
+    A program that uses this package as a library receives the lines in its own logs.
     """
     logger: Logger = structlog.wrap_logger(
         _loggers(name), processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger
@@ -64,10 +62,10 @@ def configure_logging(
     include_traceback: bool | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logs of this process to `stream` (stdout) as `service`, e.g. `pyoco-server:worker`.
+    """Send all logs of this process to `stream` (default: stdout) as `service`, e.g. `pyoco-server:worker`.
 
-    What is not given comes from PYOCO_LOG_LEVEL, _FORMAT, _UTC and _INCLUDE_TRACEBACK. If the format is
-    given nowhere, a terminal gets text and everything else JSON. Raises ConfigError.
+    Missing arguments come from PYOCO_LOG_LEVEL, _FORMAT, _UTC and _INCLUDE_TRACEBACK. Without a format, a
+    terminal gets text and everything else JSON. Raises ConfigError.
     """
     is_all_given = None not in (level, log_format, utc, include_traceback)
     settings = log_settings({"PYOCO_LOAD_DOTENV": "0"}) if is_all_given else log_settings()
@@ -86,7 +84,7 @@ def configure_logging(
     root.handlers = [handler]
     root.setLevel(level or settings.level)
     for name in _QUIET:
-        # Their warnings matter to an operator, their chatter does not.
+        # Warnings of these libraries matter to an operator, their info lines do not.
         library = logging.getLogger(name)
         library.handlers = []
         library.propagate = True
@@ -94,7 +92,7 @@ def configure_logging(
 
 
 def configure_unless_configured(service: str) -> None:
-    """For a program that nobody has given a log yet; one that has its own keeps it."""
+    """Configure logging unless the program has done so itself."""
     if not logging.getLogger().handlers:
         configure_logging(service=service)
 
@@ -111,7 +109,7 @@ def best_effort(
     expected: Expected = NatsUnavailable,
     **fields: Any,
 ) -> Iterator[None]:
-    """Work that may fail without harm to its caller: an `expected` failure is logged as `error`.
+    """Work whose failure does not concern the caller: an `expected` failure is logged as `error`.
 
     Any other exception is a bug and reaches the caller.
     """
@@ -130,17 +128,17 @@ def surviving(
     expected: Expected = NatsUnavailable,
     **fields: Any,
 ) -> Iterator[None]:
-    """One turn of a loop that has to go on, or a step that must not stop the next.
+    """One iteration of a loop that must continue, or a step that must not prevent the next.
 
-    An `expected` failure is logged as `error`. Any other exception is a bug: it is logged at level ERROR with
-    its traceback, and not under the name of a failure that it is not. The loop pauses between turns anyway.
+    An `expected` failure is logged as `error`. Any other exception is a bug and logged at level ERROR with
+    its traceback. The loop pauses between iterations anyway.
     """
     try:
         yield
     except expected as cause:
         _log_expected(log, action, error, cause, fields)
     except Exception:
-        log.exception("unexpected error; going on", action=action, **fields)
+        log.exception("unexpected error; continuing", action=action, **fields)
 
 
 def _log_expected(
@@ -151,19 +149,19 @@ def _log_expected(
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Losing a log line must never cost a run; it is said once on stderr."""
+    """A lost log line must never fail a run; it is reported once on stderr."""
 
-    _complained = False
+    _is_reported = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - the name logging calls
-        if not self._complained:
-            self._complained = True
+        if not self._is_reported:
+            self._is_reported = True
             entry = LoggingFailed.entry
             sys.stderr.write(f"{entry.err_id} {entry.msg_id} {entry.message(language())}\n")
 
 
 class _LineFormatter(logging.Formatter):
-    """Our own lines and those of libraries alike. Plain code instead of a chain: each run has a line."""
+    """Formats our lines and those of libraries. Plain code instead of a processor chain, for speed."""
 
     def __init__(
         self, service: str, render: Callable[[Mapping[str, Any]], str], *, utc: bool, include_traceback: bool
@@ -182,7 +180,7 @@ class _LineFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         fields: Mapping[str, Any] = getattr(record, _FIELDS, {})
-        if "action" in fields:  # the same few fields first on every line: a person reads them too
+        if "action" in fields:  # first, for readability
             line["action"] = fields["action"]
         for name, value in fields.items():
             if value is not None:
@@ -200,7 +198,7 @@ class _LineFormatter(logging.Formatter):
         if not self._include_traceback:
             line.pop("exc_traceback", None)
         if "msg_id" in line and language() == "ja":
-            _speak_japanese(line)
+            _translate_message(line)
         return self._render(line)
 
     def _time_of(self, record: logging.LogRecord) -> str:
@@ -210,8 +208,8 @@ class _LineFormatter(logging.Formatter):
         return datetime.fromtimestamp(record.created, UTC).astimezone().isoformat(timespec="microseconds")
 
 
-def _speak_japanese(line: dict[str, Any]) -> None:
-    """The contract's text of the message id; what the line has to add to it is its `detail`."""
+def _translate_message(line: dict[str, Any]) -> None:
+    """Use the Japanese text of the contract; a more specific message moves to `detail`."""
     entry = entries().get(line["msg_id"])
     if entry is None:
         return
@@ -221,7 +219,7 @@ def _speak_japanese(line: dict[str, Any]) -> None:
 
 
 def exception_fields(error: BaseException) -> dict[str, str]:
-    """What every log line about an exception has."""
+    """Fields of a log line about an exception."""
     fields = {
         "exc_type": type(error).__name__,
         "exc_message": _text_of(error),
@@ -235,7 +233,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything
-        return f"(its text raised {type(failure).__name__})"
+        return f"(str() raised {type(failure).__name__})"
 
 
 _json = json.JSONEncoder(ensure_ascii=False, default=repr).encode
@@ -247,7 +245,7 @@ def _render_json(line: Mapping[str, Any]) -> str:
         text = _json(line)
         if not text.isascii():
             text.encode()
-    except (TypeError, ValueError):  # a key that is no text, half a surrogate: a line is not lost for that
+    except (TypeError, ValueError):  # a non-string key or a lone surrogate must not lose the line
         return _plain_json(line)
     return text
 
@@ -277,16 +275,16 @@ _TEXT_HIDES = {"ts", "level", "service", "message", "logger", "pathname", "linen
 
 
 def _render_text(event: Mapping[str, Any]) -> str:
-    """For a terminal: `12:00:01 INFO  message  key=value …`, the traceback of an error below."""
+    """For a terminal: `12:00:01 INFO  message  key=value …`, with the traceback of an error below."""
     clock = str(event.get("ts", ""))[11:19]
     data = "  ".join(f"{key}={_one_line(value)}" for key, value in event.items() if key not in _TEXT_HIDES)
     line = f"{clock} {event.get('level', ''):<7} {_one_line(event.get('message'))}  {data}".rstrip()
-    is_error = event.get("level") in ("ERROR", "CRITICAL")  # a request that was refused is none of ours
+    is_error = event.get("level") in ("ERROR", "CRITICAL")  # no traceback for refused requests
     traceback = str(event.get("exc_traceback") or "") if is_error else ""
     return "\n".join([line, *(f"    {_one_line(part)}" for part in traceback.rstrip().split("\n") if part)])
 
 
 def _one_line(value: object) -> str:
-    """Control characters would let logged data forge lines or colour the operator's terminal."""
+    """Escape control characters, so that logged data cannot forge lines or control the terminal."""
     text = value if isinstance(value, str) else repr(value)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

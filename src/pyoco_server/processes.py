@@ -1,4 +1,4 @@
-"""Child processes that end with us: stopped politely, and by the kernel if we are killed."""
+"""Child processes, which the kernel ends if this process is killed; and free ports."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-STOP_PATIENCE_SEC = 10.0
+STOP_TIMEOUT_SEC = 10.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -25,8 +25,8 @@ def start_child(
     stdout: IO[bytes] | int | None = None,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in its own process group, so that Ctrl-C reaches us alone and we stop it in order."""
-    return subprocess.Popen(  # noqa: S603 - the commands are ours
+    """Start `command` in its own session, so that Ctrl-C reaches only us and we stop it in order."""
+    return subprocess.Popen(  # noqa: S603 - our own commands
         [str(part) for part in command],
         env=env,
         stdin=subprocess.DEVNULL,
@@ -38,41 +38,41 @@ def start_child(
     )
 
 
-def stop_child(child: subprocess.Popen[bytes], patience: float = STOP_PATIENCE_SEC) -> int:
-    """SIGTERM, then after `patience` SIGKILL. Answers with the exit code."""
+def stop_child(child: subprocess.Popen[bytes], timeout: float = STOP_TIMEOUT_SEC) -> int:
+    """SIGTERM, then SIGKILL after `timeout`. Returns the exit code."""
     if child.poll() is None:
         child.terminate()
-    return await_child(child, patience)
+    return await_child(child, timeout)
 
 
-def await_child(child: subprocess.Popen[bytes], patience: float) -> int:
-    """Of one that was asked to stop: after `patience` SIGKILL. Answers with the exit code."""
+def await_child(child: subprocess.Popen[bytes], timeout: float) -> int:
+    """Wait for a stopping child, with SIGKILL after `timeout`. Returns the exit code."""
     try:
-        return child.wait(patience)
+        return child.wait(timeout)
     except subprocess.TimeoutExpired:
         child.kill()
         return child.wait()
 
 
-def stop_family(child: subprocess.Popen[bytes], patience: float = STOP_PATIENCE_SEC) -> None:
-    """Like `stop_child`, with all that the child has started: it leads a process group of its own."""
-    _signal_family(child, signal.SIGTERM)
-    deadline = time.monotonic() + patience
-    while _signal_family(child, 0) and time.monotonic() < deadline:
-        child.poll()  # one that has ended is of the group until it is asked for
+def stop_group(child: subprocess.Popen[bytes], timeout: float = STOP_TIMEOUT_SEC) -> None:
+    """Like `stop_child` for the child's whole process group."""
+    _signal_group(child, signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while _signal_group(child, 0) and time.monotonic() < deadline:
+        child.poll()  # a zombie stays in the group until it is reaped
         time.sleep(0.01)
-    _signal_family(child, signal.SIGKILL)
+    _signal_group(child, signal.SIGKILL)
     child.wait()
 
 
 def end_group(leader: int) -> None:
-    """Kill a process with its group, which it leads."""
+    """Kill a process group by its leader."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
-def _signal_family(child: subprocess.Popen[bytes], sent: int) -> bool:
-    """Whether there was anybody to send it to."""
+def _signal_group(child: subprocess.Popen[bytes], sent: int) -> bool:
+    """Whether the group still exists."""
     try:
         os.killpg(child.pid, sent)
     except ProcessLookupError:
@@ -80,25 +80,25 @@ def _signal_family(child: subprocess.Popen[bytes], sent: int) -> bool:
     return True
 
 
-# Looked up before the fork: between fork and exec nothing may be imported or allocated that another
-# thread could hold a lock on.
+# Loaded before the fork: between fork and exec nothing may be imported or allocated, because another
+# thread could hold the lock.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def end_with_parent(sent: int = signal.SIGTERM) -> None:
-    """Have the kernel send us this signal when our parent ends. Linux only."""
+    """Receive this signal from the kernel when the parent ends. Linux only."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(sent))
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose parent has ended, so that none gets away. Linux only."""
+    """Become the parent of orphaned descendants, so that none escapes. Linux only."""
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def child_processes() -> set[int]:
-    """Of this process. Empty where the system does not list them."""
+    """Child pids of this process. Empty where the system does not list them."""
     found: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # the thread has ended meanwhile
@@ -106,17 +106,17 @@ def child_processes() -> set[int]:
     return found
 
 
-# A port to listen on that stays free for a while.
+# Ports
 
-_QUIET = range(20_000, 32_768)
-"""Systems take the local ports of outgoing connections from above. One of those may be taken by anybody's
-connection between the look and the use of it, or while the server on it is being restarted."""
+_BELOW_EPHEMERAL = range(20_000, 32_768)
+"""Below the ephemeral range: an outgoing connection of any program could take a port from that range between
+the check and its use, or during a restart of the server."""
 _TRIES = 50
 
 
 def free_port(host: str, preferred: int = 0) -> int:
-    """`preferred` if nobody uses it, else any free one. Raises OSError if there is none."""
-    for port in (preferred, *random.sample(_QUIET, _TRIES)):
+    """`preferred` if it is free, else any free port. Raises OSError if there is none."""
+    for port in (preferred, *random.sample(_BELOW_EPHEMERAL, _TRIES)):
         if port:
             with suppress(OSError):
                 return bound(host, port)
@@ -132,7 +132,7 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def bound(host: str, port: int) -> int:
-    """The port that listening on `port` would get. Raises OSError if it cannot be had."""
+    """The port that a listener on `port` would get. Raises OSError if it is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""The server of a project: what `pyoco-server up` leaves in its data directory while it runs.
+"""The server of a directory, announced by `pyoco-server up` in a file of its data directory.
 
-Workers, clients and the admin command of the same directory find it there, whatever port it got. The file is
-locked while its server lives, so one that a killed server left behind counts for nothing.
+Workers, clients and the admin command in the same directory find the server there, whatever its port. The
+server holds a lock on the file while it runs, so the file of a killed server is ignored.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ DATA_DIRECTORY = Path(".pyoco")
 FILE = "server.json"
 LOCK_TRIES, LOCK_PAUSE_SEC = 20, 0.01
 _OWNER_ONLY = 0o600
-"""The url of a NATS may contain a password."""
+"""A NATS URL may contain a password."""
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +33,13 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def announced(server: RunningServer, directory: Path) -> Iterator[None]:
-    """Until the block ends. A directory that cannot be written, or has a server already, is left as it is."""
+    """Announce the server until the block ends, unless the directory is read-only or already has a server."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT, _OWNER_ONLY)
     except OSError as error:
         log.warning(
-            "workers and clients cannot find this server by its directory",
+            "cannot announce this server in its data directory; workers and clients need its URL",
             action="server.unannounced",
             reason=str(error),
         )
@@ -56,7 +56,7 @@ def announced(server: RunningServer, directory: Path) -> Iterator[None]:
 def _held(file: int, server: RunningServer) -> Iterator[None]:
     if not _locked(file):
         log.warning(
-            "another server of this directory is running; workers and clients find that one",
+            "another server of this directory is running; workers and clients use that one",
             action="server.unannounced",
         )
         yield
@@ -70,7 +70,7 @@ def _held(file: int, server: RunningServer) -> Iterator[None]:
 
 
 def _locked(file: int) -> bool:
-    """More than one try: a reader that found the file of a dead server may hold it for a moment."""
+    """With retries, because a reader may hold the lock of a dead server's file for a moment."""
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +82,7 @@ def _locked(file: int) -> bool:
 
 
 def running_server(directory: Path = DATA_DIRECTORY) -> RunningServer | None:
-    """The server that runs now with this data directory."""
+    """The running server of this data directory."""
     try:
         with (directory / FILE).open("rb") as file:
             if _is_locked(file.fileno()):
@@ -101,7 +101,7 @@ def _is_locked(file: int) -> bool:
 
 
 def settings_here(*, nats_url: str | None = None, **overrides: Any) -> NatsBackendConfig:
-    """The settings of this environment; the NATS of this directory's server where none is set."""
+    """The settings of this environment; without a NATS URL, that of this directory's server."""
     if nats_url is None and not is_set("nats_url"):
         found = running_server()
         nats_url = None if found is None else found.nats_url

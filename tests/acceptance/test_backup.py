@@ -117,7 +117,7 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(
         goes_on(server, programs, waiting)
     again = programs.run(*restore)
     assert again.returncode == 1
-    assert "already: restore into a NATS that has none of these streams" in again.stderr
+    assert "restore into a NATS without these streams" in again.stderr
 
 
 def test_a_backup_of_a_running_server_is_restored_on_one_machine(programs: Programs, tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_a_backup_of_a_running_server_is_restored_on_one_machine(programs: Progr
     ("command", "said"),
     [
         (("backup", "--directory", "full"), "full is not empty"),
-        (("restore", "--directory", "nowhere"), "there is no such directory"),
-        (("restore", "--directory", "empty"), "there is no backup in it"),
+        (("restore", "--directory", "nowhere"), "no such directory"),
+        (("restore", "--directory", "empty"), "contains no backup"),
     ],
 )
 def test_a_directory_that_cannot_be_used_is_refused(

@@ -137,8 +137,8 @@ def test_the_whole_log_is_printed_unless_less_is_asked_for(shell: Shell) -> None
 def test_a_log_that_cannot_be_shown_says_why(shell: Shell) -> None:
     """D28"""
     run_id = json.loads(shell("submit", "--flow-name", "talk", "--wait")[0])["run_id"]
-    assert "no such task; it has: talk" in shell("logs", run_id, "--task", "walk", code=1)[1]
-    assert "--tail -1: not a number of lines" in shell("logs", run_id, "--tail", "-1", code=1)[1]
+    assert "no such task in this run; its tasks: talk" in shell("logs", run_id, "--task", "walk", code=1)[1]
+    assert "--tail -1: must be 0 or greater" in shell("logs", run_id, "--tail", "-1", code=1)[1]
     for follow in ([], ["--follow"]):
         _, err = shell("logs", run_id[:-4] + "0000", *follow, code=1)
         assert "HTTP 404 ERR-PYOCO-0005" in err
@@ -248,7 +248,7 @@ def test_graphs_are_registered_and_looked_at(shell: Shell, tmp_path: Path) -> No
     _, err = shell("graphs", "put", "graph.yaml", code=1)
     assert "graph.yaml: graph, line 2, column 1: the key 'a' is there twice" in err
     _, err = shell("graphs", "put", "nothing.yaml", code=1)
-    assert "there is no such file" in err
+    assert "no such file" in err
 
 
 def test_the_fleet_and_its_figures(shell: Shell) -> None:
@@ -271,7 +271,7 @@ def test_wheels_are_checked_registered_and_removed(shell: Shell, tmp_path: Path)
     assert "no entry point group pyoco.tasks" in err
     _, err = shell("wheel-upload", "--wheel-file", str(file), code=1)
     assert "HTTP 409 ERR-PYOCO-0022" in err
-    assert "Raise the wheel's version" in err
+    assert "Raise the wheel version" in err
     assert wheel_name() in shell("wheels", "--output", "table")[0].replace("\n", "")
     assert shell.json("wheel-delete", "--name", wheel_name()) == {"name": wheel_name(), "deleted": True}
     assert [event["action"] for event in shell.json("wheel-history", "--limit", "5")] == ["delete", "upload"]
@@ -283,9 +283,9 @@ def test_wheels_are_checked_registered_and_removed(shell: Shell, tmp_path: Path)
 
 WRONG = [
     (("submit", "--flow-name", "double", "--param", "x"), "example: --param rows=3"),
-    (("submit-yaml", "--workflow-file", "missing", "--flow-name", "x"), "there is no such file"),
+    (("submit-yaml", "--workflow-file", "missing", "--flow-name", "x"), "no such file"),
     (("wheel-upload", "--wheel-file", "missing.whl"), "python -m build --wheel"),
-    (("get", "no-such-run"), "pyoco-client list shows the runs there are"),
+    (("get", "no-such-run"), "Check the run id: pyoco-client list"),
     (("list", "--limit", "999"), "less than or equal to 200"),
     (("list", "--bogus"), "--bogus"),
     (("submit",), "--flow-name"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.processes import STOP_PATIENCE_SEC
+from pyoco_server.processes import STOP_TIMEOUT_SEC
 from support.nats_server import free_port
 from support.programs import PATIENCE_SEC, Program, Programs, command_of
 
@@ -155,7 +155,7 @@ def test_a_server_waits_for_the_runs_of_its_worker(programs: Programs) -> None:
     with up_with_a_run(programs, "--drain-timeout", "600") as (server, run_id):
         server.program.send(signal.SIGTERM)
         server.program.says("finishing active runs")
-        time.sleep(STOP_PATIENCE_SEC + 1.0)  # nothing is to happen in this time
+        time.sleep(STOP_TIMEOUT_SEC + 1.0)  # nothing is to happen in this time
         (programs.directory / "go").touch()
         assert server.program.exit_code() == 0
     with up(programs) as server, PyocoHttpClient(server.url) as client:
@@ -166,10 +166,10 @@ def test_a_server_waits_for_the_runs_of_its_worker(programs: Programs) -> None:
 def test_a_second_ctrl_c_gives_the_runs_of_a_servers_worker_back(programs: Programs) -> None:
     with up_with_a_run(programs, "--drain-timeout", "600") as (server, _):
         server.program.send(signal.SIGINT)
-        server.program.says("they have up to 600 s to end. Ctrl-C again")
+        server.program.says("waiting up to 600 s. Press Ctrl-C again")
         server.program.send(signal.SIGINT)
         assert server.program.exit_code() == 130
-        assert "Giving the runs back to the queue" in server.program.output
+        assert "Returning the runs to the queue" in server.program.output
         assert '"message": "worker stopped"' in server.program.output
     assert programs.are_gone()
 
@@ -231,7 +231,7 @@ def test_a_port_that_is_in_use_is_told_with_what_to_do(programs: Programs, tmp_p
         port = other.getsockname()[1]
         done = programs.run("pyoco-server", "up", "--port", str(port))
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}: it is used by " in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: in use by " in done.stderr
     assert f"(pid {os.getpid()})" in done.stderr
     assert "choose another port" in done.stderr
     assert not (tmp_path / ".pyoco").exists()
@@ -256,7 +256,10 @@ def test_a_second_server_in_the_same_directory_is_told_with_what_to_do(programs:
         (("pyoco-worker", "--flow-resolver", "json"), "there is no pyoco Flow in json"),
         (("pyoco-worker", "--flow-resolver", ":f"), "is not module:function"),
         (("pyoco-worker", "--flows", "nowhere"), "--flows nowhere is not a directory"),
-        (("pyoco-worker", "--flows", ".", "--flow-resolver", "json:f"), "either --flow-resolver or --flows"),
+        (
+            ("pyoco-worker", "--flows", ".", "--flow-resolver", "json:f"),
+            "exactly one of --flow-resolver and --flows",
+        ),
         (("pyoco-worker", "--flows", "."), "there is no pyoco Flow in"),
         (("pyoco-worker", "--flow-resolver", "no_such_module:f"), "No module named 'no_such_module'"),
         (("pyoco-worker", "--flow-resolver", "missing.py:f"), "there is no file missing.py"),
@@ -264,8 +267,8 @@ def test_a_second_server_in_the_same_directory_is_told_with_what_to_do(programs:
         (("pyoco-server", "up", "--port", "many"), "--port"),
         (("pyoco-server", "up", "--nonsense"), "--nonsense"),
         (("pyoco-server", "up", "--port", "70000"), "a port from 1 to 65535"),
-        (("pyoco-server", "up", "--host", "192.0.2.1"), "give an address of this machine"),
-        (("pyoco-server", "up", "--host", "no.such.host.invalid"), "give an address of this machine"),
+        (("pyoco-server", "up", "--host", "192.0.2.1"), "use an address of this machine"),
+        (("pyoco-server", "up", "--host", "no.such.host.invalid"), "use an address of this machine"),
         (("pyoco-client", "nonsense"), "nonsense"),
     ],
 )

@@ -39,16 +39,16 @@ def test_a_running_installation_is_all_well(programs: Programs) -> None:
         server = ("--server", f"http://127.0.0.1:{port}")
         found = doctor(programs, *server, code=0)
         assert {finding["level"] for finding in found.values()} == {"OK"}
-        assert found["workers"]["fact"] == "tag default: 1 alive, 0 jobs on the queue"
+        assert found["workers"]["fact"] == "tag default: 1 live, queued jobs: 0"
         assert found["nats"]["fact"].endswith(up.says(r"nats://127.0.0.1:\d+")[0])
         shown = programs.run("pyoco-server", "doctor", *server)
-        assert shown.stdout.splitlines()[-1] == "All well."
+        assert shown.stdout.splitlines()[-1] == "All checks passed."
         in_japanese = programs.run("pyoco-server", "doctor", *server, LC_ALL="ja_JP.UTF-8")
         assert in_japanese.stdout.splitlines()[-1] == "問題ありません。"
         submit = ("pyoco-client", "submit", "--flow-name", "x", "--tag", "gpu", *server)
         assert programs.run(*submit).returncode == 0
         found = doctor(programs, *server, code=1)
-        assert found["workers"]["fact"] == "tag gpu: 1 jobs wait and no worker takes them"
+        assert found["workers"]["fact"] == "tag gpu: no live worker, queued jobs: 1"
 
 
 def test_what_is_wrong_is_told_with_what_to_do(programs: Programs) -> None:
@@ -66,7 +66,7 @@ def test_what_is_wrong_is_told_with_what_to_do(programs: Programs) -> None:
 
 def test_a_nats_of_somebody_else_is_not_looked_at(programs: Programs, own_nats: EmbeddedNats) -> None:
     server = ("--server", f"http://127.0.0.1:{free_port()}")
-    assert doctor(programs, *server, code=0)["nats"]["fact"] == "not running, and none is configured"
+    assert doctor(programs, *server, code=0)["nats"]["fact"] == "not running and not configured"
     found = doctor(programs, *server, "--nats-url", own_nats.url, code=0)
     assert (found["nats"]["level"], found["streams"]["level"]) == ("OK", "WARN")
     assert "the first gateway or worker creates them" in found["streams"]["advice"]

@@ -129,7 +129,7 @@ def test_what_is_refused_says_what_to_do(shell: Shell, client: PyocoHttpClient) 
 
 def test_tables_are_for_people_and_json_for_programs(shell: Shell, client: PyocoHttpClient) -> None:
     assert "no executions" in shell("pyoco-client executions list --output table")[1]
-    assert "nothing waits" in shell("pyoco-client waits --output table")[1]
+    assert "no waiting nodes" in shell("pyoco-client waits --output table")[1]
     for number in range(3):
         client.executions.create("ask", execution_id=f"e{number}")
         until_now(lambda: len(client.executions.waits()["items"]), (number + 1).__eq__)  # in this order

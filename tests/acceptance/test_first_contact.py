@@ -74,7 +74,7 @@ def test_commands_of_a_directory_find_its_server_wherever_it_listens(programs: P
     ):
         url = up.says(r"started here at (nats://[\d.:]+),")[1]
         assert not url.endswith(":4222")
-        up.says(r"Port 4222 is used by .*: it is ignored")
+        up.says(r"Port 4222 is in use by .*; it is ignored")
         up.says("Ctrl-C stops it")
         with programs.started("pyoco-worker", "--flows", str(flows)) as worker:
             worker.says("worker ready")
@@ -91,7 +91,7 @@ def test_commands_of_a_directory_find_its_server_wherever_it_listens(programs: P
 def test_a_worker_waits_for_the_server_of_its_directory(programs: Programs, flows: Path) -> None:
     """D34: started first, with something else on 4222; and again after the server was killed."""
     with usual_port_taken(), programs.started("pyoco-worker", "--flows", str(flows)) as worker:
-        worker.says("cannot connect to NATS; trying again")
+        worker.says("cannot connect to NATS; retrying")
         command = ("pyoco-server", "up", "--port", str(free_port()), "--durability", "fast")
         with programs.started(*command) as up:
             url = up.says(r"started here at (nats://[\d.:]+),")[1]
@@ -99,7 +99,7 @@ def test_a_worker_waits_for_the_server_of_its_directory(programs: Programs, flow
             assert up.ends_after(signal.SIGKILL) == -signal.SIGKILL
         with programs.started(*command) as up:  # at the same port, or its workers would be lost
             assert up.says(r"started here at (nats://[\d.:]+),")[1] == url
-            worker.says("connected to NATS again")
+            worker.says("reconnected to NATS")
 
 
 def test_what_a_killed_server_left_behind_counts_for_nothing(programs: Programs) -> None:
@@ -149,7 +149,7 @@ def test_a_wrong_password_is_named_as_the_cause_without_a_traceback(
             programs.started("pyoco-worker", "--flows", str(flows)) as worker,
             programs.started("pyoco-server", "up", "--port", str(free_port())) as gateway,
         ):
-            worker.says(r"refuses the credentials \(authorization\)(.|\n)*\"pause_sec\": 2.0")
+            worker.says(r"rejected the credentials \(authorization\)(.|\n)*\"pause_sec\": 2.0")
             gateway.says(r'"action": "nats.unauthorized"(.|\n)*"next_report_sec": 2.0')
             for program in (worker, gateway):
                 assert "Traceback" not in program.output
@@ -176,7 +176,7 @@ def test_a_second_ctrl_c_ends_a_draining_worker_at_once(programs: Programs, flow
             run_id = client.submit_run("endless")["run_id"]
             until_now((programs.directory / "waiting").exists)
             worker.send(signal.SIGINT)
-            worker.says("Runs in progress: 1; they have up to 55 s to end. Ctrl-C again")
+            worker.says("Active runs: 1; waiting up to 55 s. Press Ctrl-C again")
             assert client.get_run(run_id)["status"] == "RUNNING"
             assert worker.ends_after(signal.SIGINT) == 130
             assert '"worker.gave_back"' in worker.output
@@ -190,7 +190,7 @@ def test_a_gateway_that_everybody_reaches_without_a_key_warns(
     """D42"""
     with programs.started("pyoco-server", "up", "--host", host, "--port", str(free_port())) as up:
         up.says("Ctrl-C stops it")
-        assert ("asks for no API key" in up.output) == warns
+        assert ("without API keys" in up.output) == warns
 
 
 def test_a_server_is_found_without_its_scheme(programs: Programs) -> None:

@@ -41,7 +41,7 @@ async def test_a_task_that_prints_too_much_is_followed_in_excerpts(labs: Labs) -
             run_id = await lab.submit("slow_and_much")
             command = ("pyoco-client", "logs", run_id, "--follow")
             with lab.programs.started(*command, PYOCO_SERVER_URL=gateway.url) as following:
-                await asyncio.to_thread(following.says, "excerpts: a task prints more")
+                await asyncio.to_thread(following.says, "excerpts: the output rate")
                 lab.let("go")
                 assert await asyncio.to_thread(following.exit_code) == 0
                 output = following.output

@@ -83,7 +83,7 @@ def test_a_start_that_fails_says_what_was_said(programs: Programs, tmp_path: Pat
     path = a_program(tmp_path / "bin", "echo nats-server not found\nexit 2")
     done = programs.run(*UP, *ports(), PATH=path)
     assert done.returncode == 1
-    assert "it ended with code 2: nats-server not found" in done.stderr
+    assert "exited with code 2: nats-server not found" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_start_that_fails_says_what_was_said(programs: Programs, tmp_path: Pat
         (("--nats-client-port", "4299"), "--nats-client-port is for --with-nats-bootstrap only"),
         (
             ("--with-nats-bootstrap", "--nats-url", "nats://elsewhere:4222"),
-            "but the NATS url (--nats-url or PYOCO_NATS_URL) is nats://elsewhere:4222",
+            "but the NATS URL (--nats-url or PYOCO_NATS_URL) is nats://elsewhere:4222",
         ),
     ],
 )

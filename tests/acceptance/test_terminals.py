@@ -130,7 +130,7 @@ def test_ctrl_c_ends_the_watch_and_not_the_run(stack: Stack) -> None:
         terminal.shows("wait_for_go +running")
         terminal.press_ctrl_c()
         assert terminal.ends() == 130
-        terminal.shows("the run goes on. To end it: pyoco-client cancel --run-id")
+        terminal.shows("the run continues. To cancel it: pyoco-client cancel --run-id")
         assert terminal.text.count("gate  on worker") == 1
         assert "Traceback" not in terminal.text
         assert terminal.raw.rstrip().endswith(b"\x1b[?25h") or b"\x1b[?25h" in terminal.raw, (
@@ -263,7 +263,7 @@ def test_ctrl_c_stops_the_demo_with_130(programs: Programs) -> None:
         (
             "C.UTF-8",
             ("get", "nope"),
-            "HTTP 404 ERR-PYOCO-0005 run not found\nCheck the id: pyoco-client list",
+            "HTTP 404 ERR-PYOCO-0005 run not found\nCheck the run id: pyoco-client list",
         ),
         (
             "ja_JP.UTF-8",

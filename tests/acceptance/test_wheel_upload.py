@@ -31,13 +31,13 @@ def entry_points(text: str) -> bytes:
     ("tags", "data", "told"),
     [
         ("py2-none-any", None, "built for py2-none-any; workers run CPython 3.11 or newer"),
-        ("cp310-cp310-manylinux2014_x86_64", None, "Build it with one of those"),
+        ("cp310-cp310-manylinux2014_x86_64", None, "Build it for one of those"),
         ("py3-none-win_amd64", None, "on Linux or macOS"),
         ("py3-none-any", a_wheel(metadata=METADATA.format("<3.11")), "Requires-Python <3.11"),
         ("py3-none-any", a_wheel(metadata=METADATA.format("three")), "Requires-Python 'three' cannot be"),
         ("py3-none-any", b"not a zip", "python -m build --wheel"),
         ("py3-none-any", a_wheel(version="2.0"), "the file name says my-flows 0.1.0"),
-        ("py3-none-any", entry_points("a = 1+1"), "is not module or module:function"),
+        ("py3-none-any", entry_points("a = 1+1"), "is not of the form module or module:function"),
         ("py3-none-any", entry_points("a = other:f"), "names the module other, which is not in the wheel"),
     ],
 )

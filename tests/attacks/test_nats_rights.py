@@ -214,7 +214,7 @@ def test_the_rights_of_the_page_about_backups_are_enough_for_them(site: Site, tm
 
 async def test_a_worker_that_may_not_make_its_consumer_says_so_and_waits(site: Site) -> None:
     with worker_of(site, "--tags", "elsewhere") as worker:
-        worker.says("allowed to this user")
+        worker.says("permitted for this user")
 
 
 # What a hostile worker tries, with the worker's own credentials.

@@ -245,7 +245,7 @@ async def test_d13_a_key_starts_one_run_though_its_snapshot_has_expired(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D13: the mark of the claim was lost, the run ended and expired, and a repeat started it again."""
-    lost = AsyncMock(side_effect=NatsUnavailable("nats unavailable: no answer in time"))
+    lost = AsyncMock(side_effect=NatsUnavailable("nats unavailable: request timed out"))
     with monkeypatch.context() as patch:
         patch.setattr(gateway.backend.claims, "update", lost)
         await post(gateway)

@@ -118,7 +118,7 @@ def test_the_promise_of_durability_is_in_its_settings(tmp_path: Path, durability
 
 def test_a_server_that_cannot_listen_says_why(tmp_path: Path, taken_port: int) -> None:
     with (
-        pytest.raises(NatsUnavailable, match=r"ended with code 1: .*address already in use"),
+        pytest.raises(NatsUnavailable, match=r"exited with code 1: .*address already in use"),
         EmbeddedNats(tmp_path, durability="fast", port=taken_port),
     ):
         pass

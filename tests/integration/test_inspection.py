@@ -50,5 +50,5 @@ async def test_waiting_jobs_are_counted_by_tag(config: NatsBackendConfig) -> Non
 
 
 async def test_a_nats_that_is_not_there_is_told(config: NatsBackendConfig) -> None:
-    with pytest.raises(NatsUnavailable, match="no NATS server answers"):
+    with pytest.raises(NatsUnavailable, match="no NATS server responds"):
         await inspect_nats(replace(config, nats_url=f"nats://127.0.0.1:{free_port()}"))

@@ -147,7 +147,7 @@ async def test_a_worker_that_is_asked_to_stop_finishes_its_run(
 
 async def test_a_worker_without_nats_says_so() -> None:
     config = unique_config(f"nats://user:s3cret@127.0.0.1:{free_port()}")
-    with pytest.raises(NatsUnavailable, match="no NATS server answers at") as raised:
+    with pytest.raises(NatsUnavailable, match="no NATS server responds at") as raised:
         await PyocoNatsWorker.connect(config=config, flow_resolver=lambda _: None)
     assert "s3cret" not in str(raised.value)
 

@@ -188,7 +188,7 @@ class Process:
         if name in _ONE_WAY:
             return
         await asyncio.sleep(2.0)
-        raise NatsUnavailable("nats unavailable: no answer in time")
+        raise NatsUnavailable("nats unavailable: request timed out")
 
 
 class HostTime:

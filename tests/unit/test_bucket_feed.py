@@ -15,7 +15,7 @@ class CutOff:
     is_connected = True
 
     async def api(self, *_: object) -> dict[str, Any]:
-        raise NatsUnavailable("nats unavailable: no answer in time")
+        raise NatsUnavailable("nats unavailable: request timed out")
 
     def api_subject(self, verb: str) -> str:
         return verb

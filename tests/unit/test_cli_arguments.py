@@ -16,7 +16,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "pyoco-server-admin": admin_cli.main,
     "pyoco-worker": worker.main,
 }
-HEAD = "ERR-PYOCO-0018 MSG-PYOCO-0018 The arguments are not valid (check the input's form): "
+HEAD = "ERR-PYOCO-0018 MSG-PYOCO-0018 The arguments are not valid (check the input format): "
 HEAD_JA = "ERR-PYOCO-0018 MSG-PYOCO-0018 CLI引数が不正です（入力形式を確認してください）: "
 
 
@@ -117,7 +117,7 @@ def test_wrong_arguments_are_answered_with_ids_and_an_example(
         (
             "pyoco-worker",
             (
-                "--flow-resolver か --flows のどちらか一方が必要です: "
+                "--flow-resolver か --flows のどちらか一方を指定してください。例: "
                 "--flow-resolver my_package.flows:resolve   --flows ./flows"
             ),
             None,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.cli.client_runs import NOT_FOLLOWED, _answered
+from pyoco_server.cli.client_runs import NOT_FOLLOWED, _print_submitted
 from pyoco_server.cli.output import print_json, print_json_line
 from pyoco_server.http_client import PyocoHttpClient
 
@@ -29,7 +29,7 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_warning_of_the_server_is_shown_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     """D45: a tag that no worker has."""
     answer: Any = {"run_id": "r1", "status": "PENDING", "warning": "no worker has the tag \x1b[31mgpu"}
-    assert _answered(PyocoHttpClient("http://127.0.0.1:1"), answer, NOT_FOLLOWED) == 0
+    assert _print_submitted(PyocoHttpClient("http://127.0.0.1:1"), answer, NOT_FOLLOWED) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["run_id"] == "r1"
     assert said.err == "warning: no worker has the tag �[31mgpu\n"

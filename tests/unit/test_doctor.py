@@ -58,8 +58,8 @@ def told(findings: list[Finding]) -> list[tuple[str, str]]:
 def test_workers_are_counted_by_tag() -> None:
     report = a_report(a_worker("a", "cpu", "default"), a_worker("b", "cpu"), waiting={"cpu": 3})
     assert told(check_workers(report, "default", NOW, TIMEOUT)) == [
-        ("OK", "tag cpu: 2 alive, 3 jobs on the queue"),
-        ("OK", "tag default: 1 alive, 0 jobs on the queue"),
+        ("OK", "tag cpu: 2 live, queued jobs: 3"),
+        ("OK", "tag default: 1 live, queued jobs: 0"),
     ]
 
 
@@ -67,22 +67,22 @@ def test_workers_are_counted_by_tag() -> None:
 def test_f9_a_worker_whose_clock_is_wrong_counts_as_alive(off: float) -> None:
     report = a_report(a_worker("a", "default", seen=NOW + off, clock=off))
     assert told(check_workers(report, "default", NOW, TIMEOUT)) == [
-        ("OK", "tag default: 1 alive, 0 jobs on the queue")
+        ("OK", "tag default: 1 live, queued jobs: 0")
     ]
 
 
 def test_jobs_that_nobody_takes_are_a_failure_and_a_tag_without_both_a_warning() -> None:
     found = check_workers(a_report(waiting={"gpu": 2}), "default", NOW, TIMEOUT)
     assert told(found) == [
-        ("WARN", "tag default: none alive"),
-        ("FAIL", "tag gpu: 2 jobs wait and no worker takes them"),
+        ("WARN", "tag default: no live worker"),
+        ("FAIL", "tag gpu: no live worker, queued jobs: 2"),
     ]
-    assert found[1].advice == "start one: pyoco-worker --flows DIR --tags gpu"
+    assert found[1].advice == "start a worker: pyoco-worker --flows DIR --tags gpu"
 
 
 def test_a_worker_that_fell_silent_is_named_and_not_counted() -> None:
     found = check_workers(a_report(a_worker("a", "default", seen=NOW - 21)), "default", NOW, TIMEOUT)
-    assert told(found) == [("WARN", "tag default: none alive"), ("WARN", "silent for too long: a")]
+    assert told(found) == [("WARN", "tag default: no live worker"), ("WARN", "no heartbeat: a")]
 
 
 @pytest.mark.parametrize(("ahead", "level"), [(0.5, "OK"), (-1.9, "OK"), (3.0, "WARN"), (-3.0, "WARN")])
@@ -91,8 +91,8 @@ def test_a_clock_that_is_off_is_a_warning(ahead: float, level: str) -> None:
     (theirs,) = check_clocks(a_report(a_worker("w1", clock=ahead)))
     assert (ours.level, theirs.level) == (level, level)
     if level == "WARN":
-        assert ours.fact == f"the clock of this machine is {-ahead:+.1f} s off the one of NATS"
-        assert theirs.fact == f"the clock of worker w1 is {ahead:+.1f} s off the one of NATS"
+        assert ours.fact == f"the clock of this machine differs from NATS by {-ahead:+.1f} s"
+        assert theirs.fact == f"the clock of worker w1 differs from NATS by {ahead:+.1f} s"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_mistyped_setting_is_found_with_what_was_meant(tmp_path: Path) -> None
     assert told(found) == [
         ("WARN", "PYOCO_DEFAULT_TAGG is not a setting"),
         ("WARN", "PYOCO_NATS_URI is not a setting"),
-        ("OK", "2 set in the environment, .env is read"),
+        ("OK", "2 set in the environment, .env loaded"),
     ]
     assert [finding.advice for finding in found[:2]] == [
         "did you mean PYOCO_DEFAULT_TAG?",
@@ -141,8 +141,8 @@ def test_programs_read_english_whatever_the_locale_is(monkeypatch: pytest.Monkey
     assert found.as_json() == {
         "check": "clock",
         "level": "WARN",
-        "fact": "the clock of this machine is -9.0 s off the one of NATS",
-        "advice": "set the clock (NTP): heartbeats, lists and timeouts compare times",
+        "fact": "the clock of this machine differs from NATS by -9.0 s",
+        "advice": "synchronize the clock (NTP): heartbeats, lists and timeouts compare times",
     }
 
 

@@ -17,7 +17,7 @@ def test_every_name_in_all_can_be_imported_and_is_listed() -> None:
 
 
 def test_all_names_exactly_the_lazy_exports() -> None:
-    assert set(pyoco_server.__all__) == set(pyoco_server._HOMES)
+    assert set(pyoco_server.__all__) == set(pyoco_server._MODULES)
     assert pyoco_server.__all__ == sorted(pyoco_server.__all__)
 
 

@@ -1,1 +1,1 @@
-"""The commands. They read arguments, call what does the work, and say what happened."""
+"""The command-line programs: parse arguments, call a use case, print the result."""

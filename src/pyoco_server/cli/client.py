@@ -1,4 +1,4 @@
-"""`pyoco-client`: submit runs, follow them, and look at the fleet, over HTTP."""
+"""`pyoco-client`: submit, watch and manage runs, executions and workers over HTTP."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_events, client_executions, client_fleet, client_runs
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.failures import fail, run_app, told_to_the_user, with_message
+from pyoco_server.cli.failures import fail, reporting_failures, run_app, with_message
 from pyoco_server.cli.output import fail_http, server_url
 from pyoco_server.cli.terminal import add_completion
 from pyoco_server.errors import GatewayUnreachable, UntrustedCertificate
 from pyoco_server.http_client import PyocoHttpClient
 
-app = cyclopts.App(name="pyoco-client", help="Submit runs to a pyoco-server and look at them.")
+app = cyclopts.App(name="pyoco-client", help="Submit and inspect runs on a pyoco-server.")
 for part in (client_runs, client_fleet, client_executions):
     for name, command in part.COMMANDS.items():
         app.command(command, name=name)
@@ -38,15 +38,15 @@ def launch(
     Parameters
     ----------
     server
-        Address of the server (also: PYOCO_SERVER_URL). Default: the server of this directory, else
+        Server URL (also: PYOCO_SERVER_URL). Default: the server started in this directory, else
         http://127.0.0.1:8000
     api_key
-        Key for a server with auth on (also: PYOCO_API_KEY).
+        API key for a server with authentication (also: PYOCO_API_KEY).
     api_key_header
-        The header that carries the key.
+        HTTP header for the API key.
     """
     command, bound, ignored = app.parse_args(tokens, exit_on_error=False, print_error=False)
-    with told_to_the_user():
+    with reporting_failures():
         if "client" not in ignored:
             command(*bound.args, **bound.kwargs)
             return

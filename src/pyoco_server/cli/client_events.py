@@ -1,4 +1,4 @@
-"""The commands about workflow events."""
+"""Commands for workflow events, templates and actions."""
 
 import os
 from dataclasses import dataclass
@@ -12,31 +12,31 @@ from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.output import Client, Flag, Output, note, print_json, print_table
 from pyoco_server.errors import InvalidCliInput
 
-events = cyclopts.App(name="events", help="Send workflow events, and look at what became of them.")
-templates = cyclopts.App(name="templates", help="What events start.")
-actions = cyclopts.App(name="actions", help="What templates may do.")
+events = cyclopts.App(name="events", help="Send workflow events and inspect their results.")
+templates = cyclopts.App(name="templates", help="Manage workflow templates.")
+actions = cyclopts.App(name="actions", help="Manage the actions that templates may use.")
 
-TemplateId = Annotated[str, Parameter(help="The template.")]
-JobId = Annotated[str, Parameter(help="The job.")]
-ActionKey = Annotated[str, Parameter(help="The action.")]
+TemplateId = Annotated[str, Parameter(help="Template id.")]
+JobId = Annotated[str, Parameter(help="Retry job id.")]
+ActionKey = Annotated[str, Parameter(help="Action key.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class StartFields:
-    """What a template is started with, by an event or by hand."""
+    """Fields for starting a template, by an event or manually."""
 
     key: str | None = None
-    """Idempotency key: the same key again starts nothing."""
+    """Idempotency key; an event with a known key starts nothing."""
 
     year: int | None = None
-    """The year that the run is about."""
+    """Year of the period to process."""
 
     month: int | None = None
-    """The month that the run is about."""
+    """Month of the period to process."""
 
     data: str | None = None
-    """A JSON object for the flow, which finds it as params["event"]."""
+    """JSON object for the flow; available as params["event"]."""
 
 
 NOTHING = StartFields()
@@ -57,28 +57,28 @@ def send(  # noqa: PLR0913 - the fields of an event
     token: str | None = None,
     client: Client,
 ) -> None:
-    """Send an event, and print what it started or resumed.
+    """Send an event and print the run or execution it started or resumed.
 
     Parameters
     ----------
     template_id
-        The template to start.
+        Template to start.
     event_name
-        Or the action that the template begins with.
+        Alternative to --template-id: the first action of the template.
     source
-        Who sends it.
+        Name of the sender.
     notes
-        For people.
+        Free text.
     data_file
-        The data from a file, JSON or YAML.
+        File with the data, JSON or YAML.
     execution_id
-        With --node-id: no template is started, that node of that execution is resumed with the data.
+        With --node-id: resume this execution's node with the data instead of starting a template.
     node_id
-        The node that waits, or is to wait.
+        Node to resume; it may not be waiting yet.
     wait_key
-        Resume the node that waits with this key.
+        Resume the node waiting with this key.
     token
-        The token that the server wants, if it wants one (also: AX_WORKFLOW_EVENT_TOKEN).
+        Event token, if the server requires one (also: AX_WORKFLOW_EVENT_TOKEN).
     """
     given = fields.data is not None or data_file is not None
     print_json(
@@ -101,26 +101,26 @@ def send(  # noqa: PLR0913 - the fields of an event
 
 @events.command
 def summary(ym: str, *, recent_limit: int | None = None, client: Client) -> None:
-    """Print what the events of a month came to.
+    """Print the monthly event summary.
 
     Parameters
     ----------
     ym
-        The month: YYYY-MM.
+        Month as YYYY-MM.
     recent_limit
-        So many of the latest (up to 200).
+        Number of recent events to include (up to 200).
     """
     print_json(client.events.summary(ym, recent_limit))
 
 
 @events.command(name="retry-jobs")
 def retry_jobs(*, limit: int | None = None, output: Output = "json", client: Client) -> None:
-    """Print the events that are tried again.
+    """Print the retry jobs.
 
     Parameters
     ----------
     limit
-        At most so many (up to 200).
+        Maximum number of entries (up to 200).
     """
     found = client.events.retry_jobs(limit)
     if output == "json":
@@ -135,38 +135,38 @@ def retry_jobs(*, limit: int | None = None, output: Output = "json", client: Cli
 
 @events.command
 def drain(*, limit: int | None = None, force: Flag = False, client: Client) -> None:
-    """Try the queued events again now.
+    """Process the retry queue now.
 
     Parameters
     ----------
     limit
-        At most so many (up to 50).
+        Maximum number of jobs (up to 50).
     force
-        Also those whose time has not come.
+        Include jobs that are not due yet.
     """
     print_json(client.events.drain(limit, force=force))
 
 
 @events.command
 def retry(job_id: JobId, *, client: Client) -> None:
-    """Give a retry job all its attempts again, from now on."""
+    """Reset a retry job's attempts and make it due now."""
     print_json(client.events.retry_job(job_id))
 
 
 @events.command
 def discard(job_id: JobId, *, client: Client) -> None:
-    """Give a retry job up."""
+    """Discard a retry job."""
     print_json(client.events.discard_job(job_id))
 
 
 @events.command
 def replay(event_id: str, *, client: Client) -> None:
-    """Send an event again.
+    """Replay an event.
 
     Parameters
     ----------
     event_id
-        The event, as its answer and the summary name it.
+        Event id from the response or the summary.
     """
     print_json(client.events.replay(event_id))
 
@@ -174,7 +174,7 @@ def replay(event_id: str, *, client: Client) -> None:
 @templates.default
 @templates.command(name="list")
 def list_templates(*, output: Output = "json", client: Client) -> None:
-    """Print all templates."""
+    """List all templates."""
     _print_list(client.events.list_templates(), ("id", "name", "year", "month"), output)
 
 
@@ -186,21 +186,21 @@ def get_template(template_id: TemplateId, *, client: Client) -> None:
 
 @templates.command(name="put")
 def put_template(template_id: TemplateId, *, file: Path, if_match: str | None = None, client: Client) -> None:
-    """Make or change a template.
+    """Create or update a template.
 
     Parameters
     ----------
     file
-        Its definition, JSON or YAML.
+        Template definition, JSON or YAML.
     if_match
-        Only over the template with this updated_at.
+        Update only if the stored template has this updated_at.
     """
     print_json(client.events.put_template(template_id, read_params(file, None, ()), if_match))
 
 
 @templates.command(name="delete")
 def delete_template(template_id: TemplateId, *, client: Client) -> None:
-    """Remove a template."""
+    """Delete a template."""
     print_json(client.events.delete_template(template_id))
 
 
@@ -211,7 +211,7 @@ def start_template(
     fields: StartFields = NOTHING,
     client: Client,
 ) -> None:
-    """Start a template by hand."""
+    """Start a template manually."""
     wanted: dict[str, Any] = {"idempotency_key": fields.key, "year": fields.year, "month": fields.month}
     if fields.data is not None:
         wanted["data"] = read_params(None, fields.data, ())
@@ -221,7 +221,7 @@ def start_template(
 @actions.default
 @actions.command(name="list")
 def list_actions(*, output: Output = "json", client: Client) -> None:
-    """Print all actions."""
+    """List all actions."""
     _print_list(client.events.list_actions(), ("key", "flow_name", "tag", "graph_id", "concurrency"), output)
 
 
@@ -236,25 +236,25 @@ def put_action(
     one_at_a_time: Flag = False,
     client: Client,
 ) -> None:
-    """Allow an action: a flow, or a registered graph.
+    """Register an action that runs a flow or a registered graph.
 
     Parameters
     ----------
     key
-        The action, as the steps of templates name it.
+        Action key used in template steps.
     flow_name
-        The flow it runs.
+        Flow to run.
     graph_id
-        Or the graph.
+        Graph to run instead of a flow.
     tag
-        The workers that run it.
+        Tag of the workers that run it.
     params
-        A JSON object that every run of it gets.
+        JSON object with params for every run.
     one_at_a_time
-        While a run of it is active, the next event waits.
+        Run one at a time; further events wait.
     """
     if (flow_name is None) == (graph_id is None):
-        raise InvalidCliInput("exactly one of --flow-name and --graph-id is needed")
+        raise InvalidCliInput("exactly one of --flow-name and --graph-id is required")
     wanted: dict[str, Any] = {"flow_name": flow_name, "graph_id": graph_id, "tag": tag}
     wanted["params"] = {} if params is None else read_params(None, params, ())
     wanted["concurrency"] = "one" if one_at_a_time else "allow"
@@ -263,7 +263,7 @@ def put_action(
 
 @actions.command(name="delete")
 def delete_action(key: ActionKey, *, client: Client) -> None:
-    """Forbid an action."""
+    """Delete an action."""
     print_json(client.events.delete_action(key))
 
 

@@ -1,4 +1,4 @@
-"""`pyoco-client executions …`, and the inbox: `waits` and `resume`."""
+"""Commands for executions and graphs, and the inbox: `waits` and `resume`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ from pyoco_server.domain.executions.graphs import graph_definition
 from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
 
-app = cyclopts.App(name="executions", help="Start executions of graphs, follow and command them.")
+app = cyclopts.App(name="executions", help="Start, watch and control graph executions.")
 
 _COLUMNS = (
     "execution_id",
@@ -40,7 +40,7 @@ _COLUMNS = (
 _EXPENDABLE = ("graph_version", "handled_failures", "error", "ended_at", "created_at")
 _WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
 _WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
-ExecutionId = Annotated[str, Parameter(help="The execution.")]
+ExecutionId = Annotated[str, Parameter(help="Execution id.")]
 
 
 @app.command
@@ -62,23 +62,23 @@ def create(  # noqa: PLR0913 - one option per field
     Parameters
     ----------
     graph_id
-        The graph.
+        Graph id.
     input_file
-        The input, from a file (JSON or YAML).
+        File with the input, JSON or YAML.
     input_json
-        The input, as JSON.
+        Input as JSON.
     param
-        A single value of the input, key=value. What is given last wins.
+        One input value as key=value; may be repeated. The last value of a key wins.
     execution_id
-        An id of your own. Default: a new one.
+        Execution id to use. Default: a generated id.
     graph_version
-        An older version of the graph. Default: the newest.
+        Graph version. Default: the latest.
     no_start
-        Only create it; start it later with: executions command ID StartExecution
+        Create the execution without starting it; start it later with: executions command ID StartExecution
     wait
-        Follow it to its end; exit code 1 if it did not complete.
+        Wait until the execution ends; exit code 1 unless it completed.
     idempotency_key
-        With the same key it is created only once, however often this is called.
+        Idempotency key; repeated calls with the same key create one execution.
     """
     wanted = read_params(input_file, input_json, param or ())
     execution = client.executions.create(
@@ -110,7 +110,7 @@ def get(execution_id: ExecutionId, *, at_sequence: int | None = None, client: Cl
     Parameters
     ----------
     at_sequence
-        As it was after this event.
+        State after the event with this sequence number.
     """
     print_json(client.executions.get(execution_id, at_sequence))
 
@@ -126,20 +126,20 @@ def list_executions(
     output: Output = "json",
     client: Client,
 ) -> None:
-    """Print executions, newest first.
+    """List executions, newest first.
 
     Parameters
     ----------
     status
-        Only these.
+        Filter by status.
     graph_id
-        Of this graph only.
+        Filter by graph.
     archived
-        Those that were archived, instead of the others.
+        List archived executions only.
     cursor
-        next_cursor of the page before.
+        next_cursor of the previous page.
     limit
-        At most so many (up to 200).
+        Maximum number of entries (up to 200).
     """
     page = client.executions.list(status, graph_id, archived=archived or None, cursor=cursor, limit=limit)
     if output == "json":
@@ -153,14 +153,14 @@ def list_executions(
 
 @app.command
 def events(execution_id: ExecutionId, *, after: int = 0, limit: int | None = None, client: Client) -> None:
-    """Print the log of an execution.
+    """Print the event log of an execution.
 
     Parameters
     ----------
     after
-        Only events behind this sequence.
+        Only events after this sequence number.
     limit
-        At most so many (up to 1000).
+        Maximum number of events (up to 1000).
     """
     print_json(client.executions.events(execution_id, after, limit))
 
@@ -169,14 +169,14 @@ def events(execution_id: ExecutionId, *, after: int = 0, limit: int | None = Non
 def watch(
     execution_id: ExecutionId, *, after: int = 0, output: Literal["json", "status"] = "json", client: Client
 ) -> None:
-    """Follow an execution to its end.
+    """Watch an execution until it ends.
 
     Parameters
     ----------
     after
-        Only events behind this sequence.
+        Only events after this sequence number.
     output
-        json: one event a line; status: a short line for each.
+        json: one event per line; status: one short line per event.
     """
     for event in client.executions.watch(execution_id, after):
         if output == "json":
@@ -187,24 +187,24 @@ def watch(
 
 @app.command
 def cancel(execution_id: ExecutionId, *, reason: str | None = None, client: Client) -> None:
-    """Cancel an execution. Once that was accepted, nothing else can be its end.
+    """Cancel an execution. Once accepted, the execution ends as CANCELED.
 
     Parameters
     ----------
     reason
-        Why; it is kept with the execution.
+        Reason, stored with the execution.
     """
     print_json(client.executions.cancel(execution_id, reason))
 
 
 @app.command
 def archive(execution_id: ExecutionId, *, reason: str | None = None, client: Client) -> None:
-    """Take an execution that has ended out of the default list.
+    """Archive an ended execution: hide it from the default list.
 
     Parameters
     ----------
     reason
-        Why; it is kept in the log.
+        Reason, stored in the event log.
     """
     print_json(client.executions.archive(execution_id, reason))
 
@@ -217,14 +217,14 @@ def rerun(
     idempotency_key: str | None = None,
     client: Client,
 ) -> None:
-    """Run it again, as a new execution of the same graph version and input.
+    """Run an execution again as a new one with the same graph version and input.
 
     Parameters
     ----------
     start_from
-        failed: take over the outputs of what had succeeded.
+        start: run every node again; failed: reuse the outputs of succeeded nodes.
     idempotency_key
-        With the same key it is created only once.
+        Idempotency key; repeated calls with the same key create one execution.
     """
     print_json(client.executions.rerun(execution_id, start_from, idempotency_key=idempotency_key))
 
@@ -244,27 +244,27 @@ def command(
     Parameters
     ----------
     name
-        The command.
+        Command name.
     field
-        One of its fields, key=value: --field node_id=book --field worker_id=me
+        One command field as key=value; may be repeated: --field node_id=book --field worker_id=me
     fields
-        All of them, as JSON.
+        All command fields as JSON.
     idempotency_key
-        With the same key it has an effect only once.
+        Idempotency key; repeated calls with the same key take effect once.
     """
     values = read_params(None, fields, field or ())
     print_json(client.executions.command(execution_id, name, idempotency_key=idempotency_key, **values))
 
 
 def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json", client: Client) -> None:
-    """Print what waits for a person, oldest first.
+    """List nodes waiting for a person, oldest first.
 
     Parameters
     ----------
     cursor
-        next_cursor of the page before.
+        next_cursor of the previous page.
     limit
-        At most so many (up to 200).
+        Maximum number of entries (up to 200).
     """
     page = client.executions.waits(cursor, limit)
     if output == "json":
@@ -272,7 +272,7 @@ def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json"
     elif page["items"]:
         _print_page(page, _WAIT_COLUMNS, _WAIT_EXPENDABLE)
     else:
-        note(texts.NOTHING_WAITS())
+        note(texts.NO_WAITING_NODES())
 
 
 def resume(
@@ -283,14 +283,14 @@ def resume(
     key: str | None = None,
     client: Client,
 ) -> None:
-    """Let a waiting node go on.
+    """Resume a waiting node.
 
     Parameters
     ----------
     node_id
-        The node that waits.
+        Waiting node.
     data
-        What it goes on with, as JSON; the output of a wait node.
+        Resume data as JSON; becomes the output of a wait node.
     key
         The node's wait_key, if it has one.
     """
@@ -298,7 +298,7 @@ def resume(
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> Sequence[str]:
-    """Without the handled failures where there are none: they take room from what every row has."""
+    """Omit the handled_failures column when it is empty, to leave room for the others."""
     return _COLUMNS if any(row["handled_failures"] for row in rows) else _COLUMNS[:-1]
 
 
@@ -334,27 +334,26 @@ def _line(event: dict[str, Any]) -> str:
 COMMANDS = {"waits": waits, "resume": resume}
 
 
-# `pyoco-client graphs …`: register graphs and look at them.
+# Graphs
 
-graphs_app = cyclopts.App(name="graphs", help="Register graphs and look at them.")
+graphs_app = cyclopts.App(name="graphs", help="Register and inspect graphs.")
 
 _GRAPH_COLUMNS = ("graph_id", "version", "nodes", "registered_at", "registered_by")
-_EXPENDABLE_OF_GRAPHS = ("registered_by", "nodes", "registered_at")
-_EXPENDABLE_OF_GRAPHS = ("registered_by", "registered_at", "nodes")
+_GRAPH_EXPENDABLE = ("registered_by", "registered_at", "nodes")
 
 
 @graphs_app.command
 def put(
     file: Path, *, graph_id: Annotated[str | None, Parameter(name="--id")] = None, client: Client
 ) -> None:
-    """Register a graph: its next version, or the same one if nothing changed.
+    """Register a graph as its next version; an unchanged graph keeps its version.
 
     Parameters
     ----------
     file
-        The definition, YAML or (called *.json) JSON.
+        Graph definition: YAML, or JSON if named *.json.
     graph_id
-        The graph's id. Default: the id in the file, else the file's name without its ending.
+        Graph id. Default: the id in the file, else the file name without extension.
     """
     if not file.is_file():
         raise InvalidCliInput(texts.NO_SUCH_FILE(path=file))
@@ -374,9 +373,9 @@ def get_graph(graph_id: str, *, version: int | None = None, client: Client) -> N
     Parameters
     ----------
     graph_id
-        The graph's id.
+        Graph id.
     version
-        An older version. Default: the newest.
+        Graph version. Default: the latest.
     """
     print_json(client.get_graph(graph_id, version))
 
@@ -385,19 +384,19 @@ def get_graph(graph_id: str, *, version: int | None = None, client: Client) -> N
 def list_graphs(
     *, limit: int = 50, cursor: str | None = None, output: Output = "json", client: Client
 ) -> None:
-    """Print the newest version of each graph.
+    """List the latest version of each graph.
 
     Parameters
     ----------
     limit
-        At most so many (up to 200).
+        Maximum number of entries (up to 200).
     cursor
-        next_cursor of the page before.
+        next_cursor of the previous page.
     """
     page: Any = client.list_graphs(cursor, limit)
     if output == "json":
         print_json(page)
     elif page["items"]:
-        print_table(page["items"], _GRAPH_COLUMNS, _EXPENDABLE_OF_GRAPHS)
+        print_table(page["items"], _GRAPH_COLUMNS, _GRAPH_EXPENDABLE)
     else:
         note(texts.NO_GRAPHS())

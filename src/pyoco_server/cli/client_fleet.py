@@ -1,4 +1,4 @@
-"""The commands about workers and figures."""
+"""Commands for workers, metrics and wheels."""
 
 import re
 from configparser import ConfigParser
@@ -25,18 +25,18 @@ def workers(
     output: Output = "json",
     client: Client,
 ) -> None:
-    """Print the workers.
+    """List workers.
 
     Parameters
     ----------
     scope
-        active: those that are alive; all: those that were, too.
+        active: live workers; all: also stopped and disconnected ones.
     state
-        Only these: RUNNING, IDLE, STOPPED_GRACEFUL or DISCONNECTED.
+        Filter by state: RUNNING, IDLE, STOPPED_GRACEFUL or DISCONNECTED.
     include_hidden
-        Hidden ones, too.
+        Include hidden workers.
     limit
-        At most so many (up to 500).
+        Maximum number of entries (up to 500).
     """
     found: Any = client.get_workers(scope, state, include_hidden=include_hidden or None, limit=limit)
     if output == "json":
@@ -48,50 +48,50 @@ def workers(
 
 
 def worker_hide(worker_id: str, *, client: Client) -> None:
-    """Leave a worker out of lists.
+    """Hide a worker from lists.
 
     Parameters
     ----------
     worker_id
-        The worker.
+        Worker id.
     """
     print_json(client.patch_worker_hidden(worker_id, hidden=True))
 
 
 def worker_show(worker_id: str, *, client: Client) -> None:
-    """Show a hidden worker again.
+    """Unhide a worker.
 
     Parameters
     ----------
     worker_id
-        The worker.
+        Worker id.
     """
     print_json(client.patch_worker_hidden(worker_id, hidden=False))
 
 
 def metrics(*, client: Client) -> None:
-    """Print the server's figures, as Prometheus reads them."""
+    """Print the server's metrics in Prometheus format."""
     print(client.get_metrics(), end="")
 
 
-# The commands about wheels.
+# Wheels
 
 TASKS = "pyoco.tasks"
 _ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*(\s*:\s*[A-Za-z_][\w.]*)?(\s*\[.*\])?")
 
 _WHEEL_COLUMNS = ("name", "size_bytes", "tags", "modified", "sha256_hex")
-_EXPENDABLE_OF_WHEELS = ("sha256_hex", "modified", "size_bytes", "tags")
+_WHEEL_EXPENDABLE = ("sha256_hex", "modified", "size_bytes", "tags")
 _HISTORY_COLUMNS = ("occurred_at", "action", "wheel_name", "tags", "by")
 _HISTORY_EXPENDABLE = ("by", "tags")
 
 
 def wheels(*, output: Output = "json", client: Client) -> None:
-    """Print the registered wheels."""
+    """List registered wheels."""
     found: Any = client.list_wheels()
     if output == "json":
         print_json(found)
     elif found:
-        print_table(found, _WHEEL_COLUMNS, _EXPENDABLE_OF_WHEELS)
+        print_table(found, _WHEEL_COLUMNS, _WHEEL_EXPENDABLE)
     else:
         note(texts.NO_WHEELS())
 
@@ -104,16 +104,16 @@ def wheel_history(
     output: Output = "json",
     client: Client,
 ) -> None:
-    """Print who registered and removed what, newest first.
+    """List wheel uploads and deletions, newest first.
 
     Parameters
     ----------
     limit
-        At most so many (up to 500).
+        Maximum number of entries (up to 500).
     wheel_name
-        Only of this wheel.
+        Filter by wheel.
     action
-        Only uploads, or only deletions.
+        Filter by action.
     """
     events = client.list_wheel_history(limit, wheel_name, action)
     if output == "json":
@@ -125,20 +125,20 @@ def wheel_history(
         ]
         print_table(rows, _HISTORY_COLUMNS, _HISTORY_EXPENDABLE)
     else:
-        note(texts.NOTHING_HAPPENED())
+        note(texts.NO_WHEEL_HISTORY())
 
 
 def wheel_upload(*, wheel_file: Path, tags: str = "", replace: bool = True, client: Client) -> None:
-    """Check a wheel and register it for workers.
+    """Check a wheel and register it for installation on workers.
 
     Parameters
     ----------
     wheel_file
-        The file, e.g. dist/my_flows-1.0-py3-none-any.whl.
+        Wheel file, e.g. dist/my_flows-1.0-py3-none-any.whl.
     tags
-        For workers with one of these tags, e.g. cpu,linux; none: for all.
+        Target workers by tag, e.g. cpu,linux. Default: all workers.
     replace
-        Kept for older scripts: the version decides what can be registered.
+        No effect; kept for compatibility. A new upload needs a higher version.
     """
     _check(wheel_file)
     try:
@@ -149,18 +149,18 @@ def wheel_upload(*, wheel_file: Path, tags: str = "", replace: bool = True, clie
 
 
 def wheel_delete(*, name: str, client: Client) -> None:
-    """Remove a wheel: workers drop it at their next sync.
+    """Delete a wheel; workers uninstall it at their next sync.
 
     Parameters
     ----------
     name
-        The wheel, e.g. my_flows-1.0-py3-none-any.whl.
+        Wheel file name, e.g. my_flows-1.0-py3-none-any.whl.
     """
     print_json(client.delete_wheel(name))
 
 
 def _check(path: Path) -> None:
-    """What the server would refuse, or no worker could install, is refused before anything is sent."""
+    """Refuse before the upload what the server would refuse or no worker could install."""
     if not path.is_file():
         raise InvalidCliInput(texts.NO_SUCH_WHEEL_FILE(path=path))
     with path.open("rb") as file:
@@ -210,13 +210,13 @@ def _entry_points(text: str) -> dict[str, str]:
 
 
 def _problem(value: str, members: frozenset[str]) -> str:
-    """Why an entry point cannot work; empty when it can."""
+    """The reason why an entry point cannot work, or an empty string."""
     if not _ENTRY_POINT.fullmatch(value.strip()):
         return texts.IS_NOT_MODULE_FUNCTION()
     module = value.partition(":")[0].strip()
     file = module.replace(".", "/")
-    is_there = any(name.startswith((f"{file}.", f"{file}/")) for name in members)
-    return "" if is_there else texts.NAMES_NO_MODULE(module=module)
+    exists = any(name.startswith((f"{file}.", f"{file}/")) for name in members)
+    return "" if exists else texts.NAMES_NO_MODULE(module=module)
 
 
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""The params of a run, from a file, a JSON text and single values; what is given last wins."""
+"""Params from a file, a JSON text and key=value pairs; later sources override earlier ones."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
 
 MAX_NODES = 100_000
-"""Of a YAML file: more than the params of a run may hold."""
+"""Limit for a YAML file; above the limit for the params of a run."""
 
 
 def read_params(file: Path | None, text: str | None, single: Sequence[str]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def _from_file(path: Path | None) -> dict[str, Any]:
 
 
 def _is_json(text: str) -> bool:
-    """YAML 1.1 reads most of JSON, but not all of it the same way: `1e5` is a text there."""
+    """YAML 1.1 parses some JSON differently: `1e5` is a string there."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -60,7 +60,7 @@ def _object(value: Any, where: str) -> dict[str, Any]:
 
 
 def _from_pair(pair: str) -> tuple[str, Any]:
-    """`n=3` is a number, `name=me` a text: JSON where it is JSON."""
+    """JSON where possible, else a string: `n=3` is a number, `name=me` a string."""
     key, separator, text = pair.partition("=")
     if not separator or not key:
         raise InvalidCliInput(texts.PARAM_NOT_PAIR(pair=pair))

@@ -1,4 +1,4 @@
-"""The commands about runs."""
+"""Commands for runs."""
 
 import sys
 from collections.abc import Iterable
@@ -40,38 +40,38 @@ _TASK_EXPENDABLE = ("ended_at", "started_at", "duration", "error")
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunFilters:
-    """Which runs a list has."""
+    """Filters of the run lists."""
 
     status: str | None = None
-    """Only these: PENDING, RUNNING, COMPLETED, FAILED, CANCELLING or CANCELLED."""
+    """Filter by status: PENDING, RUNNING, COMPLETED, FAILED, CANCELLING or CANCELLED."""
 
     flow: str | None = None
-    """Only runs of this flow."""
+    """Filter by flow."""
 
     tag: str | None = None
-    """Only runs with this tag."""
+    """Filter by tag."""
 
     full: Flag = False
-    """With everything that is known of each."""
+    """Include all fields."""
 
     limit: int | None = None
-    """At most so many (up to 200)."""
+    """Maximum number of entries (up to 200)."""
 
 
 ALL_RUNS = RunFilters()
-RunId = Annotated[str, Parameter(help="The run.")]
+RunId = Annotated[str, Parameter(help="Run id.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Following:
-    """Whether a submitted run is waited for."""
+    """Options for waiting for a submitted run."""
 
     wait: Flag = False
-    """Follow the run to its end; the exit code is 0 if it completed."""
+    """Wait until the run ends; exit code 0 if it completed."""
 
     timeout_sec: float | None = None
-    """With --wait: stop waiting after so many seconds."""
+    """With --wait: timeout in seconds."""
 
 
 NOT_FOLLOWED = Following()
@@ -94,19 +94,19 @@ def submit(  # noqa: PLR0913 - the options of the contract
     Parameters
     ----------
     flow_name
-        The flow to run.
+        Flow to run.
     params
-        Its params as a JSON object, e.g. '{"x": 1}'.
+        Params as a JSON object, e.g. '{"x": 1}'.
     params_file
-        A file with the params, JSON or YAML.
+        File with the params, JSON or YAML.
     param
-        One param as key=value; may be repeated. Of a param that is given twice, the last one counts.
+        One param as key=value; may be repeated. The last value of a key wins.
     tag
-        Run it on a worker with this tag.
+        Tag of the worker to run on.
     tags
-        Tags to find it by, e.g. nightly,eu.
+        Labels for filtering, e.g. nightly,eu.
     idempotency_key
-        Submitting again with the same key and input is the same run.
+        Idempotency key; submitting again with the same key and input returns the same run.
     """
     submitted = client.submit_run(
         flow_name,
@@ -115,7 +115,7 @@ def submit(  # noqa: PLR0913 - the options of the contract
         _list(tags),
         idempotency_key=idempotency_key,
     )
-    return _answered(client, submitted, following)
+    return _print_submitted(client, submitted, following)
 
 
 def submit_yaml(
@@ -126,30 +126,30 @@ def submit_yaml(
     following: Following = NOT_FOLLOWED,
     client: Client,
 ) -> int:
-    """Submit a flow.yaml and print the run's id.
+    """Submit a flow.yaml and print the run id.
 
     Parameters
     ----------
     workflow_file
-        The file.
+        Path to the flow.yaml.
     flow_name
-        How the flow is called in lists.
+        Flow name shown in lists.
     tag
-        Run it on a worker with this tag.
+        Tag of the worker to run on.
     """
     if not workflow_file.is_file():
         raise InvalidCliInput(texts.NO_WORKFLOW_FILE(path=workflow_file))
     submitted = client.submit_run_yaml(workflow_file, tag, flow_name)
-    return _answered(client, submitted, following)
+    return _print_submitted(client, submitted, following)
 
 
 def get(run_id: RunId, *, records: Flag = False, output: Output = "json", client: Client) -> None:
-    """Print the latest state of a run.
+    """Print the current state of a run.
 
     Parameters
     ----------
     records
-        With the records of its tasks.
+        Include task_records.
     """
     if output == "json":
         print_json(client.get_run(run_id, include=["records"] if records else []))
@@ -177,19 +177,19 @@ def logs(
     output: Literal["text", "json"] = "text",
     client: Client,
 ) -> None:
-    """Print what a run's flow printed.
+    """Print the output of a run.
 
     Parameters
     ----------
     task
-        Lines of this task only.
+        Filter by task.
     tail
-        Only the last so many lines; default: all that are kept.
+        Number of lines from the end. Default: all stored lines.
     follow
-        Go on with new lines until the run has ended.
+        Print new lines until the run ends.
     output
-        text: as it was printed (to a terminal: without control codes); json: with task, stream and time,
-        with --follow one object a line.
+        text: the raw output (in a terminal without control codes); json: with task, stream and time; one
+        object per line with --follow.
     """
     if tail is not None and tail < 0:
         raise InvalidCliInput(texts.NEGATIVE_TAIL(tail=tail))
@@ -203,14 +203,14 @@ def logs(
 
 
 def _print_lines(lines: Iterable[LogLine], output: Literal["text", "json"], *, is_growing: bool) -> int:
-    """How many."""
+    """Print the lines and return their number."""
     if output == "json" and not is_growing:
         whole = list(lines)
         print_json(whole)
         return len(whole)
     shown = plain_lines if sys.stdout.isatty() else str
     is_excerpt, count = False, 0
-    for count, line in enumerate(lines, 1):  # noqa: B007 - it is the answer
+    for count, line in enumerate(lines, 1):  # noqa: B007 - returned below
         if output == "json":
             print_json_line(line)
             continue
@@ -222,13 +222,13 @@ def _print_lines(lines: Iterable[LogLine], output: Literal["text", "json"], *, i
 
 
 def _check_task(run: Run, task: str) -> None:
-    """A name that is not there is a mistake; a task that printed nothing is not."""
+    """An unknown task name is an error; a task without output is not."""
     if run["tasks"] and task not in run["tasks"]:
         raise InvalidCliInput(texts.NO_SUCH_TASK(task=task, tasks=", ".join(sorted(run["tasks"]))))
 
 
 def list_(*, filters: RunFilters = ALL_RUNS, output: Output = "json", client: Client) -> None:
-    """Print runs, newest first."""
+    """List runs, newest first."""
     runs: Any = client.list_runs(
         filters.status, filters.flow, filters.tag, full=filters.full, limit=filters.limit
     )
@@ -244,16 +244,16 @@ def list_vnext(
     output: Output = "json",
     client: Client,
 ) -> None:
-    """Print one page of runs and the cursor of the next.
+    """Print one page of runs and the cursor of the next page.
 
     Parameters
     ----------
     updated_after
-        Only what changed after this time, in unix seconds.
+        Only runs updated after this Unix time.
     cursor
-        Where the page before this one ended: its next_cursor.
+        next_cursor of the previous page.
     workflow_yaml_sha256
-        Only runs of this flow.yaml.
+        Filter by the SHA-256 of the flow.yaml.
     """
     page: Any = client.list_runs_vnext(
         filters.status,
@@ -285,25 +285,25 @@ def watch(  # noqa: PLR0913 - the options of the contract
     json: Flag = False,
     client: Client,
 ) -> int:
-    """Follow a run as it changes.
+    """Watch a run.
 
     Parameters
     ----------
     records
-        With the records of its tasks.
+        Include task_records.
     since
-        Do not repeat what did not change after this time, in unix seconds.
+        Only changes after this Unix time.
     timeout_sec
-        Stop after so many seconds.
+        Stop after this many seconds.
     max_events
-        Stop after so many events.
+        Stop after this many events.
     until_terminal
-        Fail (exit code 1) if the run has not ended when the watch does.
+        Exit with code 1 if the run has not ended when the watch stops.
     output
-        live: a picture that is drawn anew; status: one line for each change; json: one event a line.
-        Default: live in a terminal, json anywhere else.
+        live: a view updated in place; status: one line per change; json: one event per line. Default: live in
+        a terminal, else json.
     json
-        The same as --output json.
+        Same as --output json.
     """
     style = "json" if json else output or style_for(sys.stdout, "json")
     events = client.watch_run(
@@ -326,17 +326,17 @@ def cancel(
     Parameters
     ----------
     reason
-        Why; it is kept with the run.
+        Reason, stored with the run.
     wait
-        Return when the run has ended.
+        Wait until the run ends.
     timeout_sec
-        With --wait: fail after so many seconds.
+        With --wait: timeout in seconds.
     """
     print_json(client.cancel_run(run_id, wait, timeout_sec, reason=reason))
 
 
-def _answered(client: PyocoHttpClient, submitted: Submitted, following: Following) -> int:
-    warning = cast("dict[str, Any]", submitted).get("warning")  # older servers send none
+def _print_submitted(client: PyocoHttpClient, submitted: Submitted, following: Following) -> int:
+    warning = cast("dict[str, Any]", submitted).get("warning")  # absent from older servers
     if warning:
         note(texts.SERVER_WARNS(warning=printable(str(warning))))
     if following.wait:
@@ -346,12 +346,12 @@ def _answered(client: PyocoHttpClient, submitted: Submitted, following: Followin
 
 
 def _follow(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> int:
-    """To its end, shown on stderr; then the run on stdout. 0 if it completed."""
+    """Show progress on stderr, then print the run to stdout; exit code 0 if it completed."""
     note(f"run {run_id}")
     style = style_for(sys.stderr, "status")
     events = client.watch_run(run_id, records=True, timeout_sec=timeout_sec)
     last = follow_run(client, run_id, events, style, sys.stderr)
-    if style == "status":  # a picture has them
+    if style == "status":  # the live view shows them itself
         for warning in warnings_of(last):
             note(printable(warning))
     print_json(_without_records(last))
@@ -361,12 +361,12 @@ def _follow(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> 
 
 
 def _without_records(run: Run) -> dict[str, Any]:
-    """As `get` answers: what tasks got and returned is for those who ask for it."""
+    """The same fields as `get` without --records."""
     return {name: value for name, value in run.items() if name != "task_records"}
 
 
 def _task_rows(found: RunTasks) -> list[dict[str, Any]]:
-    """In the order of their start."""
+    """One row per task, ordered by start time."""
     records: dict[str, Any] = {**(found["task_records"] or {})}
     rows = []
     for task, state in found["tasks"].items():
@@ -387,7 +387,7 @@ def _show(runs: list[dict[str, Any]], output: Output) -> None:
 
 
 def _progress(run: dict[str, Any]) -> str:
-    """A full run has its tasks, a summary their number."""
+    """Done and total tasks; a full run has the tasks, a summary only the counts."""
     tasks = run.get("tasks")
     if isinstance(tasks, dict):
         return f"{sum(state not in ('PENDING', 'RUNNING') for state in tasks.values())}/{len(tasks)}"

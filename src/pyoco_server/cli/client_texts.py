@@ -1,39 +1,39 @@
-"""What `pyoco-client` says to people."""
+"""Messages of `pyoco-client`."""
 
 from pyoco_server.cli.language import Text
 
 # Wheels
 
 NO_SUCH_WHEEL_FILE = Text(
-    en="--wheel-file {path}: there is no such file; build one with: python -m build --wheel",
+    en="--wheel-file {path}: no such file; build one with: python -m build --wheel",
     ja="--wheel-file {path}: ファイルがありません。作成するには: python -m build --wheel",
 )
 BAD_WHEEL = Text(
-    en="--wheel-file {path}: {reason}. Build it again with a standard tool: python -m build --wheel",
+    en="--wheel-file {path}: {reason}. Rebuild it with a standard tool: python -m build --wheel",
     ja="--wheel-file {path}: {reason}。標準のツールで作り直してください: python -m build --wheel",
 )
 WHEEL_FITS_NOWHERE = Text(
-    en="--wheel-file {path}: no worker can install it. It is built for {built_for}{requires}; workers run CPython "
-    "3.11 or newer on Linux or macOS. Build it with one of those, or, if it is Python only, as py3-none-any",
+    en="--wheel-file {path}: no worker can install this wheel. It targets {built_for}{requires}; workers run CPython "
+    "3.11 or newer on Linux or macOS. Build it for one of those, or as py3-none-any if it is pure Python",
     ja="--wheel-file {path}: どのworkerにもインストールできません。対象は {built_for}{requires} ですが、workerは "
-    "Linux/macOS の CPython 3.11 以降で動きます。その環境で作り直すか、Pythonだけのコードなら py3-none-any で作成してください",
+    "Linux/macOS の CPython 3.11 以降で動きます。その環境向けに作り直すか、純粋なPythonコードなら py3-none-any で作成してください",
 )
 WHEEL_REQUIRES = Text(en=", Requires-Python {wanted}", ja="、Requires-Python {wanted}")
 WHEEL_FITS_SOME_PYTHONS = Text(
-    en="warning: only workers on CPython {pythons} install this wheel; all others skip it "
-    "(pyoco-client workers shows it under wheel_sync.skipped_incompatible)",
+    en="warning: only workers on CPython {pythons} install this wheel; others skip it "
+    "(listed under wheel_sync.skipped_incompatible in pyoco-client workers)",
     ja="警告: このwheelをインストールするのは CPython {pythons} のworkerだけです。それ以外のworkerは読み飛ばします"
     "（pyoco-client workers の wheel_sync.skipped_incompatible に表示されます）",
 )
 WHEEL_FITS_SOME_PLATFORMS = Text(
-    en="warning: only workers on CPython {pythons} and {platforms} install this wheel; all others skip it "
-    "(pyoco-client workers shows it under wheel_sync.skipped_incompatible)",
+    en="warning: only workers on CPython {pythons} and {platforms} install this wheel; others skip it "
+    "(listed under wheel_sync.skipped_incompatible in pyoco-client workers)",
     ja="警告: このwheelをインストールするのは CPython {pythons}、{platforms} のworkerだけです。それ以外のworkerは"
     "読み飛ばします（pyoco-client workers の wheel_sync.skipped_incompatible に表示されます）",
 )
 NO_TASKS_IN_WHEEL = Text(
-    en="note: the wheel has no entry point group pyoco.tasks; its code can be named in a flow.yaml "
-    "(tasks.*.callable), but brings no tasks by itself. To publish tasks, add to pyproject.toml: "
+    en="note: the wheel has no entry point group pyoco.tasks; a flow.yaml can use its code (tasks.*.callable), "
+    "but it publishes no tasks. To publish tasks, add to pyproject.toml: "
     '[project.entry-points."pyoco.tasks"]',
     ja="注意: このwheelには entry point グループ pyoco.tasks がありません。flow.yaml（tasks.*.callable）からは"
     "参照できますが、タスクは公開されません。公開するには pyproject.toml に追加してください: "
@@ -41,94 +41,93 @@ NO_TASKS_IN_WHEEL = Text(
 )
 BAD_ENTRY_POINT = Text(
     en="--wheel-file {path}: entry point pyoco.tasks: {name} = {value!r} {reason}. "
-    "Correct it in pyproject.toml and build again",
+    "Correct it in pyproject.toml and rebuild",
     ja="--wheel-file {path}: entry point pyoco.tasks: {name} = {value!r} {reason}。"
     "pyproject.toml を修正して作り直してください",
 )
 IS_NOT_MODULE_FUNCTION = Text(
-    en="is not module or module:function", ja="は module または module:function の形式ではありません"
+    en="is not of the form module or module:function",
+    ja="は module または module:function の形式ではありません",
 )
 NAMES_NO_MODULE = Text(
-    en="names the module {module}, which is not in the wheel",
+    en="refers to module {module}, which is not in the wheel",
     ja="のモジュール {module} はwheelに含まれていません",
 )
 
-# Failures of HTTP calls: what to do, by the id of the error
+# Advice for failed HTTP calls, by error id
 
 ADVICE = {
-    "ERR-PYOCO-0002": Text(
-        en="Correct the input and send it again.", ja="入力を修正して、もう一度送ってください。"
-    ),
+    "ERR-PYOCO-0002": Text(en="Correct the input and try again.", ja="入力を修正して、再実行してください。"),
     "ERR-PYOCO-0003": Text(
-        en="The server is there, its NATS is not: try again in a moment, or look at its log.",
+        en="The server is running, but its NATS is unavailable. Try again in a moment, or check the server log.",
         ja="サーバーは動いていますが、NATSが利用できません。少し待って再試行するか、サーバーのログを確認してください。",
     ),
     "ERR-PYOCO-0005": Text(
-        en="Check the id: pyoco-client list shows the runs there are.",
+        en="Check the run id: pyoco-client list",
         ja="run_id を確認してください。一覧: pyoco-client list",
     ),
     "ERR-PYOCO-0014": Text(
-        en="Give a key: --api-key pyoco_… or PYOCO_API_KEY.",
+        en="Set an API key: --api-key pyoco_… or PYOCO_API_KEY.",
         ja="API key を指定してください: --api-key pyoco_… または PYOCO_API_KEY。",
     ),
     "ERR-PYOCO-0015": Text(
-        en="Check the key, or have a new one issued: pyoco-server-admin api-key create --tenant …",
+        en="Check the API key, or create a new one: pyoco-server-admin api-key create --tenant …",
         ja="API key を確認するか、発行し直してください: pyoco-server-admin api-key create --tenant …",
     ),
     "ERR-PYOCO-0041": Text(
-        en="Give the token of the server: --token … or AX_WORKFLOW_EVENT_TOKEN.",
-        ja="サーバーのトークンを指定してください: --token … または AX_WORKFLOW_EVENT_TOKEN。",
+        en="Set the server's event token: --token … or AX_WORKFLOW_EVENT_TOKEN.",
+        ja="サーバーのイベントトークンを指定してください: --token … または AX_WORKFLOW_EVENT_TOKEN。",
     ),
     "ERR-PYOCO-0042": Text(
         en="Check the names: pyoco-client templates list, actions list, events retry-jobs.",
         ja="名前を確認してください: pyoco-client templates list, actions list, events retry-jobs。",
     ),
     "ERR-PYOCO-0016": Text(
-        en="Make the file smaller, or raise PYOCO_WORKFLOW_YAML_MAX_BYTES on the server.",
+        en="Reduce the file size, or raise PYOCO_WORKFLOW_YAML_MAX_BYTES on the server.",
         ja="ファイルを小さくするか、サーバーの PYOCO_WORKFLOW_YAML_MAX_BYTES を大きくしてください。",
     ),
     "ERR-PYOCO-0017": Text(
-        en="Correct the filters; a cursor belongs to the list it came from.",
+        en="Correct the filters. A cursor is valid only with the filters it was created with.",
         ja="絞り込み条件を修正してください。cursor は取得元と同じ条件でのみ使えます。",
     ),
     "ERR-PYOCO-0019": Text(
-        en="Correct it: --scope active|all, --state RUNNING|IDLE|STOPPED_GRACEFUL|DISCONNECTED, --limit 1..500.",
-        ja="修正してください: --scope active|all、--state RUNNING|IDLE|STOPPED_GRACEFUL|DISCONNECTED、--limit 1..500。",
+        en="Allowed: --scope active|all, --state RUNNING|IDLE|STOPPED_GRACEFUL|DISCONNECTED, --limit 1..500.",
+        ja="指定できる値: --scope active|all、--state RUNNING|IDLE|STOPPED_GRACEFUL|DISCONNECTED、--limit 1..500。",
     ),
     "ERR-PYOCO-0020": Text(
-        en="Check the id: pyoco-client workers --scope all shows the workers there are.",
+        en="Check the worker id: pyoco-client workers --scope all",
         ja="worker_id を確認してください。一覧: pyoco-client workers --scope all",
     ),
     "ERR-PYOCO-0022": Text(
-        en="Raise the wheel's version and build it again.", ja="wheelのバージョンを上げて作り直してください。"
+        en="Raise the wheel version and rebuild.", ja="wheelのバージョンを上げて作り直してください。"
     ),
     "ERR-PYOCO-0023": Text(
-        en="Check the name: pyoco-client wheels shows the wheels there are.",
+        en="Check the wheel name: pyoco-client wheels",
         ja="wheel名を確認してください。一覧: pyoco-client wheels",
     ),
     "ERR-PYOCO-0031": Text(
-        en="Check the id: pyoco-client executions list shows the executions there are.",
+        en="Check the execution id: pyoco-client executions list",
         ja="execution_id を確認してください。一覧: pyoco-client executions list",
     ),
     "ERR-PYOCO-0032": Text(
-        en="Check the node: pyoco-client executions get ID shows the nodes there are.",
+        en="Check the node id: pyoco-client executions get ID",
         ja="node_id を確認してください。一覧: pyoco-client executions get ID",
     ),
     "ERR-PYOCO-0033": Text(
-        en="Look at the state first: pyoco-client executions get ID",
-        ja="先に状態を確認してください: pyoco-client executions get ID",
+        en="Check the current state: pyoco-client executions get ID",
+        ja="現在の状態を確認してください: pyoco-client executions get ID",
     ),
     "ERR-PYOCO-0034": Text(
-        en="Check the id and the version: pyoco-client graphs list shows the graphs there are.",
+        en="Check the graph id and version: pyoco-client graphs list",
         ja="graph_id とバージョンを確認してください。一覧: pyoco-client graphs list",
     ),
 }
 CERTIFICATE_ADVICE = Text(
-    en="If it is yours, name the certificate of its authority: SSL_CERT_FILE=ca.pem pyoco-client ...",
-    ja="自社の証明書なら、その認証局の証明書を指定してください: SSL_CERT_FILE=ca.pem pyoco-client ...",
+    en="If you trust this server, set the certificate of its CA: SSL_CERT_FILE=ca.pem pyoco-client ...",
+    ja="信頼できるサーバーなら、認証局の証明書を指定してください: SSL_CERT_FILE=ca.pem pyoco-client ...",
 )
 NO_SERVER_ADVICE = Text(
-    en="Start one with: pyoco-server up   or say where it is: --server URL or PYOCO_SERVER_URL",
+    en="Start a server with: pyoco-server up   or set its URL: --server URL or PYOCO_SERVER_URL",
     ja="起動するには: pyoco-server up   別の場所なら --server URL または PYOCO_SERVER_URL で指定してください",
 )
 
@@ -149,7 +148,7 @@ PARAM_NOT_PAIR = Text(
     ja="--param {pair!r} は key=value の形式ではありません。例: --param rows=3",
 )
 NO_WORKFLOW_FILE = Text(
-    en="--workflow-file {path}: there is no such file", ja="--workflow-file {path}: ファイルがありません"
+    en="--workflow-file {path}: no such file", ja="--workflow-file {path}: ファイルがありません"
 )
 
 # Lists
@@ -166,31 +165,26 @@ NO_WHEELS = Text(
     en="no wheels; register one with: pyoco-client wheel-upload --wheel-file …",
     ja="wheelはありません。登録するには: pyoco-client wheel-upload --wheel-file …",
 )
-NO_EXECUTIONS = Text(
-    en="no executions; start one with: pyoco-client executions create GRAPH_ID",
-    ja="executionはありません。開始するには: pyoco-client executions create GRAPH_ID",
-)
-NOTHING_WAITS = Text(en="nothing waits for you", ja="あなたを待っているものはありません")
-NOTHING_HAPPENED = Text(en="nothing was registered or removed yet", ja="登録・削除の履歴はまだありません")
-MORE = Text(en="more: --cursor {cursor}", ja="続き: --cursor {cursor}")
+NO_WHEEL_HISTORY = Text(en="no uploads or deletions yet", ja="登録・削除の履歴はまだありません")
+MORE = Text(en="next page: --cursor {cursor}", ja="続き: --cursor {cursor}")
 
-# The log of a run
+# Run logs
 
 NEGATIVE_TAIL = Text(
-    en="--tail {tail}: not a number of lines; e.g. --tail 100",
-    ja="--tail {tail}: 行数ではありません。例: --tail 100",
+    en="--tail {tail}: must be 0 or greater; example: --tail 100",
+    ja="--tail {tail}: 0以上の行数を指定してください。例: --tail 100",
 )
 NO_SUCH_TASK = Text(
-    en="--task {task}: the run has no such task; it has: {tasks}",
-    ja="--task {task}: このrunにそのタスクはありません。あるのは: {tasks}",
+    en="--task {task}: no such task in this run; its tasks: {tasks}",
+    ja="--task {task}: このrunにそのタスクはありません。タスクの一覧: {tasks}",
 )
 EXCERPTS_FOLLOW = Text(
-    en="… excerpts: a task prints more than is stored at once; its last lines follow when it has ended …",
-    ja="… 抜粋: 一度に保存できる量を超えて出力しています。末尾の行はタスクの終了時に表示します …",
+    en="… excerpts: the output rate exceeds the storage limit; the last lines follow when the task ends …",
+    ja="… 抜粋: 出力が保存の上限を超えています。末尾の行はタスクの終了時に表示します …",
 )
 STORED_LINES_FOLLOW = Text(en="… end of the excerpts …", ja="… 抜粋はここまで …")
 
-# A run that is submitted and followed
+# Watching a run
 
 SERVER_WARNS = Text(en="warning: {warning}", ja="警告: {warning}")
 
@@ -199,12 +193,12 @@ ON_WORKER = Text(en="on {worker_id}", ja="worker {worker_id}")
 ATTEMPT = Text(en="attempt {attempt}", ja="{attempt}回目")
 MORE_TASKS = Text(en="… and {count} more: {states}", ja="… ほか {count} 件: {states}")
 RUN_GOES_ON = Text(
-    en="Not watched any more; the run goes on. To end it: pyoco-client cancel --run-id {run_id}",
+    en="Stopped watching; the run continues. To cancel it: pyoco-client cancel --run-id {run_id}",
     ja="監視を終了しました。runは継続しています。取り消すには: pyoco-client cancel --run-id {run_id}",
 )
 NOT_ENDED_IN_TIME = Text(
-    en="The run has not ended after {seconds} s; it goes on. To follow it: pyoco-client watch {run_id}",
-    ja="{seconds} 秒以内にrunが終了しませんでした。runは継続しています。監視するには: pyoco-client watch {run_id}",
+    en="Timed out after {seconds} s; the run continues. To watch it: pyoco-client watch {run_id}",
+    ja="{seconds} 秒でタイムアウトしました。runは継続しています。監視するには: pyoco-client watch {run_id}",
 )
 
 # Executions and graphs
@@ -217,9 +211,9 @@ NO_GRAPHS = Text(
     en="no graphs; register one with: pyoco-client graphs put FILE",
     ja="graphはありません。登録するには: pyoco-client graphs put FILE",
 )
-NOTHING_WAITS = Text(en="nothing waits for you", ja="確認待ちはありません")
+NO_WAITING_NODES = Text(en="no waiting nodes", ja="待機中のnodeはありません")
 DATA_NOT_JSON = Text(
     en="--data is not JSON ({reason}); example: --data '{{\"ok\": true}}'",
     ja="--data がJSONではありません（{reason}）。例: --data '{{\"ok\": true}}'",
 )
-NO_SUCH_FILE = Text(en="{path}: there is no such file", ja="{path}: ファイルがありません")
+NO_SUCH_FILE = Text(en="{path}: no such file", ja="{path}: ファイルがありません")

@@ -1,4 +1,4 @@
-"""`pyoco-server demo`: the whole product in ten seconds, in the terminal."""
+"""`pyoco-server demo` and `pyoco-server init`: a demonstration in the terminal, and a starter project."""
 
 import asyncio
 import signal
@@ -32,7 +32,7 @@ from pyoco_server.processes import free_port
 HOST = "127.0.0.1"
 DATA = Path(".pyoco/demo")
 FLOWS = ("--flow-resolver", "pyoco_server.engine.sample_flows:resolve")
-PATIENCE_SEC = 60.0
+RUN_TIMEOUT_SEC = 60.0
 
 
 async def run_demo(*, stay: bool, port: int | None) -> int:
@@ -53,7 +53,7 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
             console.print(f"[bold]Gateway[/]    {url}   (log: {log_path})")
             run = await asyncio.to_thread(_show_a_run, console, url)
             if stay:
-                _say_what_to_try(console, url)
+                _print_next_steps(console, url)
                 received = await stop_signal(serving, worker)
                 return INTERRUPTED if received is signal.SIGINT else 0
     console.print(texts.DEMO_STOPPED(), style="dim")
@@ -66,7 +66,7 @@ def _show_a_run(console: Console, url: str) -> Run:
         console.print(
             f'[bold]POST[/] /runs  {{"flow_name": "sample", "params": {{"rows": 5}}}}  →  {run_id}\n'
         )
-        events = client.watch_run(run_id, records=True, timeout_sec=PATIENCE_SEC)
+        events = client.watch_run(run_id, records=True, timeout_sec=RUN_TIMEOUT_SEC)
         style = style_for(console.file, "status")
         run = follow(client, run_id, events, style, console.file)
     console.print(f"\n[bold]Status[/]     {run['status']}")
@@ -75,7 +75,7 @@ def _show_a_run(console: Console, url: str) -> Run:
     return run
 
 
-def _say_what_to_try(console: Console, url: str) -> None:
+def _print_next_steps(console: Console, url: str) -> None:
     console.print(f"\n{texts.TRY_IT()}")
     for line in (
         f"curl {url}/runs -H 'content-type: application/json' -d '{{\"flow_name\": \"sample\"}}'",
@@ -85,14 +85,14 @@ def _say_what_to_try(console: Console, url: str) -> None:
     console.print(texts.CTRL_C_STOPS_IT())
 
 
-# `pyoco-server init`: a small project to start from.
+# Starter project
 
 STARTER = Path(__file__).parent / "starter"
 MAX_NAMES = 3
 
 
 def make_project(directory: Path, *, force: bool) -> list[Path]:
-    """What was written. Raises InvalidCliInput rather than mix with files that are there."""
+    """Write the files and return their names. Raises InvalidCliInput if the directory is not empty."""
     _check(directory, force=force)
     written = []
     try:
@@ -109,16 +109,16 @@ def make_project(directory: Path, *, force: bool) -> list[Path]:
 def _check(directory: Path, *, force: bool) -> None:
     if directory.exists() and not directory.is_dir():
         raise InvalidCliInput(texts.NOT_A_DIRECTORY(path=directory))
-    there = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
-    if there and not force:
-        more = ", …" if len(there) > MAX_NAMES else ""
+    existing = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+    if existing and not force:
+        more = ", …" if len(existing) > MAX_NAMES else ""
         raise InvalidCliInput(
-            texts.DIRECTORY_NOT_EMPTY(path=directory, names=", ".join(there[:MAX_NAMES]) + more)
+            texts.DIRECTORY_NOT_EMPTY(path=directory, names=", ".join(existing[:MAX_NAMES]) + more)
         )
 
 
 def _files() -> Iterator[tuple[Path, Path]]:
-    """Each file of the starter, and its name in a project: one README, in the reader's language."""
+    """Each starter file and its name in the project; of the READMEs, the one in the user's language."""
     names = {Path("gitignore"): Path(".gitignore"), Path(f"README.{language()}.md"): Path("README.md")}
     for source in sorted(STARTER.rglob("*")):
         name = source.relative_to(STARTER)

@@ -1,4 +1,4 @@
-"""What an examination finds: a fact, how bad it is, and what to do about it."""
+"""`pyoco-server doctor`: checks of this machine and of an installation, with advice."""
 
 import os
 import platform
@@ -59,17 +59,17 @@ class Finding:
     advice: Message | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """In English, wherever it is run."""
+        """Always in English."""
         advice = None if self.advice is None else self.advice.en
         return {"check": self.check, "level": self.level, "fact": self.fact.en, "advice": advice}
 
 
-# What `pyoco-server doctor` looks at on this machine: nothing has to run for it.
+# Checks of this machine; they need no running server.
 
 OLDEST_PYTHON = (3, 11)
 DISK_WARN_BYTES = 1024**3
 DISK_FAIL_BYTES = 100 * 1024**2
-NATS_SERVER_PATIENCE_SEC = 10.0
+NATS_SERVER_TIMEOUT_SEC = 10.0
 
 
 def check_python() -> Finding:
@@ -80,13 +80,13 @@ def check_python() -> Finding:
 
 
 def check_packages() -> Finding:
-    """Whether what is installed now is what was needed when we were installed."""
+    """Whether the installed packages still meet the requirements of pyoco-server."""
     needed = [Requirement(text) for text in metadata.requires("pyoco-server") or []]
     applying = [wanted for wanted in needed if wanted.marker is None or wanted.marker.evaluate({"extra": ""})]
     problems = [problem for wanted in applying if (problem := _misfit(wanted))]
     if problems:
-        told = texts.PACKAGES_WRONG(problems="; ".join(problems))
-        return Finding("packages", "FAIL", told, texts.PACKAGES_ADVICE())
+        fact = texts.PACKAGES_WRONG(problems="; ".join(problems))
+        return Finding("packages", "FAIL", fact, texts.PACKAGES_ADVICE())
     own, pyoco = metadata.version("pyoco-server"), metadata.version("pyoco")
     return Finding("packages", "OK", texts.PACKAGES(own=own, pyoco=pyoco))
 
@@ -108,7 +108,7 @@ def bad_settings(error: ConfigError) -> list[Finding]:
 
 
 def check_settings(environ: Mapping[str, str] = os.environ) -> list[Finding]:
-    """Settings that can be used may still not be those that somebody meant."""
+    """Valid settings may still contain misspelled names."""
     unknown = [_unknown(name) for name in unknown_names(environ)]
     path = env_file(environ)
     file = texts.NO_ENV_FILE() if path is None else texts.ENV_FILE(path=path)
@@ -123,11 +123,11 @@ def _unknown(name: str) -> Finding:
 
 
 def check_disk(directory: Path) -> Finding:
-    """Of the directory where NATS keeps its data, or will."""
-    there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK):
-        return Finding("disk", "FAIL", texts.DISK_READ_ONLY(path=there), texts.DISK_READ_ONLY_ADVICE())
-    free = shutil.disk_usage(there).free
+    """Free space for the data directory of NATS, which may not exist yet."""
+    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        return Finding("disk", "FAIL", texts.DISK_READ_ONLY(path=existing), texts.DISK_READ_ONLY_ADVICE())
+    free = shutil.disk_usage(existing).free
     fact = texts.DISK(free=f"{free / 1024**3:.1f} GiB", path=directory)
     if free >= DISK_WARN_BYTES:
         return Finding("disk", "OK", fact)
@@ -135,26 +135,26 @@ def check_disk(directory: Path) -> Finding:
 
 
 def check_nats_server(*, is_needed: bool) -> Finding:
-    """The program; whoever has a NATS elsewhere can do without."""
+    """The nats-server program; required only for the embedded NATS."""
     path = find_nats_server()
     bad: Level = "FAIL" if is_needed else "WARN"
     if path is None:
         return Finding("nats-server", bad, texts.NO_NATS_SERVER(), texts.NO_NATS_SERVER_ADVICE())
     try:
         version = subprocess.run(  # noqa: S603 - the program of the package
-            [path, "--version"], capture_output=True, text=True, timeout=NATS_SERVER_PATIENCE_SEC, check=True
+            [path, "--version"], capture_output=True, text=True, timeout=NATS_SERVER_TIMEOUT_SEC, check=True
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
-        told = texts.NATS_SERVER_BROKEN(path=path, reason=error)
-        return Finding("nats-server", bad, told, texts.NO_NATS_SERVER_ADVICE())
+        fact = texts.NATS_SERVER_BROKEN(path=path, reason=error)
+        return Finding("nats-server", bad, fact, texts.NO_NATS_SERVER_ADVICE())
     return Finding("nats-server", "OK", texts.NATS_SERVER(version=version, path=path))
 
 
-# What `pyoco-server doctor` looks at in an installation: NATS, a gateway, the workers.
+# Checks of an installation: NATS, the gateway, the workers.
 
 CLOCK_WARN_SEC = 2.0
-"""Less than the time between two heartbeats: what is judged by clocks is still judged right."""
-HTTP_PATIENCE_SEC = 5.0
+"""Less than the heartbeat interval, so that a smaller offset does not change a worker's state."""
+HTTP_TIMEOUT_SEC = 5.0
 MAX_NAMES = 5
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -163,8 +163,8 @@ def check_streams(report: NatsReport) -> list[Finding]:
     found = []
     missing = [stream.name for stream in report.streams if stream.state == "missing"]
     if missing:
-        told = texts.STREAMS_MISSING(names=_some(missing))
-        found.append(Finding("streams", "WARN", told, texts.STREAMS_MISSING_ADVICE()))
+        fact = texts.STREAMS_MISSING(names=_some(missing))
+        found.append(Finding("streams", "WARN", fact, texts.STREAMS_MISSING_ADVICE()))
     for stream in report.streams:
         fact = texts.STREAM_DIFFERENT(
             name=stream.name, purpose=stream.purpose, differences=stream.differences
@@ -192,11 +192,11 @@ def check_clocks(report: NatsReport) -> list[Finding]:
     return wrong or [Finding("clock", "OK", texts.CLOCK(seconds=f"{CLOCK_WARN_SEC:g}"))]
 
 
-def _silent_for(report: NatsReport, now: float) -> list[tuple[WorkerRecord, float]]:
-    """By the clock of NATS: those of the workers and of this machine may be wrong."""
-    now_there = now + report.clock_ahead_sec
+def _heartbeat_ages(report: NatsReport, now: float) -> list[tuple[WorkerRecord, float]]:
+    """By the clock of NATS, because the clocks of workers and of this machine may be wrong."""
+    nats_now = now + report.clock_ahead_sec
     return [
-        (worker.record, now_there - (worker.record.last_seen_at - worker.clock_ahead_sec))
+        (worker.record, nats_now - (worker.record.last_seen_at - worker.clock_ahead_sec))
         for worker in report.workers
     ]
 
@@ -206,7 +206,7 @@ def check_workers(
 ) -> list[Finding]:
     states = {
         record.worker_id: observed_state(record, silent_for, disconnect_timeout)
-        for record, silent_for in _silent_for(report, now)
+        for record, silent_for in _heartbeat_ages(report, now)
     }
     alive = Counter(
         tag
@@ -218,8 +218,8 @@ def check_workers(
     found = [_workers_of(tag, alive[tag], report.waiting.get(tag, 0)) for tag in tags]
     lost = [worker_id for worker_id, state in states.items() if state is WorkerState.DISCONNECTED]
     if lost:
-        told = texts.WORKERS_LOST(names=_some(lost))
-        found.append(Finding("workers", "WARN", told, texts.WORKERS_LOST_ADVICE()))
+        fact = texts.WORKERS_LOST(names=_some(lost))
+        found.append(Finding("workers", "WARN", fact, texts.WORKERS_LOST_ADVICE()))
     return found
 
 
@@ -234,17 +234,17 @@ def _workers_of(tag: str, count: int, waiting: int) -> Finding:
 
 def check_gateway(url: str) -> Finding:
     try:
-        answer = httpx2.get(f"{url}/ready", timeout=HTTP_PATIENCE_SEC)
+        answer = httpx2.get(f"{url}/ready", timeout=HTTP_TIMEOUT_SEC)
         facts = answer.json()
         nats, read_model = facts["nats"], facts["read_model"]
     except (httpx2.TransportError, httpx2.InvalidURL):
         return _no_gateway(url, is_http=False)
-    except (ValueError, KeyError, TypeError):  # it speaks HTTP, and not as a gateway does
+    except (ValueError, KeyError, TypeError):  # an HTTP server, but not a gateway
         return _no_gateway(url, is_http=True)
     if answer.is_success:
         return Finding("gateway", "OK", texts.GATEWAY(url=url))
-    told = texts.GATEWAY_NOT_READY(url=url, nats=nats, read_model=read_model)
-    return Finding("gateway", "FAIL", told, texts.GATEWAY_NOT_READY_ADVICE())
+    fact = texts.GATEWAY_NOT_READY(url=url, nats=nats, read_model=read_model)
+    return Finding("gateway", "FAIL", fact, texts.GATEWAY_NOT_READY_ADVICE())
 
 
 def _no_gateway(url: str, *, is_http: bool) -> Finding:
@@ -252,40 +252,40 @@ def _no_gateway(url: str, *, is_http: bool) -> Finding:
     holder = holder_of(address.port or 80) if address.hostname in LOOPBACK else None
     if not is_http and holder is None:
         return Finding("gateway", "WARN", texts.GATEWAY_ABSENT(url=url), texts.GATEWAY_ABSENT_ADVICE())
-    told = texts.GATEWAY_OTHER(url=url, holder=holder or url)
-    return Finding("gateway", "FAIL", told, texts.GATEWAY_OTHER_ADVICE(free=free_port("127.0.0.1")))
+    fact = texts.GATEWAY_OTHER(url=url, holder=holder or url)
+    return Finding("gateway", "FAIL", fact, texts.GATEWAY_OTHER_ADVICE(free=free_port("127.0.0.1")))
 
 
 def _some(names: list[str]) -> str:
-    """A list that is long tells nobody more."""
+    """The first names, and the total if there are more."""
     more = f", … ({len(names)})" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
 
 
-# `pyoco-server doctor`: what is there, what is missing, what to do.
+# The command
 
 _COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 
 def examine(server: str, nats_url: str | None, data_dir: Path) -> list[Finding]:
-    """Everything, from the ground up."""
-    ground = [check_python(), check_packages(), check_disk(data_dir)]
+    """All checks, starting with this machine."""
+    local = [check_python(), check_packages(), check_disk(data_dir)]
     try:
         found = running_server(data_dir)
         embedded = running_embedded_url(data_dir / "nats") if found is None else found.nats_url
         url_is_given = nats_url is not None or is_set("nats_url")
         config = NatsBackendConfig.from_env(nats_url=nats_url if url_is_given else embedded)
     except ConfigError as error:
-        return [*ground, *bad_settings(error), check_gateway(server)]
-    ground += [*check_settings(), check_nats_server(is_needed=not url_is_given)]
-    if not url_is_given and embedded is None:  # whoever is at the default port is none of ours
+        return [*local, *bad_settings(error), check_gateway(server)]
+    local += [*check_settings(), check_nats_server(is_needed=not url_is_given)]
+    if not url_is_given and embedded is None:  # a server at the default port would not be ours
         nats = Finding("nats", "WARN", texts.NATS_NOT_STARTED(), texts.NATS_NOT_STARTED_ADVICE())
-        return [*ground, nats, check_gateway(server)]
+        return [*local, nats, check_gateway(server)]
     report, nats = _ask_nats(config)
     if report is None:
-        return [*ground, nats, check_gateway(server)]
+        return [*local, nats, check_gateway(server)]
     return [
-        *ground,
+        *local,
         nats,
         *check_streams(report),
         *check_clocks(report),
@@ -306,7 +306,7 @@ def _ask_nats(config: NatsBackendConfig) -> tuple[NatsReport | None, Finding]:
 
 
 def show(findings: list[Finding], *, as_json: bool) -> int:
-    """The exit code: 1 if something has to be fixed."""
+    """Print the findings; exit code 1 if a check failed."""
     failures = sum(finding.level == "FAIL" for finding in findings)
     if as_json:
         print_json({"ok": not failures, "checks": [finding.as_json() for finding in findings]})

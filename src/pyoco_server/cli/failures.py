@@ -1,4 +1,7 @@
-"""What is said about arguments that cannot be used."""
+"""How a command fails: the reason and advice on stderr, exit code 1 (130 for Ctrl-C).
+
+Invalid arguments come with an example of a correct call.
+"""
 
 import inspect
 import io
@@ -37,24 +40,24 @@ NOT_ONE_OF = Text(
 BAD_VALUE = Text(en="{name} {given}: must be {expected}", ja="{name} {given}: {expected}を指定してください")
 WHOLE_NUMBER = Text(en="a whole number", ja="整数")
 NUMBER = Text(en="a number", ja="数値")
-OTHER_VALUE = Text(en="a value of another form", ja="正しい形式の値")
+OTHER_VALUE = Text(en="a valid value", ja="正しい形式の値")
 REPEATED = Text(en="{option} is given more than once", ja="{option} が2回以上指定されています")
 UNUSED = Text(en="cannot be used here: {tokens}", ja="ここでは使えない引数です: {tokens}")
 EXAMPLE = Text(en="Example:  {command}", ja="例:  {command}")
 USAGE = Text(en="Usage:    {command} --help", ja="使い方:  {command} --help")
 
 
-# Arguments that cannot be used: what is wrong with them, and an example of how they can be.
+# Invalid arguments
 
-_LIKENESS = 0.7
-_USUAL = {
+_SIMILARITY = 0.7
+_TYPICAL_CALLS = {
     "pyoco-client": "submit --flow-name sample",
     "pyoco-server": "up --with-worker",
     "pyoco-server-admin": "api-key list",
     "pyoco-worker": "--flows flows",
 }
-"""What a program is mostly called with."""
-_VALUES = {
+"""A typical call of each program."""
+_EXAMPLE_VALUES = {
     "action-key": "monthly-sales",
     "directory": "my-directory",
     "execution-id": "EXECUTION_ID",
@@ -72,7 +75,7 @@ _VALUES = {
     "worker-id": "node-1",
     "workflow-file": "flow.yaml",
 }
-"""What an example has for an argument; one without stands there by its name in capitals."""
+"""Values for arguments in examples; others are shown by name in capitals."""
 
 
 def explained(error: cyclopts.CycloptsError) -> Message:  # noqa: PLR0911 - one return per kind of error
@@ -98,13 +101,13 @@ def explained(error: cyclopts.CycloptsError) -> Message:  # noqa: PLR0911 - one 
 
 
 def example(app: cyclopts.App, error: cyclopts.CycloptsError) -> str:
-    """The command with everything that it needs, and with what was wrong."""
+    """The command with its required arguments and the invalid one."""
     chain = [word for word in error.command_chain or () if not word.startswith("-")]
     command = app
     for word in chain:
         command = command[word]
     wanted = [a for a in _arguments(command) if a.required or _is_same(a, error.argument)]
-    usual = [] if chain else [_USUAL[_name_of(app)]]
+    usual = [] if chain else [_TYPICAL_CALLS[_name_of(app)]]
     return " ".join([_name_of(app), *usual, *chain, *(_shown(argument) for argument in wanted)])
 
 
@@ -117,7 +120,7 @@ def _name_of(app: cyclopts.App) -> str:
 
 
 def _missing(error: cyclopts.MissingArgumentError) -> Message:
-    assert error.argument is not None  # noqa: S101 - of this error it never is
+    assert error.argument is not None  # noqa: S101 - always set for this error
     name = _label(error.argument)
     mistyped = get_close_matches(name, [t for t in error.unused_tokens or [] if t.startswith("-")], n=1)
     if mistyped and mistyped[0] not in error.argument.names:
@@ -140,7 +143,7 @@ def _expected(kind: object) -> Text:
 
 
 def _meant(given: str, known: Iterable[str]) -> Message:
-    near = get_close_matches(given, list(known), n=1, cutoff=_LIKENESS)
+    near = get_close_matches(given, list(known), n=1, cutoff=_SIMILARITY)
     return DID_YOU_MEAN(name=near[0]) if near else Message.of("", "")
 
 
@@ -184,21 +187,21 @@ def _value(argument: Argument) -> str:
         return str(next(iter(choices)))
     name = argument.name.lstrip("-")
     is_number = bool({int, float} & {argument.hint, *get_args(argument.hint)})
-    return _VALUES.get(name, "10" if is_number else name.replace("-", "_").upper())
+    return _EXAMPLE_VALUES.get(name, "10" if is_number else name.replace("-", "_").upper())
 
 
-# How a command fails: what is wrong and what to do, on stderr, with exit code 1 (130 for Ctrl-C).
+# Exit codes and error output
 
 FAILED = 1
 INTERRUPTED = 130
 
 
 def run_app(app: cyclopts.App, launcher: cyclopts.App | None = None) -> None:
-    """Arguments that cannot be used end with 1, as every failure; the library alone would say 2.
+    """Run a program; invalid arguments exit with 1 like every failure, where the library would use 2.
 
-    `launcher` reads the options that stand before the command, where there are any.
+    `launcher` parses options that precede the command.
     """
-    _write_what_can_be_written()
+    _replace_unencodable_output()
     if language() == "ja":
         app.help_formatter = JapaneseHelp()
     try:
@@ -210,7 +213,7 @@ def run_app(app: cyclopts.App, launcher: cyclopts.App | None = None) -> None:
 
 
 def fail_arguments(app: cyclopts.App, error: cyclopts.CycloptsError) -> NoReturn:
-    """MSG-PYOCO-0018 with what is wrong, an example, and where to read more."""
+    """Fail with MSG-PYOCO-0018, the reason, an example and the help command."""
     fail(
         _invalid_arguments(explained(error)),
         EXAMPLE(command=example(app, error)),
@@ -223,15 +226,15 @@ def _invalid_arguments(detail: str) -> str:
     return f"{entry.err_id} {entry.msg_id} {entry.message(language())}: {detail}"
 
 
-def _write_what_can_be_written() -> None:
-    """A terminal that is not UTF-8 shows a `?` for what it does not have; that is no reason to fail."""
+def _replace_unencodable_output() -> None:
+    """A terminal without UTF-8 shows `?` for unsupported characters instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 @contextmanager
-def told_to_the_user() -> Iterator[None]:
+def reporting_failures() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
@@ -247,7 +250,7 @@ def told_to_the_user() -> Iterator[None]:
 
 
 def with_message(entry: ErrorEntry, detail: str) -> str:
-    """The id and what happened; in Japanese with the catalogue's message, because details are English."""
+    """The error id and detail; in Japanese also the catalogue message, because details are English."""
     message = f"{entry.ja}: " if language() == "ja" else ""
     return f"{entry.err_id} {message}{detail}"
 

@@ -1,6 +1,6 @@
-"""Texts in the language of the person at the terminal: Japanese where the locale says so, else English.
+"""Texts in the user's language: Japanese in a Japanese locale, else English.
 
-What programs read (JSON, names of options, fields of log lines) is the same in every language.
+Machine-readable output (JSON, option names, log fields) is the same in every language.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["Message", "Text", "language"]
 
 
 class Message(str):
-    """In the reader's language; `en` is for programs."""
+    """A text in the user's language; `en` is the English text for programs."""
 
     __slots__ = ("en",)
     en: str

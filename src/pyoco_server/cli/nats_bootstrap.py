@@ -1,4 +1,4 @@
-"""`up --with-nats-bootstrap`: for those who manage their NATS with the program nats-bootstrap."""
+"""`up --with-nats-bootstrap`: start NATS with the external program nats-bootstrap."""
 
 import shutil
 import sysconfig
@@ -27,26 +27,26 @@ DEFAULT_START_TIMEOUT_SEC = 20.0
 @dataclass(frozen=True, kw_only=True)
 class BootstrapOptions:
     with_nats_bootstrap: Flag = False
-    """Have the program nats-bootstrap (installed separately) start a NATS, and stop it at the end."""
+    """Start NATS with nats-bootstrap (installed separately), and stop it on exit."""
 
     nats_listen_host: str | None = None
-    """With --with-nats-bootstrap: the address that NATS listens on. Default: 127.0.0.1"""
+    """With --with-nats-bootstrap: NATS listen address. Default: 127.0.0.1"""
 
     nats_client_port: int | None = None
-    """With --with-nats-bootstrap: the port for clients. Default: 4222"""
+    """With --with-nats-bootstrap: NATS client port. Default: 4222"""
 
     nats_http_port: int | None = None
-    """With --with-nats-bootstrap: the port for monitoring. Default: 8222"""
+    """With --with-nats-bootstrap: NATS monitoring port. Default: 8222"""
 
     nats_start_timeout_sec: float | None = None
-    """With --with-nats-bootstrap: how long its start may take. Default: 20"""
+    """With --with-nats-bootstrap: start timeout in seconds. Default: 20"""
 
 
 NO_BOOTSTRAP = BootstrapOptions()
 
 
 def check_options(options: BootstrapOptions) -> None:
-    """What belongs to the bootstrap means nothing without it."""
+    """Refuse bootstrap options without --with-nats-bootstrap."""
     for option in fields(options):
         if not options.with_nats_bootstrap and getattr(options, option.name) not in (None, False):
             raise InvalidCliInput(texts.ONLY_WITH_BOOTSTRAP(option=f"--{option.name.replace('_', '-')}"))
@@ -56,7 +56,7 @@ def check_options(options: BootstrapOptions) -> None:
 def bootstrapped_nats(
     options: BootstrapOptions, config: NatsBackendConfig, directory: Path, *, url_is_given: bool
 ) -> Iterator[tuple[NatsBackendConfig, BootstrapNats]]:
-    """The settings with its url, and the NATS. Raises InvalidCliInput or NatsUnavailable."""
+    """The settings with the URL of the NATS, and the NATS. Raises InvalidCliInput or NatsUnavailable."""
     nats = _prepared(options, directory)
     if url_is_given and config.nats_url.removesuffix("/") != nats.url:
         given = without_credentials(config.nats_url)
@@ -67,8 +67,8 @@ def bootstrapped_nats(
     try:
         nats.start()
     except NatsUnavailable as error:
-        told = texts.BOOTSTRAP_NOT_STARTED(url=nats.url, reason=error.detail, log=nats.log)
-        raise NatsUnavailable(told) from error
+        detail = texts.BOOTSTRAP_NOT_STARTED(url=nats.url, reason=error.detail, log=nats.log)
+        raise NatsUnavailable(detail) from error
     try:
         yield replace(config, nats_url=nats.url), nats
     finally:
@@ -76,8 +76,7 @@ def bootstrapped_nats(
 
 
 def _prepared(options: BootstrapOptions, directory: Path) -> BootstrapNats:
-    beside_us = sysconfig.get_path("scripts")
-    program = shutil.which(PROGRAM) or shutil.which(PROGRAM, path=beside_us)
+    program = shutil.which(PROGRAM) or shutil.which(PROGRAM, path=sysconfig.get_path("scripts"))
     if program is None:
         raise InvalidCliInput(texts.NO_NATS_BOOTSTRAP())
     return BootstrapNats(
@@ -86,5 +85,5 @@ def _prepared(options: BootstrapOptions, directory: Path) -> BootstrapNats:
         host=options.nats_listen_host or DEFAULT_HOST,
         port=options.nats_client_port or DEFAULT_CLIENT_PORT,
         http_port=options.nats_http_port or DEFAULT_HTTP_PORT,
-        patience_sec=options.nats_start_timeout_sec or DEFAULT_START_TIMEOUT_SEC,
+        timeout_sec=options.nats_start_timeout_sec or DEFAULT_START_TIMEOUT_SEC,
     )

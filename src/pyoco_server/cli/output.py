@@ -1,4 +1,4 @@
-"""What `pyoco-client` prints: JSON for programs, tables for people, advice when something went wrong."""
+"""Output of `pyoco-client`: JSON for programs, tables for people, advice for failures."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.running_server import DATA_DIRECTORY, running_server
 
 ENTRIES = {kind.entry.err_id: kind.entry for kind in PyocoServerError.__subclasses__()}
-"""The errors that we know; a newer server may have others."""
+"""The known errors; a newer server may have others."""
 
 Client = Annotated[PyocoHttpClient, Parameter(parse=False)]
 
@@ -33,14 +33,14 @@ def print_json(answer: object) -> None:
 
 
 def print_json_line(answer: object) -> None:
-    """For what comes one after the other: a program reads a line, and has all of it."""
+    """One object per line, for output that a program reads as a stream."""
     print(_json(answer), flush=True)
 
 
 def _json(answer: object, indent: int | None = None) -> str:
-    """Readable where the output can hold every character; the same values in any case.
+    """Unescaped where the output encoding supports it.
 
-    What a terminal would obey (escape sequences, marks of direction) is always escaped.
+    Control characters (escape sequences, direction marks) are always escaped.
     """
     is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     document = json.dumps(answer, ensure_ascii=not is_unicode, indent=indent)
@@ -48,7 +48,7 @@ def _json(answer: object, indent: int | None = None) -> str:
 
 
 def fail_http(response: httpx2.Response) -> NoReturn:
-    """What the server said, with the id to look for and what to do about it."""
+    """Fail with the server's error, its id and advice."""
     try:
         body = response.json()
         detail, err_id, code = body.get("detail", ""), body.get("err_id", ""), body.get("code")
@@ -58,9 +58,9 @@ def fail_http(response: httpx2.Response) -> NoReturn:
     if code is not None:
         shown = f"{shown} ({code})"
     entry = ENTRIES.get(err_id)
-    told = f"{err_id} {shown}".strip() if entry is None else with_message(entry, shown)
+    message = f"{err_id} {shown}".strip() if entry is None else with_message(entry, shown)
     advice = texts.ADVICE[err_id]() if err_id in texts.ADVICE else ""
-    fail(*filter(None, [f"HTTP {response.status_code} {told}", advice]))
+    fail(*filter(None, [f"HTTP {response.status_code} {message}", advice]))
 
 
 def _problem(item: Mapping[str, Any]) -> str:
@@ -68,15 +68,15 @@ def _problem(item: Mapping[str, Any]) -> str:
 
 
 def note(line: str) -> None:
-    """For a person who watches; stdout belongs to the answer."""
+    """Print a line for people to stderr; stdout carries data and logs."""
     print(line, file=sys.stderr, flush=True)
 
 
-# Tables that fit the terminal: what matters least is left out first, what is long is cut.
+# Tables that fit the terminal: the least important columns are dropped first, long values are cut.
 
 GAP = 2
 NO_TERMINAL_WIDTH = 10_000
-"""Into a file or a pipe everything is written."""
+"""Files and pipes receive full values."""
 MIN_WIDTH = 8
 FLEXIBLE = {
     "flow_name": 8,
@@ -88,7 +88,7 @@ FLEXIBLE = {
     "graph_id": 10,
     "sha256_hex": 12,
 }
-"""Columns that may be cut, and to what."""
+"""Columns that may be cut, and their minimum width."""
 
 COLOURS = {
     "RUNNING": "blue",
@@ -109,7 +109,7 @@ COLOURS = {
 def print_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], expendable: Sequence[str] = ()
 ) -> None:
-    """`expendable` columns are left out where there is no room, the first one first."""
+    """`expendable` columns are dropped in this order when space is short."""
     console = _console()
     cells = [{column: _cell(column, row.get(column)) for column in columns} for row in rows]
     natural = {column: max(cell_len(column), *(row[column].cell_len for row in cells)) for column in columns}
@@ -124,10 +124,10 @@ def print_table(
 
 
 def fitted(natural: Mapping[str, int], expendable: Sequence[str], width: int) -> dict[str, int]:
-    """The columns that are shown, and how wide each is."""
+    """The visible columns and their widths."""
     shown = dict(natural)
     for column in expendable:
-        if _least(shown) <= width:
+        if _minimum_width(shown) <= width:
             break
         shown.pop(column)
     room = width - GAP * (len(shown) - 1)
@@ -139,8 +139,7 @@ def fitted(natural: Mapping[str, int], expendable: Sequence[str], width: int) ->
     return shown
 
 
-def _least(shown: Mapping[str, int]) -> int:
-    """Of the width that these columns need."""
+def _minimum_width(shown: Mapping[str, int]) -> int:
     columns = [min(width, FLEXIBLE.get(name, width)) for name, width in shown.items()]
     return sum(columns) + GAP * (len(columns) - 1)
 
@@ -152,7 +151,7 @@ def _console() -> Console:
 
 
 def _cell(column: str, value: Any) -> Text:
-    """Always as text: what runs are called must not become markup."""
+    """Always plain text: names must not become markup."""
     if value is None or value == "":
         return Text("-", "dim")
     if column.endswith("_at") or column in ("modified", "deadline"):
@@ -166,28 +165,28 @@ _LINE_ENDS = re.compile(r"\r\n|[\n\r]")
 
 
 def shown_time(timestamp: float, now: datetime | None = None) -> str:
-    """Of today the time, of other days the date."""
+    """The time for today, the date for other days."""
     at = datetime.fromtimestamp(timestamp).astimezone()
     today = (now or datetime.now().astimezone()).date()
     return at.strftime("%H:%M:%S") if at.date() == today else at.strftime("%Y-%m-%d")
 
 
 def printable(text: str) -> str:
-    """One line, and nothing in it that a terminal would obey."""
+    """One line without control characters."""
     return "".join(c if c.isprintable() else "�" for c in text.replace("\t", "  ").replace("\n", " "))
 
 
 def plain(line: str) -> str:
-    """Printable, and without the colours of a program that thought it had a terminal."""
+    """Printable, without ANSI colours."""
     return printable(Text.from_ansi(line).plain)
 
 
 def plain_lines(text: str) -> str:
-    """As it was printed, without what a terminal would obey. A carriage return ends a line."""
+    """Lines without control characters. A carriage return ends a line."""
     return "\n".join(map(plain, _LINE_ENDS.split(text)))
 
 
-# Kinds of options that several commands have.
+# Option types shared by several commands
 
 Flag = Annotated[bool, Parameter(negative="")]
 Many = Annotated[list[str] | None, Parameter(negative="")]
@@ -198,7 +197,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8000"
 
 
 def server_url(given: str | None, data_dir: Path = DATA_DIRECTORY) -> str:
-    """As given, as set, that of the server of this directory, or the default."""
+    """The given URL, the environment's, that of the server started in this directory, or the default."""
     wanted = given or os.environ.get("PYOCO_SERVER_URL")
     if wanted is None:
         found = running_server(data_dir)

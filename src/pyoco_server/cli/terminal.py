@@ -1,9 +1,8 @@
-"""Ctrl-C where it does no harm: not in the middle of drawing, which leaves a terminal without a cursor."""
+"""Terminal and process setup of the commands: Ctrl-C, shell completion, event loop, Japanese help."""
 
 import asyncio
 import gc
 import signal
-import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -21,18 +20,16 @@ from rich.text import Text
 from pyoco_server.cli.help_ja import HELP_TEXTS
 
 
-def say(line: str) -> None:
-    """For the person at the terminal. stdout belongs to the log."""
-    print(line, file=sys.stderr, flush=True)
-
-
 class Interrupts:
-    """Inside this block Ctrl-C waits for `allowed`; there it is the KeyboardInterrupt that it always is."""
+    """Defers Ctrl-C until an `allowed` block, which raises KeyboardInterrupt as usual.
+
+    An interrupt in the middle of drawing would leave the terminal without a cursor.
+    """
 
     def __init__(self) -> None:
-        self._is_main = threading.current_thread() is threading.main_thread()  # no other gets signals
+        self._is_main = threading.current_thread() is threading.main_thread()  # only it receives signals
         self._is_allowed = False
-        self._came = False
+        self._is_pending = False
 
     def __enter__(self) -> Self:
         if self._is_main:
@@ -44,27 +41,27 @@ class Interrupts:
     ) -> None:
         if self._is_main:
             signal.signal(signal.SIGINT, self._before)
-        if self._came and error is None:
+        if self._is_pending and error is None:
             raise KeyboardInterrupt
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
         self._is_allowed = True
         try:
-            if self._came:
+            if self._is_pending:
                 raise KeyboardInterrupt
             yield
         finally:
             self._is_allowed = False
 
     def _receive(self, _: int, __: FrameType | None) -> None:
-        self._came = True
+        self._is_pending = True
         if self._is_allowed:
             self._is_allowed = False
             raise KeyboardInterrupt
 
 
-# Completion of commands and options in bash, zsh and fish, for each of our programs.
+# Shell completion
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -73,39 +70,39 @@ def add_completion(app: cyclopts.App) -> None:
     """Adds `--install-completion` and `--show-completion SHELL`."""
 
     def show_completion(shell: Shell, /) -> None:
-        """Print the completion script of a shell: bash, zsh or fish.
+        """Print the completion script for bash, zsh or fish.
 
         Parameters
         ----------
         shell
-            The shell it is for.
+            Target shell.
         """
         print(app.generate_completion(shell=shell))
 
     app.register_install_completion_command(
-        help="Install completion for your shell (bash, zsh or fish) and switch it on in its startup file."
+        help="Install completion for your shell (bash, zsh or fish) and enable it in its startup file."
     )
     app.command(show_completion, name="--show-completion")
 
 
-# The event loop of our processes: uvloop where it exists, because it halves the cost of a request.
+# Event loop: uvloop where available, because it halves the cost of a request.
 
 T = TypeVar("T")
 
 GC_THRESHOLDS = (10_000, 20, 20)
-"""By default everything young is looked through for every 700 new objects: several times per run."""
+"""The default collects the young generation every 700 new objects: several times per run."""
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
-        import uvloop  # noqa: PLC0415 - there is none on Windows
+        import uvloop  # noqa: PLC0415 - not available on Windows
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
 
 def serve(main: Coroutine[Any, Any, T]) -> T:
-    """Like `run`, for what lives long and makes much short-lived garbage, hardly any of it in cycles."""
+    """Like `run`, for a long-lived process with much short-lived garbage and few reference cycles."""
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     return run(main)
@@ -116,7 +113,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-# `--help` in Japanese: the same pages with the texts of `help_texts_ja`; without one they stay English.
+# Japanese help: the same pages with the texts of `help_ja`; texts without a translation stay English.
 
 
 class JapaneseHelp(DefaultFormatter):

@@ -1,4 +1,4 @@
-"""`pyoco-worker`: take jobs of some tags and run their flows."""
+"""`pyoco-worker`: take jobs by tag and run their flows."""
 
 import asyncio
 import os
@@ -13,9 +13,9 @@ import cyclopts
 from msgspec import Struct
 
 from pyoco_server.cli import server_texts as texts
-from pyoco_server.cli.failures import FAILED, INTERRUPTED, run_app, told_to_the_user
-from pyoco_server.cli.output import Flag
-from pyoco_server.cli.terminal import add_completion, say, serve
+from pyoco_server.cli.failures import FAILED, INTERRUPTED, reporting_failures, run_app
+from pyoco_server.cli.output import Flag, note
+from pyoco_server.cli.terminal import add_completion, serve
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
@@ -32,7 +32,7 @@ from pyoco_server.worker.registration import WorkerIdInUse
 from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
 
 log = get_logger(__name__)
-app = cyclopts.App(name="pyoco-worker", help="Run flows that were submitted to a pyoco-server.")
+app = cyclopts.App(name="pyoco-worker", help="Run flows submitted to a pyoco-server.")
 
 CONNECT_RETRY_SEC = 1.0
 MAX_CONNECT_RETRY_SEC = 15.0
@@ -73,40 +73,40 @@ def worker(  # noqa: PLR0913 - the options of the contract
     Parameters
     ----------
     flow_resolver
-        Where flows come from: a function that finds a flow by its name (module:function or
-        path/file.py:function), or a module of flows (my_package.flows or path/flows.py).
+        Source of flows: a function that returns a flow by name (module:function or path/file.py:function), or
+        a module of flows (my_package.flows or path/flows.py).
     flows
-        Instead of --flow-resolver: a directory of flow files (*.py), loaded again when they change.
+        Instead of --flow-resolver: a directory of flow files (*.py), reloaded on change.
     nats_url
-        The NATS of the server (also: PYOCO_NATS_URL). Default: that of the server of this directory, else
+        NATS URL of the server (also: PYOCO_NATS_URL). Default: the server started in this directory, else
         nats://127.0.0.1:4222
     tags
-        Take jobs of these tags, e.g. cpu,linux. Default: PYOCO_DEFAULT_TAG.
+        Take jobs with these tags, e.g. cpu,linux. Default: PYOCO_DEFAULT_TAG.
     worker_id
-        How the worker is called in lists; the host's name by default. One per running worker.
+        Unique worker id. Default: the host name.
     concurrency
-        How many flows run at once, each in a process of its own. Default: the number of CPUs.
+        Number of concurrent flows, each in its own process. Default: the number of CPUs.
     max_runs_per_process
-        Replace a process after so many runs; 0: never.
+        Replace a process after this many runs; 0: never.
     max_memory_mb
-        Replace a process that has grown beyond this after a run; 0: never.
+        Replace a process that exceeds this size after a run; 0: never.
     drain_timeout
-        After SIGTERM or Ctrl-C: how many seconds running flows may take to end before they are given back.
-        A second Ctrl-C gives them back at once.
+        After SIGTERM or Ctrl-C: seconds to wait for running flows before they are returned to the queue. A
+        second Ctrl-C returns them immediately.
     wheel_sync
-        Install the wheels that are registered for these tags (also: PYOCO_WHEEL_SYNC_ENABLED).
+        Install the wheels registered for these tags (also: PYOCO_WHEEL_SYNC_ENABLED).
     wheel_sync_dir
-        Where they are installed (also: PYOCO_WHEEL_SYNC_DIR).
+        Install directory for wheels (also: PYOCO_WHEEL_SYNC_DIR).
     wheel_sync_interval_sec
-        How often to look for new ones (also: PYOCO_WHEEL_SYNC_INTERVAL_SEC).
+        Seconds between two wheel syncs (also: PYOCO_WHEEL_SYNC_INTERVAL_SEC).
     wheel_install_timeout_sec
-        How long installing one may take (also: PYOCO_WHEEL_INSTALL_TIMEOUT_SEC).
+        Timeout in seconds for installing one wheel (also: PYOCO_WHEEL_INSTALL_TIMEOUT_SEC).
     poll_timeout
-        With --run-once: how many seconds to wait for a job.
+        With --run-once: seconds to wait for a job.
     run_once
-        Handle one job (or none, if none comes) and stop.
+        Handle at most one job and stop.
     """
-    with told_to_the_user():
+    with reporting_failures():
         config = settings_here(
             nats_url=nats_url,
             wheel_sync_enabled=wheel_sync,
@@ -163,7 +163,7 @@ def _check(options: Options) -> None:
 async def _work(config: NatsBackendConfig, options: Options, *, find_server: bool) -> int:
     name = WorkerName(options.worker_id, options.tags)
     async with AsyncExitStack() as stack:
-        # Before we wait for NATS: flows that cannot be loaded are told at once.
+        # Before connecting to NATS, so that flows that cannot be loaded are reported immediately.
         flows = await stack.enter_async_context(
             open_flow_processes(config, name, options.flow_resolver, options.concurrency, options.limits)
         )
@@ -181,7 +181,7 @@ async def _work(config: NatsBackendConfig, options: Options, *, find_server: boo
         try:
             await _serve(instance, options, stopping)
         except SideWorkEnded:
-            log.exception("the worker stops", action="worker.failed")
+            log.exception("a background task failed; the worker stops", action="worker.failed")
             return FAILED
         finally:
             await instance.close()
@@ -195,11 +195,13 @@ async def _serve(instance: Worker, options: Options, stopping: "Stopping") -> No
     await instance.run()
     left = await stopping.drained()
     if left:
-        log.warning("runs that did not end in time are given back", action="worker.gave_back", runs=left)
+        log.warning(
+            "drain timed out; unfinished runs are returned to the queue", action="worker.gave_back", runs=left
+        )
 
 
 class Stopping:
-    """The first signal lets running flows end, the second gives them back, the third ends the process."""
+    """The first signal drains running flows, the second returns them to the queue, the third exits."""
 
     def __init__(self, instance: Worker, drain_timeout: float, opening: "asyncio.Future[None]") -> None:
         self._instance = instance
@@ -218,7 +220,7 @@ class Stopping:
             loop.add_signal_handler(wanted, self._stop, wanted)
 
     async def drained(self) -> int:
-        """How many runs had to be left."""
+        """Wait for running flows; the number of unfinished runs."""
         self._draining = asyncio.ensure_future(self._instance.drain(self._drain_timeout))
         if len(self._received) > 1:
             self._draining.cancel()
@@ -232,29 +234,29 @@ class Stopping:
                 self._opening.cancel()
             case 1:
                 self._instance.stop()
-                self._say_how_long()
+                self._note_draining()
             case 2:
-                say(texts.GIVING_BACK())
+                note(texts.GIVING_BACK())
                 if self._draining is not None:
                     self._draining.cancel()
             case _:
                 os._exit(INTERRUPTED)
 
-    def _say_how_long(self) -> None:
+    def _note_draining(self) -> None:
         runs = self._instance.in_hand
         if runs:
-            say(texts.DRAINING(runs=runs, seconds=f"{self._drain_timeout:g}"))
+            note(texts.DRAINING(runs=runs, seconds=f"{self._drain_timeout:g}"))
 
 
 async def _opened(instance: Worker) -> None:
-    """NATS may go away again while the worker is starting; the connection comes back by itself."""
+    """Open the worker, with retries: NATS may become unavailable during startup and reconnects by itself."""
     while True:
         try:
             await instance.open()
         except IncompatibleNats:
             raise
         except NatsUnavailable as error:
-            _say_waiting("NATS went away; trying again", error, CONNECT_RETRY_SEC)
+            _log_waiting("lost the connection to NATS; retrying", error, CONNECT_RETRY_SEC)
             await asyncio.sleep(CONNECT_RETRY_SEC)
         else:
             return
@@ -263,7 +265,7 @@ async def _opened(instance: Worker) -> None:
 async def _connected(
     stack: AsyncExitStack, config: NatsBackendConfig, name: WorkerName, *, find_server: bool
 ) -> tuple[WorkerBackend, NatsBackendConfig]:
-    """Workers and servers may be started in any order: wait for it, and say so."""
+    """Connect with retries: workers and servers may be started in any order."""
     pause = CONNECT_RETRY_SEC
     while True:
         if find_server:
@@ -271,7 +273,7 @@ async def _connected(
         try:
             backend = await stack.enter_async_context(open_worker_connection(config, name))
         except NatsUnavailable as error:
-            _say_waiting("cannot connect to NATS; trying again", error, pause)
+            _log_waiting("cannot connect to NATS; retrying", error, pause)
             await asyncio.sleep(pause)
             pause = min(MAX_CONNECT_RETRY_SEC, pause * 2)
         else:
@@ -279,7 +281,7 @@ async def _connected(
 
 
 def _of_running_server(config: NatsBackendConfig) -> NatsBackendConfig:
-    """It may have been started, or again, since the settings were read."""
+    """The server may have been started or restarted since the settings were read."""
     found = running_server()
     if found is None:
         return config
@@ -287,8 +289,8 @@ def _of_running_server(config: NatsBackendConfig) -> NatsBackendConfig:
     return replace(config, nats_url=found.nats_url)
 
 
-def _say_waiting(message: str, error: NatsUnavailable, pause: float) -> None:
-    """Without a traceback: the reason is what helps."""
+def _log_waiting(message: str, error: NatsUnavailable, pause: float) -> None:
+    """Log the reason without a traceback."""
     log.warning(message, action="worker.waiting", reason=error.detail, pause_sec=pause, **error.ids)
 
 

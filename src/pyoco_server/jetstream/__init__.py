@@ -1,1 +1,1 @@
-"""NATS JetStream behind our ports. Nothing outside imports nats, and only `wiring` imports this."""
+"""The ports on NATS JetStream. Only this package imports nats, and only `wiring` imports this package."""

@@ -1,4 +1,4 @@
-"""What an installation looks like from NATS: for somebody who wants to know why it does not work."""
+"""Inspection, backup and restore of an installation's JetStream data."""
 
 import asyncio
 import time
@@ -25,37 +25,37 @@ class StreamReport(Struct, frozen=True, kw_only=True):
     name: str
     purpose: str
     state: Literal["ok", "missing", "different", "unusable"]
-    """`different`: it works, with settings that are not those of the configuration."""
+    """`different`: usable, but with other settings than the configuration."""
     differences: str = ""
 
 
 class WorkerReport(Struct, frozen=True):
     record: WorkerRecord
     clock_ahead_sec: float
-    """How far the worker's clock is ahead of the one of NATS."""
+    """Offset of the worker's clock to NATS."""
 
 
 class NatsReport(Struct, frozen=True, kw_only=True):
     version: str
     clock_ahead_sec: float
-    """How far the clock of NATS is ahead of ours."""
+    """Offset of the NATS clock to ours."""
     streams: list[StreamReport]
     workers: list[WorkerReport]
     waiting: dict[str, int]
-    """Jobs that no worker has ended yet, by tag."""
+    """Unfinished jobs by tag."""
 
 
 async def inspect(connection: NatsConnection, config: NatsBackendConfig) -> NatsReport:
-    """Reads, and creates nothing."""
+    """Read-only; creates nothing."""
     streams = [await _inspect_stream(connection, spec, config) for spec in resources(config)]
-    there = {report.name for report in streams if report.state != "missing"}
+    existing = {report.name for report in streams if report.state != "missing"}
     workers = f"KV_{config.workers_kv_bucket}"
     return NatsReport(
         version=connection.server_version,
         clock_ahead_sec=await _clock_ahead(connection),
         streams=streams,
-        workers=await _workers(connection, workers) if workers in there else [],
-        waiting=await _waiting(connection, config) if config.work_stream in there else {},
+        workers=await _workers(connection, workers) if workers in existing else [],
+        waiting=await _waiting(connection, config) if config.work_stream in existing else {},
     )
 
 
@@ -77,16 +77,16 @@ async def _inspect_stream(
 
 
 def _is_same(found: Any, wanted: Any) -> bool:
-    """What is off or unlimited is left out of the server's answer, or is 0 or -1 there."""
+    """The server omits disabled or unlimited settings, or reports them as 0 or -1."""
     unset = (None, False, 0, -1)
     return found == wanted or (found in unset and wanted in unset)
 
 
 async def _clock_ahead(connection: NatsConnection) -> float:
-    """From the time that the server tells with every stream: no stream, no time."""
-    asked = time.time()
+    """From the server time in stream information; 0 without any stream."""
+    started = time.time()
     listed = await connection.api("STREAM.LIST", {"offset": 0})
-    middle = (asked + time.time()) / 2
+    middle = (started + time.time()) / 2
     times = [stream["ts"] for stream in listed.get("streams") or [] if "ts" in stream]
     return _timestamp(max(times)) - middle if times else 0.0
 
@@ -118,17 +118,17 @@ def _timestamp(text: str) -> float:
     return datetime.fromisoformat(f"{seconds}.{fraction[:6] or '0'}+00:00").timestamp()
 
 
-# Streams to files and back, with their consumers: JetStream's own snapshots, taken while everything runs.
+# Backup and restore with JetStream's own snapshots, which include consumers and need no downtime.
 
 CHUNK_BYTES = 128 * 1024
 SILENCE_SEC = 30.0
-"""A server that sends or takes chunks does not pause for so long."""
+"""Timeout between two chunks."""
 RETRY_SEC = 0.05
 _NO_CONTENT = "204"
 
 
 class SavedStream(msgspec.Struct, frozen=True):
-    """What JetStream says of a stream, and wants to hear again when it is restored."""
+    """A stream's description from JetStream, needed to restore it."""
 
     config: dict[str, Any]
     state: dict[str, Any]
@@ -143,7 +143,7 @@ class SavedStream(msgspec.Struct, frozen=True):
 
 
 async def save_stream(connection: NatsConnection, name: str, directory: Path) -> SavedStream | None:
-    """None if there is no such stream. What it is comes last: without it a file is no backup."""
+    """None if there is no such stream. The description is written last, so an incomplete backup has none."""
     chunks: asyncio.Queue[Msg] = asyncio.Queue()
     inbox = connection.new_inbox()
     stop = await connection.listen(inbox, chunks.put)
@@ -171,15 +171,13 @@ async def _snapshot(connection: NatsConnection, name: str, inbox: str) -> dict[s
 
 
 async def _receive(connection: NatsConnection, chunks: "asyncio.Queue[Msg]", file: BinaryIO) -> None:
-    """The server sends more when chunks that ask for it are acknowledged; one without content is the end."""
+    """The server waits for acknowledgements of chunks with a reply subject; an empty chunk is the end."""
     while True:
         try:
             async with asyncio.timeout(SILENCE_SEC):
                 chunk = await chunks.get()
         except TimeoutError as error:
-            raise NatsUnavailable(
-                "nats unavailable: the snapshot of a stream stopped in its middle"
-            ) from error
+            raise NatsUnavailable("nats unavailable: the snapshot of a stream was interrupted") from error
         if not chunk.data:
             _check_end(chunk)
             return
@@ -196,7 +194,7 @@ def _check_end(chunk: Msg) -> None:
 
 
 def saved_streams(directory: Path) -> list[SavedStream]:
-    """What a backup has, by name; a file without a description was cut off and is none."""
+    """The streams of a backup by name; a file without a description is incomplete and ignored."""
     return [
         msgspec.json.decode(path.read_bytes(), type=SavedStream)
         for path in sorted(directory.glob("*.stream.json"))
@@ -204,12 +202,12 @@ def saved_streams(directory: Path) -> list[SavedStream]:
 
 
 async def require_absent(connection: NatsConnection, streams: list[SavedStream]) -> None:
-    """Raises IncompatibleNats: a backup never overwrites anything, nor is half of one restored."""
+    """Raises IncompatibleNats if a stream exists: a restore overwrites nothing and is never partial."""
     taken = [stream.name for stream in streams if await stream_config(connection, stream.name) is not None]
     if taken:
         raise IncompatibleNats(
-            f"there is {', '.join(taken)} already: restore into a NATS that has none of these streams, "
-            "before any gateway or worker is started"
+            f"existing streams: {', '.join(taken)}; restore into a NATS without these streams, "
+            "before starting any gateway or worker"
         )
 
 
@@ -226,12 +224,12 @@ async def restore_stream(
 
 
 async def _send(connection: NatsConnection, subject: str, chunk: bytes) -> None:
-    """In a cluster the node that restores may be another than ours, which learns a moment later of it."""
+    """Retry while there is no responder: in a cluster our node learns of the restore a moment later."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SILENCE_SEC
     while True:
         try:
-            reply = await connection.request(subject, chunk, patience=SILENCE_SEC)
+            reply = await connection.request(subject, chunk, timeout=SILENCE_SEC)
         except NobodyAnswers:
             if loop.time() > deadline:
                 raise

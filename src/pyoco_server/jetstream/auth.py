@@ -1,4 +1,9 @@
-"""API key records in their bucket, by `record_key(key_id)`."""
+"""API key records in their bucket, by `record_key(key_id)`, and a feed that keeps all of them in memory.
+
+The feed's pull consumer has no acknowledgements, so its sequence numbers prove that nothing was missed. After
+a gap, a reconnect or a lost consumer the feed reads everything from the start, because a removed key leaves
+no position to continue from.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,23 +22,15 @@ from pyoco_server.jetstream.kv import KvStore, is_removal
 from pyoco_server.jetstream.pull_consumer import PullConsumer, delivery_facts
 from pyoco_server.logs import best_effort, get_logger, surviving
 
-# All API keys in memory, kept up to date by a pull consumer over their bucket.
-#
-# The consumer has no acknowledgements, so its own numbering is the proof that nothing was missed. After a
-# gap,
-# a reconnect or a lost consumer everything is read again from the start: a key that was removed in between
-# has
-# left no trace that one could continue from.
-
 log = get_logger(__name__)
 
 HEARTBEAT_SEC = 0.25
 CURRENT_SEC = 0.75
-"""Longer silence is not trusted: the store is asked, early enough for a revocation to count in a second."""
-LOOK_SEC = 0.5
-"""How often the follower looks whether its request fell silent."""
+"""After a longer silence the store is read directly, so that a revocation takes effect within a second."""
+CHECK_SEC = 0.5
+"""How often the feed checks for a lost request."""
 BATCH = 1_000
-STOP_PATIENCE_SEC = 2 * REQUEST_TIMEOUT_SEC
+STOP_TIMEOUT_SEC = 2 * REQUEST_TIMEOUT_SEC
 
 
 class JetStreamApiKeyFeed:
@@ -42,13 +39,13 @@ class JetStreamApiKeyFeed:
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}.{record_key('')}"
         self._name = f"pyoco_api_keys_{uuid4().hex}"
-        self._something_happened = asyncio.Event()
+        self._wake = asyncio.Event()
         self._consumer = PullConsumer(
             connection,
             self._stream,
             self._name,
             self._arrived,
-            self._something_happened.set,
+            self._wake.set,
             on_heartbeat=self._compare,
             heartbeat=HEARTBEAT_SEC,
         )
@@ -71,9 +68,9 @@ class JetStreamApiKeyFeed:
         return self._records.get(key_id)
 
     async def all_records(self) -> list[ApiKeyRecord]:
-        """Raises NatsUnavailable when they do not arrive in time."""
+        """Raises NatsUnavailable after a timeout."""
         waiter = asyncio.ensure_future(self._caught_up.wait())
-        done, _ = await asyncio.wait({waiter}, timeout=STOP_PATIENCE_SEC)
+        done, _ = await asyncio.wait({waiter}, timeout=STOP_TIMEOUT_SEC)
         waiter.cancel()
         if not done:
             raise NatsUnavailable("nats unavailable: the API keys could not be read in time")
@@ -81,15 +78,15 @@ class JetStreamApiKeyFeed:
 
     async def open(self) -> None:
         await self._consumer.open()
-        self._connection.on_reconnect(self._lose)
+        self._connection.on_reconnect(self._mark_lost)
         self._following = asyncio.ensure_future(self._follow())
 
     async def close(self) -> None:
         self._stopping = True
-        self._something_happened.set()
-        self._connection.forget_callback(self._lose)
-        # Asked, not cancelled: before Python 3.12 a cancellation can get lost inside a request.
-        done, _ = await asyncio.wait({self._following}, timeout=STOP_PATIENCE_SEC)
+        self._wake.set()
+        self._connection.forget_callback(self._mark_lost)
+        # Stopped by a flag, because before Python 3.12 a cancellation can get lost inside a request.
+        done, _ = await asyncio.wait({self._following}, timeout=STOP_TIMEOUT_SEC)
         if not done:
             self._following.cancel()
         with best_effort(log, "api_keys.unfollow", NatsUnavailable):
@@ -99,24 +96,24 @@ class JetStreamApiKeyFeed:
 
     async def _follow(self) -> None:
         while not self._stopping:
-            self._something_happened.clear()
+            self._wake.clear()
             with surviving(log, "api_keys.follow", NatsUnavailable):
-                await self._go_on()
+                await self._step()
             await self._wait()
 
-    async def _go_on(self) -> None:
+    async def _step(self) -> None:
         if not self._connection.is_connected:
             return
         if self._lost or self._consumer.refusal is not None:
             await self._start_over()
         await self._consumer.ask(BATCH)
         if self._consumer.is_idle:
-            # The last record on the way may have been removed before it was sent.
+            # The last pending record may have been removed before it was sent.
             self._caught_up.set()
 
     async def _start_over(self) -> None:
         self._caught_up.clear()
-        # Before the requests: a reconnect during them must not be forgotten.
+        # Before the requests, so that a reconnect during them is not overlooked.
         self._lost = False
         try:
             await delete_ephemeral_consumer(self._connection, self._stream, self._name)
@@ -133,45 +130,45 @@ class JetStreamApiKeyFeed:
         if not reader.get("num_pending"):
             self._caught_up.set()
 
-    def _lose(self) -> None:
+    def _mark_lost(self) -> None:
         self._lost = True
-        self._something_happened.set()
+        self._wake.set()
 
     def _compare(self, sent: int) -> None:
-        """The last change may be lost on the way, and nothing follows that would tell."""
+        """Detect a lost last message; no later message would reveal the gap."""
         if sent >= self._next:
-            self._lose()
+            self._mark_lost()
 
     def _arrived(self, message: Msg) -> None:
         facts = delivery_facts(message)
         if facts.number != self._next:
-            self._lose()
+            self._mark_lost()
             return
         self._next += 1
         self._take(message)
         if facts.pending == 0:
             self._caught_up.set()
-        self._something_happened.set()
+        self._wake.set()
 
     def _take(self, message: Msg) -> None:
         key_id = message.subject.removeprefix(self._prefix)
-        self._records.pop(key_id, None)  # and to the end: the order is that of the changes
+        self._records.pop(key_id, None)  # reinserted at the end, to keep the order of changes
         if is_removal(message.headers or {}):
             return
         try:
             self._records[key_id] = codec.decode_api_key(message.data)
         except codec.Unreadable as error:
             log.warning(
-                "an API key record is unreadable, its key is refused",
+                "API key record is unreadable; the key is refused",
                 action="api_keys.unreadable",
                 key_id=key_id,
                 exc_info=error,
             )
 
     async def _wait(self) -> None:
-        waiter = asyncio.ensure_future(self._something_happened.wait())
+        waiter = asyncio.ensure_future(self._wake.wait())
         try:
-            await asyncio.wait({waiter}, timeout=LOOK_SEC)
+            await asyncio.wait({waiter}, timeout=CHECK_SEC)
         finally:
             waiter.cancel()
 
@@ -182,7 +179,7 @@ class JetStreamApiKeys(KvStore[ApiKeyRecord]):
         self._bucket = bucket
 
     async def list_keys(self) -> list[ApiKeyRecord]:
-        """Read from the bucket's stream: listing a bucket's keys does not scale and breaks at random."""
+        """Read from the bucket's stream, because listing its keys does not scale and is unreliable."""
         async with self.follow_keys() as feed:
             return await feed.all_records()
 

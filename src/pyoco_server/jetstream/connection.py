@@ -1,4 +1,8 @@
-"""One connection to NATS: it reconnects for ever, and its errors are translated here and nowhere else."""
+"""A NATS connection that reconnects forever; the only place that translates errors of the nats library.
+
+Requests share one inbox. The library's `request` waits with `asyncio.wait_for`, which before Python 3.12 can
+swallow a cancellation, and creates a random token per call; here a counter and one timer per request suffice.
+"""
 
 import asyncio
 import re
@@ -18,14 +22,8 @@ from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavaila
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import WrongRevision
 
-# Requests and their replies over one inbox.
-#
-# The library's `request` waits with `asyncio.wait_for`, which before Python 3.12 can swallow a
-# cancellation,
-# and makes a random token per call; here a counter and one timer per request do.
-
 _NO_RESPONDERS = "503"
-_NOBODY = "nats unavailable: nobody answers; is JetStream enabled, and allowed to this user?"
+_NOBODY = "nats unavailable: no responders; check that JetStream is enabled and permitted for this user"
 
 
 class Requests:
@@ -38,14 +36,12 @@ class Requests:
     async def open(self) -> None:
         await self._client.subscribe(f"{self._prefix}*", cb=self._received)
 
-    async def send(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None, patience: float
-    ) -> Msg:
-        """The reply. Raises NatsUnavailable when there is none in time, or nobody to reply."""
+    async def send(self, subject: str, payload: bytes, headers: dict[str, str] | None, within: float) -> Msg:
+        """The reply. Raises NatsUnavailable after a timeout or without responders."""
         loop = asyncio.get_running_loop()
         token = str(next(self._numbers))
         reply: asyncio.Future[Msg] = loop.create_future()
-        timer = loop.call_later(patience, _give_up, reply)
+        timer = loop.call_later(within, _time_out, reply)
         self._waiting[token] = reply
         try:
             await self._client.publish(subject, payload, reply=self._prefix + token, headers=headers)
@@ -64,36 +60,36 @@ class Requests:
             reply.set_result(message)
 
 
-def _give_up(reply: "asyncio.Future[Msg]") -> None:
+def _time_out(reply: "asyncio.Future[Msg]") -> None:
     if not reply.done():
-        reply.set_exception(NatsUnavailable("nats unavailable: no answer in time"))
+        reply.set_exception(NatsUnavailable("nats unavailable: request timed out"))
 
 
 log = get_logger(__name__)
 
 REQUEST_TIMEOUT_SEC = 2.0
-"""A healthy server answers in milliseconds; a client that waits for us is told 503 soon."""
+"""A healthy server replies within milliseconds, and a waiting client gets its 503 soon."""
 CONNECT_TIMEOUT_SEC = 2.0
 RECONNECT_WAIT_SEC = 0.5
 PING_SEC = 2.0
 MAX_PINGS_OPEN = 2
-"""A server that was cut off says nothing, not even that it is gone: after some seconds another is asked."""
+"""Detects a server behind a broken network within seconds; then another server is tried."""
 MIN_SERVER_VERSION = (2, 11)
 
 _WRONG_LAST_SEQUENCE = 10071
-"""A refused expectation: something else is stored."""
+"""The expected revision is not the stored one."""
 _UNDECIDED = 10164
-"""Refused because another write to the same subject is under way, which may yet be stored, or never."""
-UNDECIDED_LOOK_SEC = 0.005
-"""Replicas agree on a write within milliseconds, unless one is cut off."""
-MAX_COMPLAINT_PAUSE_SEC = 60.0
-"""A refusal that lasts is logged less and less often, down to this."""
+"""Refused because another write to the same subject is in progress and may or may not be stored."""
+UNDECIDED_RETRY_SEC = 0.005
+"""Replicas agree on a write within milliseconds, unless the network is partitioned."""
+MAX_REPORT_PAUSE_SEC = 60.0
+"""Maximum pause between log lines about a lasting refusal."""
 _REFUSED = re.compile("authorization|authentication", re.IGNORECASE)
 _USERINFO = re.compile(r"//[^@/]*@")
 
 
 class ApiError(NatsUnavailable):
-    """JetStream answered with an error of its own."""
+    """An error returned by the JetStream API."""
 
     def __init__(self, err_code: int, description: str) -> None:
         super().__init__(f"jetstream: {description} (err_code {err_code})")
@@ -102,7 +98,7 @@ class ApiError(NatsUnavailable):
 
 
 class PayloadTooLarge(Exception):
-    """The server does not take messages of this size (max_payload)."""
+    """The message exceeds the server's max_payload."""
 
 
 class ErrorInReply(msgspec.Struct):
@@ -122,7 +118,7 @@ _pub_ack = msgspec.json.Decoder(PubAck)
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the client library, as ours."""
+    """Translate errors of the client library into ours."""
     try:
         yield
     except nats.errors.MaxPayloadError as error:
@@ -138,7 +134,7 @@ def raise_api_error(error: ErrorInReply) -> None:
 
 
 def without_credentials(url: str) -> str:
-    """For logs: what somebody put before the @ is a secret."""
+    """For logs: the part before the @ is a secret."""
     return _USERINFO.sub("//***@", url)
 
 
@@ -158,14 +154,14 @@ class NatsConnection:
         self._client = Client()
         self._on_reconnect: list[Callable[[], None]] = []
         self._refused = asyncio.Event()
-        """NATS has refused the credentials; nobody has changed that since."""
-        self._is_patient = False
-        self._complaint_pause_sec = 1.0
-        self._next_complaint_at = 0.0
+        """NATS has refused the credentials since the last successful connect."""
+        self._logs_refusals = False
+        self._report_pause_sec = 1.0
+        self._next_report_at = 0.0
 
     async def open(self, *, patiently: bool = False) -> None:
-        """Connect. `patiently` waits for a server that is not there yet; otherwise NatsUnavailable."""
-        self._is_patient = patiently
+        """Connect. `patiently` waits until a server is available; otherwise raises NatsUnavailable."""
+        self._logs_refusals = patiently
         connecting = asyncio.ensure_future(self._connect())
         refused = asyncio.ensure_future(self._refused.wait())
         try:
@@ -176,12 +172,12 @@ class NatsConnection:
             )
         finally:
             refused.cancel()
-            connecting.cancel()  # it would go on for ever; when it is done this does nothing
-        self._is_patient = True  # from now on nobody waits for us who could report it
+            connecting.cancel()  # it would retry forever; no effect if done
+        self._logs_refusals = True  # no caller is left to report them
         if not connecting.done():
             if self._refused.is_set():
                 raise NatsUnauthorized(self._refusal())
-            raise NatsUnavailable(f"no NATS server answers at {without_credentials(self._url)}")
+            raise NatsUnavailable(f"no NATS server responds at {without_credentials(self._url)}")
         with translated():
             connecting.result()
             await self._requests.open()
@@ -200,11 +196,11 @@ class NatsConnection:
             ping_interval=PING_SEC,  # type: ignore[arg-type]
             max_outstanding_pings=MAX_PINGS_OPEN,
             no_echo=True,
-            # Nothing is buffered while disconnected: what was answered with 503 must not happen later.
+            # No buffering while disconnected: a request answered with 503 must not take effect later.
             pending_size=0,
-            error_cb=self._say_error,
-            disconnected_cb=self._say_disconnected,
-            reconnected_cb=self._say_reconnected,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
         )
 
     async def close(self) -> None:
@@ -235,14 +231,14 @@ class NatsConnection:
         subject: str,
         payload: bytes,
         headers: dict[str, str] | None = None,
-        patience: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
     ) -> Msg:
-        """Raises NatsUnavailable when there is no reply within `patience`, or the usual timeout."""
+        """Raises NatsUnavailable when there is no reply within `timeout`."""
         if not self._client.is_connected:
             raise NatsUnavailable("nats unavailable: not connected")
         with translated():
             return await self._requests.send(
-                subject, payload, headers, self.request_timeout_sec if patience is None else patience
+                subject, payload, headers, self.request_timeout_sec if timeout is None else timeout
             )
 
     async def publish(
@@ -254,11 +250,11 @@ class NatsConnection:
             await self._client.publish(subject, payload, reply=reply, headers=headers)
 
     async def publish_acked(self, subject: str, payload: bytes, headers: dict[str, str]) -> PubAck:
-        """Publish to a stream and wait for its word. Raises WrongRevision for a refused expectation.
+        """Publish to a stream and wait for the ack. Raises WrongRevision for an unexpected revision.
 
-        A write that is refused because another one is under way is sent again until that one is decided. Who
-        took the refusal for its outcome would look, and find what was there before, or nothing; and a leader
-        that was cut off may never store what it has under way.
+        A write refused because another one is in progress is retried until that one is decided. Treating the
+        refusal as the outcome would be wrong: a read would return the old value or none, and a partitioned
+        leader may never store its pending write.
         """
         deadline = time.monotonic() + self.request_timeout_sec
         while True:
@@ -268,15 +264,20 @@ class NatsConnection:
                 return ack
             if ack.error.err_code != _UNDECIDED or time.monotonic() > deadline:
                 raise_api_error(ack.error)
-            await asyncio.sleep(UNDECIDED_LOOK_SEC)
+            await asyncio.sleep(UNDECIDED_RETRY_SEC)
 
     def api_subject(self, verb: str) -> str:
         return f"{self._api_prefix}.{verb}"
 
-    async def api(self, verb: str, body: Any = None, patience: float | None = None) -> dict[str, Any]:
-        """A call of the JetStream management API."""
+    async def api(
+        self,
+        verb: str,
+        body: Any = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> dict[str, Any]:
+        """Call the JetStream management API."""
         payload = b"" if body is None else msgspec.json.encode(body)
-        reply = await self.request(self.api_subject(verb), payload, patience=patience)
+        reply = await self.request(self.api_subject(verb), payload, timeout=timeout)
         answer: dict[str, Any] = msgspec.json.decode(reply.data)
         if "error" in answer:
             raise_api_error(msgspec.convert(answer["error"], ErrorInReply))
@@ -292,7 +293,7 @@ class NatsConnection:
     async def listen(
         self, subject: str, callback: Callable[[Msg], Awaitable[None]]
     ) -> Callable[[], Awaitable[None]]:
-        """Like `subscribe`; the answer ends it, and does not mind if the connection is gone."""
+        """Like `subscribe`; returns a function that unsubscribes, also after the connection is lost."""
         subscription = await self.subscribe(subject, callback)
 
         async def stop() -> None:
@@ -308,49 +309,49 @@ class NatsConnection:
             wanted = ".".join(map(str, MIN_SERVER_VERSION))
             raise IncompatibleNats(
                 f"the NATS server at {without_credentials(self._url)} is version {version}; "
-                f"pyoco-server needs {wanted} or newer"
+                f"pyoco-server requires {wanted} or newer"
             )
 
     def _refusal(self) -> str:
         return (
-            f"NATS at {without_credentials(self._url)} refuses the credentials (authorization): "
-            "check user and password in the NATS url"
+            f"NATS at {without_credentials(self._url)} rejected the credentials (authorization): "
+            "check the user and password in the NATS URL"
         )
 
-    def _complain_of_refusal(self) -> None:
-        """Tries go on twice a second; the log gets a line now and then."""
+    def _report_refusal(self) -> None:
+        """Log at growing intervals, because connecting is retried twice a second."""
         self._refused.set()
         now = asyncio.get_running_loop().time()
-        if self._is_patient and now >= self._next_complaint_at:
+        if self._logs_refusals and now >= self._next_report_at:
             log.error(
-                "NATS refuses the credentials",
+                "NATS rejected the credentials",
                 action="nats.unauthorized",
                 reason=self._refusal(),
-                next_report_sec=self._complaint_pause_sec,
+                next_report_sec=self._report_pause_sec,
                 **NatsUnauthorized().ids,
             )
-            self._next_complaint_at = now + self._complaint_pause_sec
-            self._complaint_pause_sec = min(MAX_COMPLAINT_PAUSE_SEC, self._complaint_pause_sec * 2)
+            self._next_report_at = now + self._report_pause_sec
+            self._report_pause_sec = min(MAX_REPORT_PAUSE_SEC, self._report_pause_sec * 2)
 
-    async def _say_error(self, error: Exception) -> None:
+    async def _on_error(self, error: Exception) -> None:
         if _REFUSED.search(str(error)):
-            self._complain_of_refusal()
+            self._report_refusal()
         elif isinstance(error, (OSError, asyncio.TimeoutError, nats.errors.NoServersError)):
             log.debug("NATS is not reachable yet", action="nats.unreachable", exc_info=error)
         else:
             log.warning("NATS reported an error", action="nats.error", exc_info=error)
 
-    async def _say_disconnected(self) -> None:
+    async def _on_disconnected(self) -> None:
         if not self._client.is_closed:
             log.warning(
-                "lost the connection to NATS, reconnecting until it is back",
+                "lost the connection to NATS; reconnecting",
                 action="nats.disconnected",
                 **NatsUnavailable().ids,
             )
 
-    async def _say_reconnected(self) -> None:
+    async def _on_reconnected(self) -> None:
         self._refused.clear()
-        self._complaint_pause_sec, self._next_complaint_at = 1.0, 0.0
-        log.info("connected to NATS again", action="nats.reconnected")
+        self._report_pause_sec, self._next_report_at = 1.0, 0.0
+        log.info("reconnected to NATS", action="nats.reconnected")
         for callback in list(self._on_reconnect):
             callback()

@@ -1,4 +1,4 @@
-"""The logs of executions in one stream: a subject per execution, a message per commit."""
+"""Execution logs in one stream, with a subject per execution and a message per commit; graphs in a bucket."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -46,16 +46,16 @@ class JetStreamExecutionLog:
         try:
             return await self._publish(subject, data, headers)
         except PayloadTooLarge as error:
-            raise RequestTooLarge(f"the events of this command have {len(data)} bytes: {error}") from error
+            raise RequestTooLarge(f"the events of this command take {len(data)} bytes: {error}") from error
         except ApiError:
             raise
         except NatsUnavailable:
-            return await self._again(subject, data, headers, expected, commit)
+            return await self._retry(subject, data, headers, expected, commit)
 
-    async def _again(
+    async def _retry(
         self, subject: str, data: bytes, headers: dict[str, str], expected: Revision, commit: Commit
     ) -> Revision:
-        """Unanswered is unknown, not failed. If the log has gone on since, it may be by this very commit."""
+        """A timeout leaves the outcome unknown; a log that has advanced may contain this very commit."""
         try:
             return await self._publish(subject, data, headers)
         except WrongRevision:
@@ -65,13 +65,13 @@ class JetStreamExecutionLog:
             raise
 
     async def _publish(self, subject: str, data: bytes, headers: dict[str, str]) -> Revision:
-        """A command that is repeated may be decided again, and otherwise than what is in the log by then.
+        """A repeated command may be decided differently than the commit that the log already has.
 
-        The server tells its message id apart and not what is in it, so that has to be looked at.
+        The server detects the duplicate by its message id only, so the content is compared here.
         """
         ack = await self._connection.publish_acked(subject, data, headers)
         if ack.duplicate and await self._message(ack.seq) != data:
-            raise WrongRevision("the log has another commit of this command")
+            raise WrongRevision("the log has a different commit of this command")
         return Revision(ack.seq)
 
     async def _message(self, sequence: int) -> bytes:
@@ -85,7 +85,7 @@ class JetStreamExecutionLog:
         async for message in scan(self._connection, self._stream, subject, start=after + 1):
             after = Revision(int((message.headers or {})["Nats-Sequence"]))
             yield commit_in(message.data, message.subject), after
-        # Any replica answers a scan, also one that is behind: what it lacks is asked of the leader.
+        # A lagging replica may serve the scan, so the leader is asked for what follows.
         while self._is_replicated and (found := await self._next_of_leader(subject, after)) is not None:
             after = Revision(found["seq"])
             yield commit_in(base64.b64decode(found.get("data", "")), subject), after
@@ -104,12 +104,12 @@ class JetStreamExecutionLog:
 
 
 def commit_in(data: bytes, place: str) -> LoggedCommit | None:
-    """What somebody else wrote into the log is left out; an execution does not end for it."""
+    """Skip foreign data in the log; an execution does not fail because of it."""
     try:
         return decode_commit(data)
     except Unreadable as error:
         log.warning(
-            "unreadable data in the log of an execution is left out",
+            "skipped unreadable data in an execution log",
             action="execution.unreadable",
             key=place,
             exc_info=error,
@@ -117,10 +117,10 @@ def commit_in(data: bytes, place: str) -> LoggedCommit | None:
         return None
 
 
-# Versions of graphs in their bucket.
+# Graphs
 
 AT_ONCE = 16
-"""Graphs that are read together: each may have 512 KiB."""
+"""Graphs per batch; each may have 512 KiB."""
 
 
 class JetStreamGraphs(KvStore[GraphRecord]):
@@ -128,7 +128,7 @@ class JetStreamGraphs(KvStore[GraphRecord]):
         super().__init__(connection, bucket, stream_config, codec.encode, decode_graph_record)
 
     async def newest(self, tenant: str, after: Revision, limit: int) -> list[Versioned[GraphSummary]]:
-        """Reads the page, not the bucket: only the keys of newest versions have two parts."""
+        """Read only the page: keys of newest versions have two parts."""
         found: list[Versioned[GraphSummary]] = []
         subjects = f"{self._prefix}{tenant}.*"
         messages = scan(self._connection, self._stream, subjects, batch=min(limit, AT_ONCE), start=after + 1)
@@ -145,4 +145,4 @@ class JetStreamGraphs(KvStore[GraphRecord]):
         try:
             found.append(Versioned(decode_graph_summary(data), revision))
         except codec.Unreadable as error:
-            log.warning("an unreadable graph is passed over", action="graph.unreadable", exc_info=error)
+            log.warning("skipped an unreadable graph", action="graph.unreadable", exc_info=error)

@@ -1,4 +1,9 @@
-"""Consumers that read along: nothing is acknowledged, and a gateway that is killed leaves none behind."""
+"""Every change of a bucket or stream, in order, from one ephemeral pull consumer: the input of read models.
+
+Never `kv.watch` or `kv.keys`: they take one consumer per caller, do not scale with the number of keys, and
+stop delivering after some reconnects. This feed detects missing messages and restarts its consumer at its
+last position. Nothing is acknowledged, and a killed gateway leaves no consumer behind.
+"""
 
 import asyncio
 import time
@@ -17,7 +22,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
 
 INACTIVE_SEC = 60.0
-"""The server removes a consumer that nobody asked for so long."""
+"""The server removes a consumer after this time without requests."""
 
 
 async def create_ephemeral_consumer(
@@ -29,9 +34,9 @@ async def create_ephemeral_consumer(
     deliver_policy: str = "last_per_subject",
     after: Revision | None = None,
 ) -> dict[str, Any]:
-    """Its name (the server's choice if none is given) and `num_pending`: how much there is to read.
+    """The consumer info, with its name (chosen by the server if not given) and `num_pending`.
 
-    `after`: of all that was stored, only what is behind this.
+    `after`: start after this revision.
     """
     config: dict[str, Any] = {
         "ack_policy": "none",
@@ -52,7 +57,7 @@ async def create_ephemeral_consumer(
 
 
 async def delete_ephemeral_consumer(connection: NatsConnection, stream: str, name: str) -> None:
-    """Fine if it is gone."""
+    """No error if it is gone."""
     try:
         await connection.api(f"CONSUMER.DELETE.{stream}.{name}")
     except ApiError as error:
@@ -60,11 +65,11 @@ async def delete_ephemeral_consumer(connection: NatsConnection, stream: str, nam
             raise
 
 
-# Whether a feed is up to date: what was read last is worth less with every second without contact.
+# Freshness of a feed
 
 HEARTBEAT_SEC = 2.0
 CONTACT_SEC = 2 * HEARTBEAT_SEC + 1.0
-"""Without a sign for this long, the feed is out of date although its connection looks healthy."""
+"""After this time without contact the feed is stale, even if its connection seems healthy."""
 
 
 class FeedContact:
@@ -74,10 +79,10 @@ class FeedContact:
         self._confirmed_at: float | None = None
         self._was_interrupted = False
         self.missed_sec = 0.0
-        """How long the feed was out of date, in all."""
+        """Total time the feed was stale."""
 
     def confirm(self) -> None:
-        """The server has sent everything that it has, or nearly."""
+        """The feed has caught up, or nearly."""
         now = self._now()
         if self._confirmed_at is not None and (self._was_interrupted or self._is_over(now)):
             self.missed_sec += now - self._confirmed_at
@@ -85,12 +90,12 @@ class FeedContact:
         self._was_interrupted = False
 
     def interrupt(self) -> None:
-        """The connection was lost: nothing is known until the next confirmation."""
+        """The connection was lost: the feed is stale until the next confirmation."""
         self._was_interrupted = True
 
     @property
     def stale_sec(self) -> float:
-        """Seconds since the feed was up to date; 0: it is, or it was not read to its end yet."""
+        """Seconds since the feed was up to date; 0 if it is, or before the first catch-up."""
         if self._confirmed_at is None:
             return 0.0
         now = self._now()
@@ -102,13 +107,7 @@ class FeedContact:
         return self._confirmed_at is not None and now - self._confirmed_at > CONTACT_SEC
 
 
-# Every change of a bucket, in order, from one pull consumer: what read models are built from.
-#
-# Never `kv.watch` or `kv.keys`: they take one consumer per caller, do not scale with the number of keys,
-# and
-# fall silent after some reconnects. This feed notices when it is not fed and starts its consumer anew,
-# where it
-# had stopped.
+# The feed
 
 log = get_logger(__name__)
 T = TypeVar("T")
@@ -117,11 +116,11 @@ BATCH = 500
 PORTION_BYTES = 256 * 1024
 RETRY_SEC = 0.5
 NEARLY_ALL = 1000
-"""Messages that a feed may be behind and still be up to date: it reads them within a tenth of a second."""
+"""Backlog with which a feed still counts as up to date; it is read within a tenth of a second."""
 
 
 class StreamFeed(Generic[T]):
-    """The messages of a stream whose subjects are a prefix and a key: to begin with, the last of each key."""
+    """The messages of a stream with subjects of a prefix and a key, starting with the last of each key."""
 
     deliver_policy = "last_per_subject"
 
@@ -133,7 +132,7 @@ class StreamFeed(Generic[T]):
         decode: Callable[[bytes], T],
         restore: Callable[[], Awaitable[object]],
     ) -> None:
-        """`restore` makes the stream again, for when somebody deleted it under us."""
+        """`restore` recreates a deleted stream."""
         self._connection = connection
         self._restore = restore
         self._stream = stream
@@ -152,13 +151,16 @@ class StreamFeed(Generic[T]):
         return self._contact.missed_sec
 
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
-        """Changes after `position` (None: every key once, then what happens to it), for ever."""
+        """Changes after `position`, without end; None: every key once, then its changes."""
         while True:
             try:
                 reading = await self._start(position)
             except NatsUnavailable as error:
                 log.warning(
-                    "a feed cannot be read yet", action="feed.waiting", stream=self._stream, exc_info=error
+                    "feed not available yet; retrying",
+                    action="feed.waiting",
+                    stream=self._stream,
+                    exc_info=error,
                 )
                 await asyncio.sleep(RETRY_SEC)
                 continue
@@ -168,13 +170,13 @@ class StreamFeed(Generic[T]):
                     yield batch
             finally:
                 await reading.close()
-            log.info("a feed starts its consumer anew", action="feed.restarted", stream=self._stream)
+            log.info("restarting the consumer of a feed", action="feed.restarted", stream=self._stream)
 
     async def _start(self, position: FeedPosition | None) -> "_Reading[T]":
         info = await self._stream_info()
         created = info["created"]
-        # Another stream under the same name, one that was rolled back, or one of which nothing that we have
-        # read is left: what we know is worth nothing.
+        # A new stream under the same name, a rolled-back stream, or one without any message that we have
+        # read: the position is not valid any more.
         known = (
             position is not None
             and position.stream_created == created
@@ -206,12 +208,12 @@ class StreamFeed(Generic[T]):
         except ApiError as error:
             if error.err_code != NOT_FOUND:
                 raise
-        log.error("a bucket was deleted; making it anew", action="feed.restore", stream=self._stream)
+        log.error("a bucket was deleted; recreating it", action="feed.restore", stream=self._stream)
         await self._restore()
         return await self._connection.api(f"STREAM.INFO.{self._stream}")
 
     def _change(self, message: Msg, facts: DeliveryFacts) -> Change[T]:
-        """What cannot be read is as good as removed: it must not be shown as it was before."""
+        """Unreadable data counts as removed, so that the previous value is not shown."""
         headers = message.headers or {}
         key = message.subject[len(self._prefix) :]
         if is_removal(headers):
@@ -220,7 +222,7 @@ class StreamFeed(Generic[T]):
             value = self._decode(message.data)
         except Unreadable as error:
             log.warning(
-                "unreadable data in a bucket is left out",
+                "skipped unreadable data in a bucket",
                 action="feed.unreadable",
                 stream=self._stream,
                 key=key,
@@ -243,7 +245,7 @@ class BucketFeed(StreamFeed[T]):
 
 
 class _Reading(Generic[T]):
-    """One consumer's life."""
+    """Reading with one consumer."""
 
     def __init__(
         self,
@@ -263,7 +265,7 @@ class _Reading(Generic[T]):
         self._arrived: list[Msg] = []
         self._next = 1
         self._is_in_doubt = False
-        """After a reconnect: what the server had sent before may be lost, and it sends nothing twice."""
+        """After a reconnect sent messages may be lost, and the server does not resend them."""
         self._has_missed = False
         self._wake = asyncio.Event()
         self._pull = PullConsumer(
@@ -283,10 +285,10 @@ class _Reading(Generic[T]):
         self._connection.on_reconnect(self._doubt)
 
     async def batches(self) -> AsyncIterator[FeedBatch[T]]:
-        """Ends when this consumer does not serve any more.
+        """Ends when the consumer is no longer usable.
 
-        The server refuses to go on with it, something that it sent was missed, or it says nothing at all: it
-        lives on one node, which may be cut off while the others go on.
+        The server refused a request, a message was missed, or the consumer is silent: it lives on one node,
+        which may be partitioned from the others.
         """
         if self._is_empty:
             self._contact.confirm()
@@ -302,7 +304,7 @@ class _Reading(Generic[T]):
                 await asyncio.sleep(0)
 
     def _portion(self) -> list[Msg]:
-        """The next messages, as many as are decoded in a few milliseconds: others wait for the loop."""
+        """The next messages, limited so that decoding blocks the event loop for a few milliseconds only."""
         size = count = 0
         while count < len(self._arrived) and size < PORTION_BYTES:
             size += len(self._arrived[count].data)
@@ -315,7 +317,7 @@ class _Reading(Generic[T]):
         self._wake.set()
 
     async def _is_behind(self) -> bool:
-        """Whether the consumer has sent more than has arrived; if that cannot be known, it may have."""
+        """Whether the consumer has sent more than has arrived; True if unknown."""
         self._is_in_doubt = False
         try:
             info = await self._connection.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
@@ -328,7 +330,7 @@ class _Reading(Generic[T]):
         return is_behind
 
     def _compare(self, sent: int) -> None:
-        """Without this, what was lost on the way is noticed when something else follows, or never."""
+        """Detect a lost last message, which no later message would reveal."""
         if self._lacks(sent):
             self._has_missed = True
             self._wake.set()
@@ -366,12 +368,12 @@ class _Reading(Generic[T]):
             try:
                 await delete_ephemeral_consumer(self._connection, self._stream, self._consumer)
             except NatsUnavailable as error:
-                # It goes by itself when nobody asks for it; raised, this would end the feed with it.
-                log.debug("a feed's consumer could not be removed", action="feed.closed", exc_info=error)
+                # The server removes it when inactive; raising would end the feed.
+                log.debug("cannot remove the consumer of a feed", action="feed.closed", exc_info=error)
 
 
 def _expiry(ttl: str | None, max_age: float, at: float) -> float | None:
-    """When a message is gone: by its own time to live, or by the age limit of its stream."""
+    """When a message expires, by its own TTL or the age limit of its stream."""
     if ttl == "never":
         return None
     seconds = (_parse_duration(ttl) if ttl else None) or max_age

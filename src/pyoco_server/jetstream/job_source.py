@@ -1,4 +1,4 @@
-"""The jobs of a worker's tags, from one durable consumer per tag."""
+"""Jobs for a worker's tags, from one durable consumer per tag."""
 
 import asyncio
 from collections import deque
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 MAX_HOLD_SEC = 5.0
 HOLDS_PER_ACK_WAIT = 3
 SETTINGS_SEC = 30.0
-"""How often the settings of the consumers are read: anybody may change them while they are used."""
+"""How often consumer settings are read, because an operator may change them."""
 
 
 class JetStreamDelivery:
@@ -80,11 +80,11 @@ class JetStreamDelivery:
 
 
 class JetStreamJobSource:
-    """The tags take turns; when there is nothing in any of them, all are asked to tell of the next job.
+    """Polls the tags in turn; when all are empty, requests the next job from all of them.
 
-    Asked at once, all tags would send as many jobs as are wanted of one. What is too much has to go back to
-    the queue, and has been delivered once more: a queue delivers nothing for ever. What arrives while the
-    worker is busy waits here for a short time, oldest first, and then goes back, too.
+    Requesting from all tags at once would return too many jobs. Surplus jobs have to be returned to the
+    queue, and each return uses up a delivery. Jobs that arrive while the worker is busy are held for a short
+    time, oldest first, and then returned.
     """
 
     def __init__(self, connection: NatsConnection, config: NatsBackendConfig, tags: Sequence[str]) -> None:
@@ -92,14 +92,12 @@ class JetStreamJobSource:
         self._config = config
         self._ack_waits: dict[str, float] = {}
         self._waiting: deque[JetStreamDelivery] = deque()
-        self._something_happened = asyncio.Event()
+        self._wake = asyncio.Event()
         self._is_interrupted = False
         self._is_paused = False
-        self._give_backs: set[asyncio.Task[None]] = set()
+        self._returns: set[asyncio.Task[None]] = set()
         self._consumers = {
-            tag: PullConsumer(
-                connection, config.work_stream, _durable(tag), self._arrived, self._something_happened.set
-            )
+            tag: PullConsumer(connection, config.work_stream, _durable(tag), self._arrived, self._wake.set)
             for tag in tags
         }
         self._turns = deque(self._consumers.values())
@@ -127,7 +125,7 @@ class JetStreamJobSource:
         self._is_paused = False
         await self._ask(wanted - len(self._waiting))
         while not self._waiting:
-            self._something_happened.clear()
+            self._wake.clear()
             await self._ask(wanted)
             left = deadline - loop.time()
             if self._waiting or left <= 0 or self._is_interrupted:
@@ -137,38 +135,38 @@ class JetStreamJobSource:
 
     def interrupt(self) -> None:
         self._is_interrupted = True
-        self._something_happened.set()
+        self._wake.set()
 
     async def pause(self) -> None:
         self._is_paused = True
         for tag, consumer in self._consumers.items():
             with best_effort(log, "consumer.withdraw", NatsUnavailable, tag=tag):
                 await consumer.withdraw()
-        await self._give_back_waiting()
+        await self._return_waiting()
 
     async def close(self) -> None:
         for consumer in self._consumers.values():
             await consumer.close()
-        await self._give_back_waiting()
-        if self._give_backs:
-            await asyncio.wait(self._give_backs)
+        await self._return_waiting()
+        if self._returns:
+            await asyncio.wait(self._returns)
 
     async def _ask(self, wanted: int) -> None:
         for tag, consumer in self._consumers.items():
             if consumer.refusal is not None:
                 await self._restore(tag, consumer)
         if len(self._consumers) > 1:
-            if wanted <= len(self._waiting):  # a question costs a round trip, so a small lack waits to grow
+            if wanted <= len(self._waiting):  # each request costs a round trip
                 return
             wanted -= await self._take_turns(wanted)
         for consumer in self._consumers.values():
             await consumer.ask(wanted)
 
     async def _take_turns(self, wanted: int) -> int:
-        """How many jobs came of those that are there now."""
+        """The number of jobs received from those queued now."""
         had = len(self._waiting)
         for consumer in list(self._turns):
-            if consumer.requested:  # it has nothing, or would have sent it
+            if consumer.requested:  # empty, or it would have sent a job
                 continue
             before = len(self._waiting)
             await consumer.ask_now(wanted - (before - had))
@@ -188,11 +186,11 @@ class JetStreamJobSource:
             if left <= 0:
                 consumer.forget()
                 return
-            self._something_happened.clear()
+            self._wake.clear()
             await self._wait(left)
 
     async def _restore(self, tag: str, consumer: PullConsumer) -> None:
-        """Somebody deleted the consumer, or the server has a new leader: make sure that it is there."""
+        """Recreate the consumer if it was deleted; after a leader change it still exists."""
         with best_effort(log, "consumer.restore", NatsUnavailable, tag=tag):
             self._ack_waits[tag] = await ensure_consumer(self._connection, self._config, tag)
             consumer.refusal = None
@@ -201,8 +199,8 @@ class JetStreamJobSource:
         return [pause for c in self._consumers.values() if (pause := c.wait_before_asking) > 0]
 
     async def _wait(self, seconds: float) -> None:
-        """Until something happens. Not `wait_for`: before Python 3.12 that can lose a cancellation."""
-        waiter = asyncio.ensure_future(self._something_happened.wait())
+        """Wait for an event. Not `wait_for`, which can lose a cancellation before Python 3.12."""
+        waiter = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait({waiter}, timeout=seconds)
         finally:
@@ -211,28 +209,28 @@ class JetStreamJobSource:
     def _arrived(self, message: Msg) -> None:
         delivery = JetStreamDelivery(message)
         if self._is_paused:
-            self._give_back_soon(delivery)
+            self._return_soon(delivery)
             return
         self._waiting.append(delivery)
-        self._something_happened.set()
+        self._wake.set()
         hold = min(MAX_HOLD_SEC, self.ack_wait_sec / HOLDS_PER_ACK_WAIT)
         asyncio.get_running_loop().call_later(hold, self._held_too_long, delivery)
 
     def _held_too_long(self, delivery: JetStreamDelivery) -> None:
         if delivery in self._waiting:
             self._waiting.remove(delivery)
-            self._give_back_soon(delivery)
+            self._return_soon(delivery)
 
-    def _give_back_soon(self, delivery: JetStreamDelivery) -> None:
-        task = asyncio.ensure_future(self._give_back(delivery))
-        self._give_backs.add(task)
-        task.add_done_callback(self._give_backs.discard)
+    def _return_soon(self, delivery: JetStreamDelivery) -> None:
+        task = asyncio.ensure_future(self._return(delivery))
+        self._returns.add(task)
+        task.add_done_callback(self._returns.discard)
 
-    async def _give_back_waiting(self) -> None:
+    async def _return_waiting(self) -> None:
         while self._waiting:
-            await self._give_back(self._waiting.popleft())
+            await self._return(self._waiting.popleft())
 
-    async def _give_back(self, delivery: JetStreamDelivery) -> None:
+    async def _return(self, delivery: JetStreamDelivery) -> None:
         with best_effort(log, "job.give_back", NatsUnavailable, subject=delivery.subject):
             await delivery.nak(0)
 
@@ -242,7 +240,7 @@ def _durable(tag: str) -> str:
 
 
 async def ensure_consumer(connection: NatsConnection, config: NatsBackendConfig, tag: str) -> float:
-    """The AckWait in force, in seconds. Created is only what is absent: an operator's values are kept."""
+    """Create the consumer if missing; the AckWait in effect, in seconds. An operator's values are kept."""
     name = _durable(tag)
     found = await _consumer_info(connection, config.work_stream, name)
     if found is None:
@@ -263,7 +261,7 @@ async def _consumer_info(connection: NatsConnection, stream: str, name: str) -> 
 
 
 def _ack_wait_sec(consumer: dict[str, Any]) -> float:
-    """A consumer with a backoff waits as long as that says, for each delivery in turn."""
+    """With a backoff, its values replace the AckWait for each delivery in turn."""
     waits: list[int] = [consumer["ack_wait"], *(consumer.get("backoff") or [])]
     return min(waits) / NANOSECONDS
 

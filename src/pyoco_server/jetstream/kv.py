@@ -1,4 +1,4 @@
-"""Typed values in a key-value bucket, written by compare-and-set only."""
+"""Typed values in a key-value bucket, written by compare-and-set only; direct and leader reads."""
 
 import asyncio
 import base64
@@ -24,11 +24,11 @@ log = get_logger(__name__)
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 NO_MESSAGE = 10037
 _REMOVED_MARKER_TTL = "24h"
-"""Long enough for every follower to see it, also one that was down for a while."""
+"""Long enough for every follower, including one that was down for a while."""
 
 
 class _Entry:
-    """The last message of a key: a value, or the mark of its removal."""
+    """The last message of a key: a value or a delete marker."""
 
     def __init__(self, data: bytes, revision: int, headers: dict[str, str]) -> None:
         self.data = data
@@ -49,10 +49,10 @@ class KvStore(Generic[T]):
         named: Callable[[T, str], T] = lambda value, _: value,
         restore: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """`ttl_of` says how many seconds a value is to be kept; None: until it is replaced or removed.
+        """`ttl_of`: retention of a value in seconds; None: until replaced or removed.
 
-        `named` gives a value the name of the key it lies under, whatever it calls itself. `restore` makes the
-        bucket again, for one of which nothing is lost when somebody deletes it.
+        `named` sets a value's name to its key, whatever the stored name. `restore` recreates a deleted bucket
+        whose content can be lost without harm.
         """
         self._restore = restore
         self._connection = connection
@@ -62,7 +62,7 @@ class KvStore(Generic[T]):
         self._decode = decode
         self._ttl_of = ttl_of
         self._named = named
-        # A direct get may be answered by a replica that is behind: then the leader is asked instead.
+        # A direct get may be served by a lagging replica, so with replicas the leader is asked.
         self._direct = bool(stream_config.get("allow_direct")) and stream_config.get("num_replicas", 1) == 1
         self._message_ttl = bool(stream_config.get("allow_msg_ttl"))
 
@@ -113,8 +113,8 @@ class KvStore(Generic[T]):
         except (NobodyAnswers, ApiError) as error:
             if self._restore is None or (isinstance(error, ApiError) and error.err_code != NOT_FOUND):
                 raise
-        if await stream_config(self._connection, self._stream) is None:  # else it had no leader just then
-            log.error("a bucket was deleted; making it anew", action="kv.restore", stream=self._stream)
+        if await stream_config(self._connection, self._stream) is None:  # else it only had no leader
+            log.error("a bucket was deleted; recreating it", action="kv.restore", stream=self._stream)
             await self._restore()
         return await ask()
 
@@ -148,15 +148,15 @@ def _parse_headers(raw: bytes) -> dict[str, str]:
 
 
 def is_removal(headers: Mapping[str, str]) -> bool:
-    """A key was removed by somebody, or by its age."""
+    """Whether a message marks a key as deleted or expired."""
     return "KV-Operation" in headers or "Nats-Marker-Reason" in headers
 
 
-# Read a stream from its first to its last message without a consumer, a thousand messages a request.
+# Direct reads of a stream without a consumer, in batches.
 
 BATCH = 1000
 BATCH_BYTES = 8 * 1024 * 1024
-"""Of a batch at the most, and so of memory. Without it the server cuts a batch at 64 MB."""
+"""Limit per batch, and so for memory. The server's own limit is 64 MB."""
 
 
 async def scan(
@@ -167,11 +167,10 @@ async def scan(
     start: int = 1,
     since: str | None = None,
 ) -> AsyncGenerator[Msg, None]:
-    """The messages stored now under `subjects`, from sequence `start` on. The stream must allow direct gets.
+    """The messages stored now under `subjects`, from sequence `start`. The stream must allow direct gets.
 
-    `since`: only those that were stored then or later. On a stream with replicas one that is behind may
-    answer: whoever concludes something from what is absent has to ask the leader
-    for what is behind the last message.
+    `since`: only messages stored then or later. With replicas a lagging one may serve the scan, so a caller
+    that relies on absence has to ask the leader for later messages.
     """
     reader = _BatchReader(connection, stream, {"batch": batch, "next_by_subj": subjects}, since)
     await reader.open()
@@ -210,7 +209,9 @@ class _BatchReader:
         while "Status" not in (headers := (message := await self._next()).headers or {}):
             messages.append(message)
         if headers["Status"] not in ("204", "404"):
-            raise NatsUnavailable(f"reading a stream failed: {headers.get('Description', headers['Status'])}")
+            raise NatsUnavailable(
+                f"nats unavailable: reading a stream failed: {headers.get('Description', headers['Status'])}"
+            )
         following = sequence_of(messages[-1]) + 1 if messages else start
         return Batch(messages, following, int(headers.get("Nats-Num-Pending", 0)))
 
@@ -221,18 +222,16 @@ class _BatchReader:
         done, _ = await asyncio.wait({waiting}, timeout=self._connection.request_timeout_sec)
         if not done:
             waiting.cancel()
-            raise NatsUnavailable("reading a stream was not answered")
+            raise NatsUnavailable("nats unavailable: reading a stream timed out")
         return waiting.result()
 
 
 def sequence_of(message: Msg) -> int:
-    """Of a message that was read directly."""
+    """The stream sequence of a directly read message."""
     return int((message.headers or {})["Nats-Sequence"])
 
 
-# Reads that the leader of a stream answers: what it does not have is not there.
-
-NO_STORED_MESSAGE = 10037
+# Leader reads, which are authoritative about absence.
 
 
 class StoredMessage(Struct, frozen=True):
@@ -244,12 +243,12 @@ class StoredMessage(Struct, frozen=True):
 async def next_of_leader(
     connection: NatsConnection, stream: str, subjects: str, after: int
 ) -> StoredMessage | None:
-    """The first message under `subjects` behind the sequence `after`."""
+    """The first message under `subjects` after the sequence `after`."""
     wanted = {"seq": after + 1, "next_by_subj": subjects}
     try:
         answer = await connection.api(f"STREAM.MSG.GET.{stream}", wanted)
     except ApiError as error:
-        if error.err_code == NO_STORED_MESSAGE:
+        if error.err_code == NO_MESSAGE:
             return None
         raise
     message = answer["message"]

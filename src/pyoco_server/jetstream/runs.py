@@ -1,4 +1,4 @@
-"""What flows print, in a stream with one subject per run."""
+"""Run logs in a stream with one subject per run, and signals for foreign writes of run snapshots."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ from pyoco_server.usecases.ports.runs import TooManyLines
 log = get_logger(__name__)
 
 RECORDS_AT_ONCE = 50
-"""Records are up to 128 KiB of text; a page is rarely more than a few of them."""
+"""Records have up to 128 KiB of text; a page rarely needs more than a few."""
 _NO_STREAM = "-"
 
 Follower = Callable[[Sequence[LogLine]], None]
@@ -39,7 +39,7 @@ class LogStream:
             raise TooManyLines from error
 
     async def show(self, run_id: str, lines: Sequence[LogLine]) -> None:
-        """On the same subject, so that no other permission is needed; the stream refuses to store it."""
+        """Publish on the same subject, which needs no other permission; the stream refuses to store it."""
         await self._connection.publish(
             f"{self._prefix}.{run_id}", codec.encode(lines), headers={"Nats-Expected-Stream": _NO_STREAM}
         )
@@ -53,9 +53,9 @@ class LogStream:
                 yield LogRecord(int((message.headers or {})["Nats-Sequence"]), list(_lines(message)))
 
     async def follow(self, run_id: str, callback: Follower) -> Callable[[], Awaitable[None]]:
-        """A plain subscription: what is published to the stream reaches it as well, without any consumer.
+        """A plain subscription, which needs no consumer to receive what is published to the stream.
 
-        One for all who follow a run: a crowd of them must not multiply what its flow prints.
+        All followers of a run share it, so that their number does not multiply the traffic.
         """
         token = object()
         async with self._turn:
@@ -76,8 +76,8 @@ class LogStream:
     async def _listen(self, run_id: str) -> Callable[[], Awaitable[None]]:
         async def received(message: Msg) -> None:
             lines = _lines(message)
-            for tell in list(self._followers.get(run_id, {}).values()):
-                tell(lines)
+            for callback in list(self._followers.get(run_id, {}).values()):
+                callback(lines)
 
         return await self._connection.listen(f"{self._prefix}.{run_id}", received)
 
@@ -86,17 +86,17 @@ def _lines(message: Msg) -> Sequence[LogLine]:
     try:
         return codec.decode_log_lines(message.data)
     except codec.Unreadable as error:
-        log.warning("an unreadable log record is passed over", action="logs.unreadable", exc_info=error)
+        log.warning("skipped an unreadable log record", action="logs.unreadable", exc_info=error)
         return []
 
 
-# Being told at once that somebody else wrote a run: a cancel should not wait for the next heartbeat.
+# Write signals, so that a cancel does not wait for the next heartbeat.
 
 
 class BucketSignals:
-    """A write to a bucket is a message on its key's subject, which anybody may listen to.
+    """A write to a bucket is a message on the key's subject and can be subscribed to.
 
-    The connection does not hear itself, so all that arrives was written by others.
+    The connection does not receive its own messages, so every message is a foreign write.
     """
 
     def __init__(self, connection: NatsConnection, bucket: str) -> None:

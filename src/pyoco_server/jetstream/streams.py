@@ -1,4 +1,4 @@
-"""Streams as JetStream's API describes them: the few parts of a configuration that we set or rely on."""
+"""Stream configurations: the settings that the product sets or relies on, and their creation."""
 
 from datetime import datetime
 from typing import Any
@@ -22,19 +22,19 @@ NO_STORAGE = frozenset({10023, 10047})
 LEAST_BYTES = 1024 * 1024
 
 NANOSECONDS = 1_000_000_000
-MANAGEMENT_PATIENCE_SEC = 15.0
-"""A new stream is files that are written through to the disk: on a busy one that takes seconds."""
+MANAGEMENT_TIMEOUT_SEC = 15.0
+"""Creating a stream syncs files to disk, which takes seconds on a busy machine."""
 
 
 class StreamSpec(Struct, frozen=True, kw_only=True):
-    """A stream that must exist. `must_match` are the settings without which the product would not work."""
+    """A required stream. `must_match` holds the settings that the product depends on."""
 
     name: str
     purpose: str
     config: dict[str, Any]
     must_match: dict[str, Any] = field(default_factory=dict)
     follows: dict[str, Any] = field(default_factory=dict)
-    """Settings that an existing stream is given, too: they say how much is kept, not how it works."""
+    """Settings that are also applied to an existing stream; they affect retention only."""
 
 
 def work_stream(name: str, subject_prefix: str) -> StreamSpec:
@@ -55,7 +55,7 @@ def work_stream(name: str, subject_prefix: str) -> StreamSpec:
 def limits_stream(
     name: str, purpose: str, subject_prefix: str, *, max_age_sec: float, max_msgs: int, max_bytes: int
 ) -> StreamSpec:
-    """A log that forgets its oldest records."""
+    """A log that drops its oldest records."""
     config = {
         "subjects": [f"{subject_prefix}.>"],
         "retention": "limits",
@@ -70,7 +70,7 @@ def limits_stream(
 
 
 def kept_stream(name: str, purpose: str, subject_prefix: str) -> StreamSpec:
-    """A log that forgets nothing."""
+    """A log that keeps everything."""
     config = {
         "subjects": [f"{subject_prefix}.>"],
         "retention": "limits",
@@ -82,12 +82,12 @@ def kept_stream(name: str, purpose: str, subject_prefix: str) -> StreamSpec:
 
 
 def max_deliveries_subject(stream: str) -> str:
-    """Where the server tells that it has given up on a message of `stream`, without the consumer's name."""
+    """Subject of max-deliver advisories for `stream`, without the consumer's name."""
     return f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}"
 
 
 def kv_bucket(bucket: str, purpose: str, *, ttl_sec: float = 0) -> StreamSpec:
-    """A key-value bucket with one value per key, as every NATS client knows them."""
+    """A standard NATS key-value bucket with one value per key."""
     config = {
         "subjects": [f"$KV.{bucket}.>"],
         "max_msgs_per_subject": 1,
@@ -108,22 +108,22 @@ def kv_bucket(bucket: str, purpose: str, *, ttl_sec: float = 0) -> StreamSpec:
 
 
 def receipts_bucket(bucket: str, purpose: str) -> StreamSpec:
-    """A bucket without a limit of its own: one for all tenants would let one tenant push out another's.
+    """A bucket without a limit, because a common limit would let one tenant evict another's receipts.
 
-    Older versions made it with such a limit, which is taken off.
+    Older versions created it with a limit, which is removed.
     """
     spec = deletable_bucket(bucket, purpose)
     return replace(spec, follows={"max_msgs": -1})
 
 
 def deletable_bucket(bucket: str, purpose: str) -> StreamSpec:
-    """A bucket whose values can be removed without a mark, so that its size is the number of its values."""
+    """A bucket whose values can be deleted without a marker, so that its size is the number of values."""
     spec = kv_bucket(bucket, purpose)
     return replace(spec, config={**spec.config, "deny_delete": False})
 
 
 def object_store(bucket: str, purpose: str) -> StreamSpec:
-    """An object store, as every NATS client knows them: chunks and metadata in one stream."""
+    """A standard NATS object store: chunks and metadata in one stream."""
     config = {
         "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
         "discard": "new",
@@ -148,7 +148,7 @@ async def stream_config(connection: NatsConnection, name: str) -> dict[str, Any]
 
 
 async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: int) -> dict[str, Any]:
-    """The configuration that is in force. An existing one is kept, if the product can work with it."""
+    """The configuration in effect. An existing stream is kept if it is usable."""
     found = await stream_config(connection, spec.name)
     if found is None:
         found = await _create(connection, spec, replicas)
@@ -156,11 +156,11 @@ async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: 
         if found.get(key) != wanted:
             raise IncompatibleNats(
                 f"the {spec.purpose} stream {spec.name} exists with {key}={found.get(key)!r}, "
-                f"but {wanted!r} is needed: rename it in the settings or change the stream"
+                f"but {wanted!r} is required: set another name, or change the stream"
             )
     if any(found.get(key) != wanted for key, wanted in spec.follows.items()):
         body = {**found, **spec.follows}
-        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", body, MANAGEMENT_PATIENCE_SEC)
+        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", body, MANAGEMENT_TIMEOUT_SEC)
         found = answer["config"]
     return found
 
@@ -172,7 +172,7 @@ async def _create(connection: NatsConnection, spec: StreamSpec, replicas: int) -
     except ApiError as error:
         if error.err_code != NAME_IN_USE:
             raise
-        # Another gateway or worker created it at the same moment.
+        # Another gateway or worker created it at the same time.
         found = await stream_config(connection, spec.name)
         if found is None:
             raise
@@ -184,12 +184,12 @@ async def _create(connection: NatsConnection, spec: StreamSpec, replicas: int) -
 async def _create_within_limits(
     connection: NatsConnection, spec: StreamSpec, body: dict[str, Any]
 ) -> dict[str, Any]:
-    """JetStream reserves `max_bytes` of its storage, so on a small disk a log must be content with less."""
+    """JetStream reserves `max_bytes` of its storage, so on a small disk a smaller size is tried."""
     wanted: int = body.get("max_bytes", -1)
     for size in _sizes(wanted):
         try:
             answer = await connection.api(
-                f"STREAM.CREATE.{spec.name}", {**body, "max_bytes": size}, MANAGEMENT_PATIENCE_SEC
+                f"STREAM.CREATE.{spec.name}", {**body, "max_bytes": size}, MANAGEMENT_TIMEOUT_SEC
             )
         except ApiError as error:
             if error.err_code not in NO_STORAGE:
@@ -197,7 +197,7 @@ async def _create_within_limits(
             continue
         if size != wanted:
             log.warning(
-                "JetStream has little storage; a stream reserves less than its setting",
+                "not enough JetStream storage; the stream is smaller than configured",
                 action="stream.reserves_less",
                 stream=spec.name,
                 bytes=size,
@@ -205,20 +205,20 @@ async def _create_within_limits(
             )
         return answer
     raise NatsUnavailable(
-        f"JetStream has no room for the {spec.purpose} stream {spec.name} ({max(0, wanted)} bytes): "
+        f"JetStream has no space for the {spec.purpose} stream {spec.name} ({max(0, wanted)} bytes): "
         "free disk space, raise max_file_store of the NATS server, or set a smaller size"
     )
 
 
 def _sizes(wanted: int) -> list[int]:
-    """What to ask for, one after the other. Less by steps of four: the other streams need room as well."""
+    """Sizes to try, each a quarter of the previous one, to leave space for the other streams."""
     sizes = [wanted]
     while sizes[-1] // 4 >= LEAST_BYTES:
         sizes.append(sizes[-1] // 4)
     return sizes
 
 
-# The time as NATS has it: the server that leads a stream says it with every answer about that stream.
+# Server time, from the stream leader's replies.
 
 
 class JetStreamTime:
@@ -231,4 +231,4 @@ class JetStreamTime:
         try:
             return datetime.fromisoformat(answer["ts"]).timestamp()
         except (KeyError, TypeError, ValueError) as error:
-            raise NatsUnavailable(f"nats unavailable: no time in its answer about {self._stream}") from error
+            raise NatsUnavailable(f"nats unavailable: no timestamp in the info of {self._stream}") from error

@@ -1,4 +1,4 @@
-"""Everything that must exist in JetStream before the product works: one list."""
+"""The streams and buckets that the product requires in JetStream, and a check that they store."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from pyoco_server.jetstream.streams import (
 from pyoco_server.logs import get_logger
 
 ADVISORIES_MAX_AGE_SEC = 604_800.0
-"""So long no gateway may be up before a job that was delivered too often is only found by the sweep."""
+"""Advisory retention; after a longer outage the sweep finds such jobs."""
 
 
 def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
-    """What a worker cannot do without."""
+    """The resources that a worker requires."""
     return [
         work_stream(config.work_stream, config.work_subject_prefix),
         limits_stream(
@@ -46,7 +46,7 @@ def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_bytes=config.logs_max_bytes,
         ),
         kv_bucket(config.runs_kv_bucket, "run snapshot"),
-        # No TTL: a worker that fell silent is shown as disconnected, it does not vanish.
+        # No TTL: a worker without heartbeat is shown as disconnected, it does not disappear.
         kv_bucket(config.workers_kv_bucket, "worker registry"),
     ]
 
@@ -94,12 +94,12 @@ def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
 async def ensure_resources(
     connection: NatsConnection, config: NatsBackendConfig, specs: Sequence[StreamSpec] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Create what is missing, keep what is there. Answers with the configuration in force, by stream name."""
+    """Create missing resources, keep existing ones. Returns the configurations in effect by stream name."""
     wanted = resources(config) if specs is None else specs
     return {spec.name: await ensure_stream(connection, spec, config.jetstream_replicas) for spec in wanted}
 
 
-# Whether JetStream stores what is written, and has all that is needed.
+# Storage check
 
 log = get_logger(__name__)
 
@@ -116,6 +116,6 @@ class JetStreamStorage:
         found = await asyncio.gather(*(stream_config(self._connection, name) for name in self._wanted))
         missing = [name for name, config in zip(self._wanted, found, strict=True) if config is None]
         if missing:
-            log.error("streams were deleted; creating them again", action="storage.restore", streams=missing)
+            log.error("streams were deleted; recreating them", action="storage.restore", streams=missing)
             await ensure_resources(self._connection, self._config)
         await self._connection.publish_acked(f"$KV.{self._config.leases_kv_bucket}.{KEY}", b"{}", {})

@@ -1,8 +1,8 @@
-"""Wheels in a JetStream object store, in the layout that every NATS client reads.
+"""Wheels in a JetStream object store with the standard NATS layout.
 
-Chunks of an object lie under `$O.<bucket>.C.<nuid>`, what describes it under `$O.<bucket>.M.<its name>`.
-Reading and writing are our own: content is streamed and hashed on the way, and the description is written
-only if no other wheel was registered or removed since it was checked against them.
+Chunks of an object are stored under `$O.<bucket>.C.<nuid>`, its description under `$O.<bucket>.M.<name>`.
+Reading and writing are implemented here: content is streamed and hashed on the fly, and the description is
+written only if no other wheel was registered or removed since the check.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ log = get_logger(__name__)
 
 CHUNK_BYTES = 128 * 1024
 CHUNKS_IN_FLIGHT = 8
-"""Memory of an upload or a download: about this many chunks."""
+"""Chunks in memory per upload or download."""
 MAX_TRIES = 20
 TAGS_HEADER = "x-pyoco-wheel-tags"
 _DIGEST = "SHA-256="
 
 
 class _Description(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """An object's metadata, as the object store of NATS defines it."""
+    """Object metadata as defined by the NATS object store."""
 
     name: str
     bucket: str
@@ -108,10 +108,10 @@ class WheelObjects:
                 continue
             await self._purge_chunks(wheel.nuid)
             return wheel
-        raise NatsUnavailable(f"the wheel {name} could not be removed: too many others are changed")
+        raise NatsUnavailable(f"the wheel {name} could not be removed: too many concurrent changes")
 
     async def collect(self, older_than: float) -> int:
-        """Chunks without a description, of a gateway that died: by the server's clock, they are old."""
+        """Remove old chunks without a description, left by a crashed gateway; by the server's clock."""
         body = {"subjects_filter": self._chunk_subject("*")}
         info = await self._connection.api(f"STREAM.INFO.{self._stream}", body)
         described = {self._chunk_subject(wheel.nuid) for wheel in await self.list_wheels()}
@@ -127,7 +127,7 @@ class WheelObjects:
         return _timestamp(now) - _timestamp(answer["message"]["time"])
 
     async def _listed(self) -> tuple[list[Wheel], int]:
-        """All wheels, and the sequence of the newest description: what a change is conditional on."""
+        """All wheels, and the sequence of the newest description, on which a change is conditional."""
         found, last = [], 0
         async for message in scan(self._connection, self._stream, f"$O.{self._bucket}.M.>"):
             last = max(last, int((message.headers or {})["Nats-Sequence"]))
@@ -137,7 +137,7 @@ class WheelObjects:
         return sorted(found, key=lambda wheel: wheel.name), last
 
     async def _write_chunks(self, nuid: str, chunks: AsyncIterator[bytes]) -> tuple[int, int, bytes]:
-        """Size, number of chunks and digest."""
+        """Write the chunks; size, number of chunks and digest."""
         digest, size, count = hashlib.sha256(), 0, 0
         in_flight: deque[asyncio.Task[PubAck]] = deque()
         subject = self._chunk_subject(nuid)
@@ -160,12 +160,14 @@ class WheelObjects:
         for _ in range(MAX_TRIES):
             try:
                 await self._write_description(description, last)
-            except WrongRevision:  # another wheel came in between: is this one still allowed?
+            except WrongRevision:  # another wheel was registered meanwhile; check again
                 wheels, last = await self._listed()
                 check(wheels)
             else:
                 return
-        raise NatsUnavailable(f"the wheel {description.name} could not be registered: too many others are")
+        raise NatsUnavailable(
+            f"the wheel {description.name} could not be registered: too many concurrent changes"
+        )
 
     async def _write_description(self, description: _Description, last: int) -> None:
         await self._connection.publish_acked(
@@ -207,7 +209,7 @@ def _read_description(message: Msg) -> _Description | None:
     try:
         return msgspec.json.decode(message.data, type=_Description)
     except msgspec.MsgspecError as error:
-        log.warning("an unreadable wheel record is passed over", action="wheel.unreadable", exc_info=error)
+        log.warning("skipped an unreadable wheel record", action="wheel.unreadable", exc_info=error)
         return None
 
 
@@ -224,7 +226,7 @@ def _wheel(description: _Description) -> Wheel:
 
 
 def _tags(headers: dict[str, Any]) -> tuple[str, ...]:
-    """Plain text; some clients write a list of texts."""
+    """Plain text; some clients write a list."""
     found = headers.get(TAGS_HEADER, "")
     text = ",".join(map(str, found)) if isinstance(found, list) else str(found)
     return tuple(tag.strip() for tag in text.split(",") if tag.strip())
@@ -251,7 +253,7 @@ def _now() -> str:
 
 
 class WheelHistoryBucket:
-    """The history, one key per event; the bucket forgets what is too old."""
+    """The history with one key per event; the bucket expires old ones."""
 
     def __init__(self, connection: NatsConnection, bucket: str) -> None:
         self._connection = connection
@@ -267,7 +269,5 @@ class WheelHistoryBucket:
             try:
                 found.append(codec.decode_wheel_event(message.data))
             except codec.Unreadable as error:
-                log.warning(
-                    "an unreadable history record is passed over", action="wheel.unreadable", exc_info=error
-                )
+                log.warning("skipped an unreadable history record", action="wheel.unreadable", exc_info=error)
         return sorted(found, key=lambda event: (event.occurred_at, event.event_id), reverse=True)

@@ -1,4 +1,4 @@
-"""The flow `report`: sums sales up and puts them into words."""
+"""The flow `report`: sums up the sales and formats a summary."""
 
 from typing import Any
 

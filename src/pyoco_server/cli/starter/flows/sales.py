@@ -7,7 +7,7 @@ from pyoco import Flow, task
 
 @task
 def read_sales(ym: str = "2026-01") -> list[dict[str, Any]]:
-    """Stands for your database or file; `ym` is a parameter of the run."""
+    """Replace with your database or file; `ym` is a parameter of the run."""
     print(f"reading the sales of {ym}")
     return [
         {"ym": ym, "item": "tea", "amount": 1200},
@@ -18,7 +18,7 @@ def read_sales(ym: str = "2026-01") -> list[dict[str, Any]]:
 
 @task
 def valid_sales(read_sales: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """An argument with the name of a task is what that task returned."""
+    """An argument named after a task receives that task's result."""
     valid = [sale for sale in read_sales if sale["amount"] > 0]
     print(f"{len(valid)} of {len(read_sales)} are valid")
     return valid

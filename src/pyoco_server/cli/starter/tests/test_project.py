@@ -1,4 +1,4 @@
-"""Run with `python -m pytest`: no server is needed."""
+"""Run with `python -m pytest`; needs no server."""
 
 import importlib
 import json
@@ -15,7 +15,7 @@ FLOWS = {"extract": extract, "report": report}
 
 
 def results(flow: Any, **params: Any) -> dict[str, Any]:
-    """What each task of the flow returned."""
+    """The result of each task."""
     return Engine().run(flow, params).results
 
 
