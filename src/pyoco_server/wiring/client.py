@@ -1,4 +1,4 @@
-"""Over NATS itself: `PyocoNatsClient`, for programs beside the workers, and what the admin command does."""
+"""Directly over NATS, without a gateway: `PyocoNatsClient`, and what the admin command does."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
