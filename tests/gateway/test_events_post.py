@@ -535,7 +535,7 @@ async def test_a_tag_that_a_graph_would_ignore_is_refused(gateway: RunningGatewa
     path = "/api/workflow-actions/graph"
     answer = await gateway.client.put(path, json={"graph_id": "approve", "tag": "cpu"})
     assert answer.status_code == 422
-    assert "tag: cannot be given with graph_id" in answer.json()["detail"]
+    assert "tag: not allowed with graph_id" in answer.json()["detail"]
 
 
 async def test_the_run_gets_what_the_event_the_action_and_the_template_say(gateway: RunningGateway) -> None:
