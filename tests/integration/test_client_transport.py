@@ -10,8 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from pyoco_server.http_client.plain_calls import PlainCalls
-from pyoco_server.http_client.transport import PACKET_BYTES, LeanTransport, transport_for
+from pyoco_server import PyocoHttpClient
+from pyoco_server.http_client.connection import MAX_HEAD_BYTES, PACKET_BYTES
+from pyoco_server.http_client.transport import JsonCalls, LeanTransport, transport_for
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -24,6 +25,7 @@ def client() -> Iterator[httpx2.Client]:
 
 class Echo(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def handle(self) -> None:
         with suppress(ConnectionError):  # a client may have had enough
@@ -70,7 +72,7 @@ class Echo(BaseHTTPRequestHandler):
 def echo() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
@@ -206,11 +208,70 @@ def _stops_halfway(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
 
 
+def _answers_twice(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    one = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+    connection.sendall(one + b"first" + one + b"other")
+
+
+def test_a_second_response_in_one_packet_is_nobodys(client: httpx2.Client) -> None:
+    """It is neither a part of the first nor the answer to the next request."""
+    with server_that(_answers_twice) as url, json_calls(url) as calls:
+        for _ in range(3):
+            assert client.get(url).text == "first"
+            assert calls.send("GET", "/").text == "first"
+
+
+def _refuses_at_once(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    connection.sendall(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    connection.shutdown(socket.SHUT_WR)
+    while connection.recv(PACKET_BYTES):
+        pass
+
+
+def test_a_refusal_before_the_end_of_the_request_is_an_answer(client: httpx2.Client) -> None:
+    with server_that(_refuses_at_once) as url:
+        assert client.post(url, content=b"x" * 10_000_000).status_code == 413
+
+
+def _switches_protocols(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhello")
+
+
+def _long_head(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    with suppress(OSError):  # the client has had enough
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        for _ in range(1000):
+            connection.sendall(b"x" * MAX_HEAD_BYTES)
+
+
+def _endless_hints(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    with suppress(OSError):
+        for _ in range(100_000):
+            connection.sendall(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 100)
+
+
+def _endless_trailer(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    with suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Long: ")
+        for _ in range(1000):
+            connection.sendall(b"x" * MAX_HEAD_BYTES)
+
+
 FAULTS = [
     (_silent, httpx2.ReadTimeout),
     (_hangs_up, httpx2.RemoteProtocolError),
     (_babbles, httpx2.RemoteProtocolError),
     (_stops_halfway, httpx2.RemoteProtocolError),
+    (_switches_protocols, httpx2.RemoteProtocolError),
+    (_long_head, httpx2.RemoteProtocolError),
+    (_endless_hints, httpx2.RemoteProtocolError),
+    (_endless_trailer, httpx2.RemoteProtocolError),
 ]
 
 
@@ -229,10 +290,20 @@ def test_nobody_listens(client: httpx2.Client) -> None:
         client.get(f"http://127.0.0.1:{port}")
 
 
-@pytest.mark.parametrize("value", ["secret\r\nX-Other: b", "secret\nb"])
-def test_nobody_smuggles_a_header(client: httpx2.Client, echo: str, value: str) -> None:
+SMUGGLED = [
+    ("X-API-Key", "secret\r\nX-Other: b"),
+    ("X-API-Key", "secret\nb"),
+    ("X-API-Key", "secret\0"),
+    ("X-Other: b\r\nX-API-Key", "secret"),
+    ("X Other", "secret"),
+    ("", "secret"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), SMUGGLED)
+def test_nobody_smuggles_a_header(client: httpx2.Client, echo: str, name: str, value: str) -> None:
     with pytest.raises(httpx2.LocalProtocolError) as refused:
-        client.get(echo, headers={"X-API-Key": value})
+        client.get(echo, headers={name: value})
     assert "secret" not in str(refused.value)
 
 
@@ -244,18 +315,17 @@ def test_proxies_of_the_environment_are_left_to_httpx2(monkeypatch: pytest.Monke
     assert transport_for("http://gateway:8000") is None
 
 
-# Plain calls
+# JSON calls
 
 
 @contextmanager
-def plain_calls(url: str, timeout: float = 5.0, **headers: str) -> Iterator[PlainCalls]:
-    with httpx2.Client(base_url=url, headers=headers) as client:
-        calls = PlainCalls(client, timeout)
-        yield calls
-        calls.close()
+def json_calls(url: str, timeout: float = 5.0, **headers: str) -> Iterator[JsonCalls]:
+    transport = LeanTransport()
+    with httpx2.Client(base_url=url, headers=headers, transport=transport) as client:
+        yield JsonCalls(client, transport, timeout)
 
 
-def test_a_plain_call_is_what_httpx2_would_have_sent() -> None:
+def test_a_json_call_is_what_httpx2_would_have_sent() -> None:
     """Of what the server can see, only the order of headers may differ."""
     seen: list[set[bytes]] = []
 
@@ -264,28 +334,30 @@ def test_a_plain_call_is_what_httpx2_would_have_sent() -> None:
         connection.sendall(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 
     given: dict[str, Any] = {"json": {"flow_name": "日本語", "n": 1.5}, "headers": {"Idempotency-Key": "a"}}
+    transport = LeanTransport()
     with (
         server_that(answer) as url,
-        httpx2.Client(
-            base_url=f"{url}/below", headers={"X-API-Key": "k"}, transport=LeanTransport()
-        ) as client,
+        httpx2.Client(base_url=f"{url}/below", headers={"X-API-Key": "k"}, transport=transport) as client,
     ):
-        sends: list[Callable[..., httpx2.Response]] = [client.request, PlainCalls(client, 5.0).send]
+        sends: list[Callable[..., httpx2.Response]] = [
+            client.request,
+            JsonCalls(client, transport, 5.0).send,
+        ]
         for send in sends:
             assert send("POST", "/runs/a%2Fb", **given).status_code == 204
     assert seen[0] == seen[1]
 
 
 def test_an_answer_that_is_an_error_names_its_request(echo: str) -> None:
-    with plain_calls(echo) as calls:
+    with json_calls(echo) as calls:
         answer = calls.send("PUT", "/runs/1")
         with pytest.raises(httpx2.HTTPStatusError) as raised:
             answer.raise_for_status()
     assert (raised.value.request.method, str(raised.value.request.url)) == ("PUT", f"{echo}/runs/1")
 
 
-def test_plain_calls_use_a_connection_again(echo: str) -> None:
-    with plain_calls(echo) as calls:
+def test_json_calls_use_a_connection_again(echo: str) -> None:
+    with json_calls(echo) as calls:
         answers = [calls.send("POST", "/", json={"n": n}) for n in range(3)]
         answers.append(calls.send("DELETE", "/"))
         assert [answer.json() for answer in answers[:3]] == [{"n": 0}, {"n": 1}, {"n": 2}]
@@ -293,7 +365,7 @@ def test_plain_calls_use_a_connection_again(echo: str) -> None:
         assert len({answer.headers["x-connection"] for answer in answers}) == 1
 
 
-def test_plain_calls_of_threads_do_not_get_each_others_answers(echo: str) -> None:
+def test_json_calls_of_threads_do_not_get_each_others_answers(echo: str) -> None:
     wrong: list[object] = []
 
     def ask(name: str) -> None:
@@ -302,7 +374,7 @@ def test_plain_calls_of_threads_do_not_get_each_others_answers(echo: str) -> Non
             if answer.json() != [name, n]:
                 wrong.append(answer.json())
 
-    with plain_calls(echo) as calls:
+    with json_calls(echo) as calls:
         threads = [threading.Thread(target=ask, args=(f"t{n}",)) for n in range(8)]
         for thread in threads:
             thread.start()
@@ -332,8 +404,8 @@ def _by_the_byte(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("behaves", [_until_the_end, _early_hints, _by_the_byte])
-def test_a_plain_call_understands(behaves: Callable[[socket.socket], None]) -> None:
-    with server_that(behaves) as url, plain_calls(url) as calls:
+def test_a_json_call_understands(behaves: Callable[[socket.socket], None]) -> None:
+    with server_that(behaves) as url, json_calls(url) as calls:
         for _ in range(3):
             answer = calls.send("GET", "/")
             assert (answer.status_code, answer.text) == (200, "all of it")
@@ -341,30 +413,30 @@ def test_a_plain_call_understands(behaves: Callable[[socket.socket], None]) -> N
 
 
 @pytest.mark.parametrize(("behaves", "error"), FAULTS)
-def test_faults_of_plain_calls_are_httpx2s(
+def test_faults_of_json_calls_are_httpx2s(
     behaves: Callable[[socket.socket], None], error: type[Exception]
 ) -> None:
-    with server_that(behaves) as url, plain_calls(url, timeout=0.2) as calls, pytest.raises(error):
+    with server_that(behaves) as url, json_calls(url, timeout=0.2) as calls, pytest.raises(error):
         calls.send("GET", "/")
 
 
-def test_nobody_listens_to_a_plain_call() -> None:
+def test_nobody_listens_to_a_json_call() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with plain_calls(f"http://127.0.0.1:{port}") as calls, pytest.raises(httpx2.ConnectError):
+    with json_calls(f"http://127.0.0.1:{port}") as calls, pytest.raises(httpx2.ConnectError):
         calls.send("GET", "/")
 
 
 def test_nobody_smuggles_a_header_or_a_second_request(echo: str) -> None:
-    for value in ("secret\r\nX-Other: b", "secret\nb"):
-        with plain_calls(echo) as calls, pytest.raises(httpx2.LocalProtocolError) as refused:
-            calls.send("GET", "/", headers={"X-API-Key": value})
+    for name, value in SMUGGLED:
+        with json_calls(echo) as calls, pytest.raises(httpx2.LocalProtocolError) as refused:
+            calls.send("GET", "/", headers={name: value})
         assert "secret" not in str(refused.value)
-    with plain_calls(echo) as calls, pytest.raises(httpx2.LocalProtocolError):
+    with json_calls(echo) as calls, pytest.raises(httpx2.LocalProtocolError):
         calls.send("GET", "/runs/a HTTP/1.1\r\n\r\nGET /other")
 
 
-def test_a_connection_that_has_hung_up_is_not_used_for_a_plain_call() -> None:
+def test_a_connection_that_has_hung_up_is_not_used_for_a_json_call() -> None:
     hung_up = threading.Semaphore(0)
 
     def answer_and_hang_up(connection: socket.socket) -> None:
@@ -373,7 +445,20 @@ def test_a_connection_that_has_hung_up_is_not_used_for_a_plain_call() -> None:
         connection.close()
         hung_up.release()
 
-    with server_that(answer_and_hang_up) as url, plain_calls(url) as calls:
+    with server_that(answer_and_hang_up) as url, json_calls(url) as calls:
         for _ in range(20):
             assert calls.send("GET", "/").text == "ok"
             assert hung_up.acquire(timeout=10)
+
+
+def _newer(connection: socket.socket) -> None:
+    connection.recv(PACKET_BYTES)
+    body = b'{"run_id": "r", "status": "PENDING", "new_in_some_version": [1]}'
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def test_fields_of_newer_servers_are_kept() -> None:
+    with server_that(_newer) as url, PyocoHttpClient(url) as client:
+        answer = client.submit_run("chain")
+    assert type(answer) is dict
+    assert answer == {"run_id": "r", "status": "PENDING", "new_in_some_version": [1]}

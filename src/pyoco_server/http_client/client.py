@@ -14,9 +14,11 @@ import httpx2
 from pyoco_server.domain.values import from_caller
 from pyoco_server.errors import CancelTimedOut, GatewayUnreachable, UntrustedCertificate
 from pyoco_server.http_client.answers import (
+    BatchResult,
     GraphPage,
     GraphRecord,
     GraphSummary,
+    Health,
     LogLine,
     Run,
     RunLogs,
@@ -24,12 +26,14 @@ from pyoco_server.http_client.answers import (
     RunSummary,
     RunTasks,
     Submitted,
+    WheelDeleted,
+    WheelEvent,
     WheelFile,
+    WorkerPatched,
     WorkerRecord,
 )
 from pyoco_server.http_client.events import WorkflowEvents
 from pyoco_server.http_client.executions import ExecutionCalls
-from pyoco_server.http_client.plain_calls import PlainCalls
 from pyoco_server.http_client.runs import (
     MAX_PAGE,
     START,
@@ -41,14 +45,14 @@ from pyoco_server.http_client.runs import (
     is_terminal,
     run_path,
 )
-from pyoco_server.http_client.transport import raise_refused, send_again_if_safe, transport_for
+from pyoco_server.http_client.transport import JsonCalls, raise_refused, send_again_if_safe, transport_for
 
 WATCH_SILENCE_SEC = 10.0
 """Heartbeat timeout of a watch."""
 MAX_SENT_BYTES = 64 * 1024 * 1024
 """An upper bound for all calls; the server has a limit for each."""
-_PLAIN = {"json", "headers"}
-"""Options of a call that `PlainCalls` can make."""
+_JSON_CALL = {"json", "headers"}
+"""Options that `JsonCalls` supports."""
 
 
 class PyocoHttpClient:
@@ -73,7 +77,7 @@ class PyocoHttpClient:
         headers = {api_key_header: api_key} if api_key else {}
         transport = transport_for(base_url)
         self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout, transport=transport)
-        self._plain = None if transport is None else PlainCalls(self._http, timeout)
+        self._json = None if transport is None else JsonCalls(self._http, transport, timeout)
         self._watch_timeout = httpx2.Timeout(timeout, read=WATCH_SILENCE_SEC)
         self.events = WorkflowEvents(self._call)
         self.executions = ExecutionCalls(self._call, self._stream)
@@ -97,9 +101,9 @@ class PyocoHttpClient:
         )
         return submitted
 
-    def submit_runs(self, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def submit_runs(self, runs: Sequence[dict[str, Any]]) -> BatchResult:
         """Submit up to 1,000 runs; `results` has an entry for each, in order."""
-        answer: dict[str, Any] = self._call("POST", "/runs/batch", is_safe=False, json={"runs": list(runs)})
+        answer: BatchResult = self._call("POST", "/runs/batch", is_safe=False, json={"runs": list(runs)})
         return answer
 
     def submit_run_yaml(
@@ -254,16 +258,16 @@ class PyocoHttpClient:
         workers: list[WorkerRecord] = self._call("GET", "/workers", params=given(wanted))
         return workers
 
-    def patch_worker_hidden(self, worker_id: str, hidden: bool) -> dict[str, Any]:  # noqa: FBT001
+    def patch_worker_hidden(self, worker_id: str, hidden: bool) -> WorkerPatched:  # noqa: FBT001
         path = f"/workers/{quote(worker_id, safe='')}"
-        worker: dict[str, Any] = self._call("PATCH", path, json={"hidden": hidden})
+        worker: WorkerPatched = self._call("PATCH", path, json={"hidden": hidden})
         return worker
 
     def get_metrics(self) -> str:
         return self._send("GET", "/metrics").text
 
-    def get_health(self) -> dict[str, Any]:
-        health: dict[str, Any] = self._call("GET", "/health")
+    def get_health(self) -> Health:
+        health: Health = self._call("GET", "/health")
         return health
 
     def list_wheels(self) -> list[WheelFile]:
@@ -272,10 +276,10 @@ class PyocoHttpClient:
 
     def list_wheel_history(
         self, limit: int | None = None, wheel_name: str | None = None, action: str | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[WheelEvent]:
         """Newest first; `action` is `upload` or `delete`."""
         wanted = {"limit": limit, "wheel_name": wheel_name, "action": action}
-        history: list[dict[str, Any]] = self._call("GET", "/wheels/history", params=given(wanted))
+        history: list[WheelEvent] = self._call("GET", "/wheels/history", params=given(wanted))
         return history
 
     def upload_wheel(
@@ -315,8 +319,8 @@ class PyocoHttpClient:
                     file.write(chunk)
         return target
 
-    def delete_wheel(self, name: str) -> dict[str, Any]:
-        deleted: dict[str, Any] = self._call("DELETE", _wheel(name), is_safe=False)
+    def delete_wheel(self, name: str) -> WheelDeleted:
+        deleted: WheelDeleted = self._call("DELETE", _wheel(name), is_safe=False)
         return deleted
 
     def put_graph(
@@ -348,8 +352,6 @@ class PyocoHttpClient:
         return page
 
     def close(self) -> None:
-        if self._plain is not None:
-            self._plain.close()
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -368,8 +370,8 @@ class PyocoHttpClient:
         if "json" in options:
             options["json"] = from_caller(options["json"], "", MAX_SENT_BYTES)
         send: Callable[..., httpx2.Response] = self._http.request
-        if self._plain is not None and options.keys() <= _PLAIN:
-            send = self._plain.send
+        if self._json is not None and options.keys() <= _JSON_CALL:
+            send = self._json.send
         try:
             response = send_again_if_safe(lambda: send(method, path, **options), is_safe=is_safe)
         except httpx2.TransportError as error:
