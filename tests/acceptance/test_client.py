@@ -246,7 +246,7 @@ def test_graphs_are_registered_and_looked_at(shell: Shell, tmp_path: Path) -> No
     assert "did you mean 'task'?" in err
     (tmp_path / "graph.yaml").write_text("a: 1\na: 2\n")
     _, err = shell("graphs", "put", "graph.yaml", code=1)
-    assert "graph.yaml: graph, line 2, column 1: the key 'a' is there twice" in err
+    assert "graph.yaml: graph, line 2, column 1: duplicate key 'a'" in err
     _, err = shell("graphs", "put", "nothing.yaml", code=1)
     assert "no such file" in err
 

@@ -216,7 +216,7 @@ async def test_operators_make_loops_and_switches() -> None:
         ("flow: [", "flow.yaml, line "),
         ("flows: {}", "flow.yaml, line 1, column 1: flows is not allowed"),
         ("flow: {graph: 'print(1)'}", "flow.graph, line 1, column "),
-        ("\ufeffflow: {graph: a}", "flow.yaml, line 1, column 1: a byte order mark"),
+        ("\ufeffflow: {graph: a}", "flow.yaml, line 1, column 1: byte order mark"),
         (file_of("start >> strat"), "flow.graph: the task 'strat' is not defined (did you mean 'start'?)"),
         (
             file_of("a", tasks={"a": {"callable": "no_such_module:x"}}),

@@ -102,7 +102,7 @@ async def test_a_version_that_is_none_is_422(gateway: RunningGateway, version: s
         (b"", AS_YAML, "graph, line 1, column 1: the file is empty"),
         (b"nodes: [", AS_YAML, "graph, line 2, column 1: "),
         (b"{", {"Content-Type": "application/json"}, "graph, line 1, column 2"),
-        (b"\xff", AS_YAML, "this is not UTF-8"),
+        (b"\xff", AS_YAML, "the file is not UTF-8"),
         (b"id: other\nnodes: {a: {type: fork}}", AS_YAML, "graph g: its id in the body is 'other'"),
         (b"id: 7\nnodes: {a: {type: fork}}", AS_YAML, "graph g: its id in the body is '7'"),
         (

@@ -71,8 +71,8 @@ def test_a_file_is_json_where_it_is_json(tmp_path: Path, content: str, value: ob
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("a: 1\nb: 2\na: 3\n", "p.yaml, line 3, column 1: the key 'a' is there twice"),
-        ("a:\n  b: 1\n  b: 2\n", "p.yaml, line 3, column 3: the key 'b' is there twice"),
+        ("a: 1\nb: 2\na: 3\n", "p.yaml, line 3, column 1: duplicate key 'a'"),
+        ("a:\n  b: 1\n  b: 2\n", "p.yaml, line 3, column 3: duplicate key 'b'"),
         ('{"a": {"b": 1, "b": 2}}', "p.yaml: a.b: duplicate key 'b'"),
         ("a: 18446744073709551616\n", "has more than 64 bits"),
         ("a: [\n", "p.yaml, line 2, column 1"),

@@ -54,7 +54,7 @@ def test_a_result_that_is_left_out_is_marked_with_its_size() -> None:
     fitted = trim_snapshot(a_big_snapshot(error=None), 5_000, codec.encode)
     assert (fitted.snapshot.result, fitted.snapshot.result_truncated) == (None, True)
     assert fitted.snapshot.warnings == (
-        "the result has 10,008 bytes as JSON; with the rest of its snapshot that is too large to be kept",
+        "the result has 10,008 bytes as JSON; with the rest of the snapshot it is too large to store",
     )
     assert codec.decode_run(fitted.data) == fitted.snapshot
 

@@ -1087,7 +1087,7 @@ def test_a_run_whose_node_does_not_wait_for_it_any_more_is_cancelled(status: Run
     life = begun(chain(2))
     life.must(c.SucceedNode(actor=ANN, node_id="n0"))
     stray = run_id_of(EXECUTION_ID, "n0", 1)
-    cancel = CancelRun(run_id=stray, reason="nothing waits for it any more")
+    cancel = CancelRun(run_id=stray, reason="no longer needed by its execution")
     wanted = () if status.is_terminal else (cancel,)
     assert life.look({stray: RunFact(status)}).cancels == wanted
 

@@ -188,7 +188,7 @@ def test_fields_that_are_not_known_yet_are_ignored() -> None:
     ],
 )
 def test_what_is_not_a_commit_is_told_so(data: bytes) -> None:
-    with pytest.raises(Unreadable, match="commit of an execution"):
+    with pytest.raises(Unreadable, match="execution commit"):
         decode_commit(data)
 
 

@@ -69,7 +69,7 @@ def test_types_of_values_are_content() -> None:
 
 def test_a_definition_that_fits_no_message_is_refused() -> None:
     nodes = {"a": {"type": "task", "flow": "f", "params": {"x": "y" * MAX_DEFINITION_BYTES}}}
-    with pytest.raises(RequestTooLarge, match="graph close: its definition has 524,"):
+    with pytest.raises(RequestTooLarge, match="graph close: the definition has 524,"):
         next_version(None, registration({"id": "close", "nodes": nodes}))
 
 

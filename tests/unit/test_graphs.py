@@ -131,9 +131,9 @@ def test_json_and_yaml_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "content_type", "message"),
     [
-        ("a: 1\na: 2", "text/yaml", "graph, line 2, column 1: the key 'a' is there twice"),
-        ("nodes: {yes: 1}", "text/yaml", "the key 'yes' is not a string for YAML; write it in quotes"),
-        ("a: !!python/name:os.system x", "text/yaml", "is not allowed; tags have no meaning here"),
+        ("a: 1\na: 2", "text/yaml", "graph, line 2, column 1: duplicate key 'a'"),
+        ("nodes: {yes: 1}", "text/yaml", "YAML does not read the key 'yes' as a string; write it in quotes"),
+        ("a: !!python/name:os.system x", "text/yaml", "is not allowed"),
         ("[1]", "text/yaml", "must be an object with id, nodes and edges"),
         ('{"a": 1, "a": 2}', "application/json", "graph: a: duplicate key 'a'"),
         ('{"a": ', "application/json", "graph, line 1, column 7"),
@@ -154,7 +154,7 @@ def test_texts_that_are_no_definition_are_refused(text: str, content_type: str, 
 
 
 def test_bytes_that_are_not_utf8_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="graph, line 1, column 5: this is not UTF-8"):
+    with pytest.raises(InvalidRequest, match="graph, line 1, column 5: the file is not UTF-8"):
         graph_definition(b"id: \xff", "text/yaml")
 
 
@@ -192,10 +192,13 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         (change("nodes", {}), "nodes must be an object with at least one node"),
         (change("nodes", []), "nodes must be an object with at least one node"),
         (change("edges", {"a": "b"}), "edges must be a list of {from: a, to: b}"),
-        (change("nodes.book", "task"), "node book must be an object like {type: task, flow: x}, got a text"),
+        (
+            change("nodes.book", "task"),
+            "node book must be an object like {type: task, flow: x}, got a string",
+        ),
         (
             change("nodes.a b", {"type": "fork"}),
-            "node 'a b': the id of a node must match [A-Za-z0-9_-]{1,64}",
+            "node 'a b': a node id must match [A-Za-z0-9_-]{1,64}",
         ),
         (change("nodes.book.type", ...), "node book: type is missing; write one of task, wait, fork, join"),
         (change("nodes.book.type", "tsak"), "node book: type 'tsak' is unknown (did you mean 'task'?)"),
@@ -209,7 +212,7 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         (change("nodes.extract.flow", ""), "node extract: flow: expected str of length >= 1"),
         (change("nodes.extract.flow", "f" * 201), "node extract: flow: expected str of length <= 200"),
         (change("nodes.extract.external", True), "node extract has both flow and external: true; keep one"),
-        (change("nodes.book.tag", "cpu"), "node book: tag belongs to tasks with a flow"),
+        (change("nodes.book.tag", "cpu"), "node book: tag is only for tasks with a flow"),
         (change("nodes.extract.tag", "a.b"), "node extract: tag 'a.b' must match [A-Za-z0-9_-]{1,64}"),
         (change("nodes.extract.params", [1]), "node extract: params: expected object, got array"),
         (change("nodes.extract.timeout_sec", 0), "node extract: timeout_sec: expected float > 0"),
@@ -228,20 +231,23 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
             "node extract: retry: unknown key 'attempts' (did you mean",
         ),
         (change("nodes.approve.on_timeout", "stop"), "node approve: on_timeout: Invalid enum value 'stop'"),
-        (change("nodes.approve.flow", "f"), "node approve: flow belongs to task nodes; this is a wait"),
-        (change("nodes.split.timeout_sec", 5), "node split: timeout_sec belongs to task and wait nodes"),
+        (change("nodes.approve.flow", "f"), "node approve: flow is only for task nodes, and this is a wait"),
+        (change("nodes.split.timeout_sec", 5), "node split: timeout_sec is only for task and wait nodes"),
         (
             change("nodes.split.policy", "ALL_DONE"),
-            "node split: policy belongs to join nodes; this is a fork",
+            "node split: policy is only for join nodes, and this is a fork",
         ),
-        (change("nodes.extract.prompt", "?"), "node extract: prompt belongs to wait nodes; this is a task"),
-        (change("nodes.gather.retry", {}), "node gather: retry belongs to task nodes; this is a join"),
+        (
+            change("nodes.extract.prompt", "?"),
+            "node extract: prompt is only for wait nodes, and this is a task",
+        ),
+        (change("nodes.gather.retry", {}), "node gather: retry is only for task nodes, and this is a join"),
         (change("nodes.gather.policy", "SOME"), "node gather: policy: Invalid enum value 'SOME'"),
-        (change("nodes.gather.policy", "CUSTOM"), "node gather: policy CUSTOM needs min_success"),
-        (change("nodes.gather.min_success", 1), "node gather: min_success belongs to policy CUSTOM"),
+        (change("nodes.gather.policy", "CUSTOM"), "node gather: policy CUSTOM requires min_success"),
+        (change("nodes.gather.min_success", 1), "node gather: min_success is only for policy CUSTOM"),
         (
             change("nodes.gather", {"type": "join", "policy": "CUSTOM", "min_success": 3}),
-            "but 2 branches lead here",
+            "but the join has 2 branches",
         ),
         (change("nodes.gather", {"type": "join", "policy": "CUSTOM", "min_success": 0}), "expected int >= 1"),
         (
@@ -254,32 +260,32 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         ),
         (
             change("nodes.book.params", {"a": "${nodes.aprove.output}"}),
-            "there is no node 'aprove' (did you mean",
+            "unknown node 'aprove' (did you mean",
         ),
         (change("nodes.match_a.params", {"a": "${nodes.match_b.output}"}), "match_b is not upstream"),
         (change("nodes.match_a.params", {"a": "${nodes.match_a.output}"}), "match_a is not upstream"),
         (change("edges.6.when", "nodes.approve.output.ok ="), "edge approve → book: when: "),
         (
             change("edges.6.when", "nodes.aprove.output.ok"),
-            "nodes.aprove: there is no node 'aprove' (did you mean",
+            "nodes.aprove: unknown node 'aprove' (did you mean",
         ),
         (change("edges.6.when", "nodes.book.output.ok"), "nodes.book: book is not upstream"),
         (change("edges.6.when", True), "edge approve → book: when: expected str, got bool"),
         (change("edges.6.on", "error"), "edge approve → book: on: Invalid enum value 'error'"),
         (change("edges.6.if", "x"), "edge approve → book: unknown key 'if'"),
-        (change("edges.6", "a -> b"), "edges[6] must be an object like {from: a, to: b}, got a text"),
+        (change("edges.6", "a -> b"), "edges[6] must be an object like {from: a, to: b}, got a string"),
         (change("edges.6.to", ...), "edges[6]: to is missing"),
         (change("edges.6.from", 1), "edges[6]: from: expected str, got int"),
         (
             edge(source="aprove", target="book"),
-            "edge aprove → book: from: there is no node 'aprove' (did you mean",
+            "edge aprove → book: from: unknown node 'aprove' (did you mean",
         ),
-        (edge(source="book", target="x"), "edge book → x: to: there is no node 'x'"),
-        (edge(source="book", target="book"), "edge book → book leads from a node to itself"),
-        (edge(source="extract", target="split"), "edge extract → split (on: success) is there twice"),
+        (edge(source="book", target="x"), "edge book → x: to: unknown node 'x'"),
+        (edge(source="book", target="book"), "edge book → book connects a node to itself"),
+        (edge(source="extract", target="split"), "edge extract → split (on: success) is a duplicate"),
         (edge(source="split", target="book", on="failure"), "edge split → book: a fork never fails"),
         (edge(source="gather", target="book", on="failure"), "edge gather → book: a join never fails"),
-        (edge(source="book", target="extract"), "there is a cycle: "),
+        (edge(source="book", target="extract"), "cycle: "),
         (change("nodes.alone", {"type": "fork"}), "nodes extract, alone have no incoming edge"),
     ],
 )
@@ -296,12 +302,12 @@ def test_a_cycle_is_shown_as_one_walks_it() -> None:
         "nodes": tasks("a", "b", "c", "d"),
         "edges": chain("a", "b", "c", "d", "b"),
     }
-    assert "there is a cycle: b → c → d → b; remove one of its edges" in refusal(definition)
+    assert "cycle: b → c → d → b; remove one of its edges" in refusal(definition)
 
 
 def test_a_graph_that_is_all_cycle_has_no_entry_and_says_so() -> None:
     definition: dict[str, Any] = {"id": "g", "nodes": tasks("a", "b"), "edges": chain("a", "b", "a")}
-    assert "there is a cycle: a → b → a" in refusal(definition)
+    assert "cycle: a → b → a" in refusal(definition)
 
 
 def test_a_join_needs_a_fork_above_all_of_its_branches() -> None:
@@ -310,8 +316,8 @@ def test_a_join_needs_a_fork_above_all_of_its_branches() -> None:
         "nodes": tasks("a", "b", "c") | {"j": {"type": "join"}},
         "edges": [*chain("a", "b", "j"), *chain("a", "c", "j")],
     }
-    assert "node j: a join needs a fork above all of its branches (b, c)" in refusal(definition)
-    assert "node j: a join needs a fork above it" in refusal({"id": "g", "nodes": {"j": {"type": "join"}}})
+    assert "node j: a join requires a fork above all of its branches (b, c)" in refusal(definition)
+    assert "node j: a join requires a fork above it" in refusal({"id": "g", "nodes": {"j": {"type": "join"}}})
 
 
 def forked(join: dict[str, Any]) -> dict[str, Any]:
@@ -392,7 +398,7 @@ def test_a_thousand_nodes_are_allowed_and_no_more() -> None:
     definition: dict[str, Any] = {"id": "g", "nodes": tasks(*names[:1_000]), "edges": chain(*names[:1_000])}
     assert parse_graph(definition).order == tuple(names[:1_000])
     definition = {"id": "g", "nodes": tasks(*names), "edges": chain(*names)}
-    assert "there are 1,001 nodes, 1,000 are allowed; the first too many is n1000" in refusal(definition)
+    assert "1,001 nodes, 1,000 are allowed; the first one over the limit is n1000" in refusal(definition)
 
 
 def test_all_problems_are_said_at_once_up_to_twenty() -> None:
@@ -519,7 +525,7 @@ def test_an_edge_back_up_is_a_cycle_that_is_shown(definition: dict[str, Any], da
     upper = data.draw(st.sampled_from(sorted(graph.ancestors(lower))))
     definition["edges"].append({"from": lower, "to": upper})
     text = refusal(definition)
-    walk = text.partition("there is a cycle: ")[2].partition(";")[0].split(" → ")
+    walk = text.partition("cycle: ")[2].partition(";")[0].split(" → ")
     steps = {(edge["from"], edge["to"]) for edge in definition["edges"]}
     assert walk[0] == walk[-1]
     assert set(pairwise(walk)) <= steps

@@ -1,1 +1,1 @@
-"""The rules of the product: functions of their arguments. No clock, no I/O, no framework."""
+"""The rules of the product as pure functions: no clock, no I/O, no framework."""

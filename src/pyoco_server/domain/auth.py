@@ -1,7 +1,7 @@
-"""API keys: the text a client presents, the record that is stored of it, and whether the two belong together.
+"""API keys: their text, their stored record, and verification.
 
-The record is shared with servers of another make, so its fields and the meaning of `pbkdf2_hmac_sha256` are
-fixed. docs/decisions/0003-api-key-hashing.md says why new records are hashed differently.
+Other server implementations share the records, so the fields and the meaning of `pbkdf2_hmac_sha256` are
+fixed. docs/decisions/0003-api-key-hashing.md explains why new records are hashed differently.
 """
 
 import binascii
@@ -18,7 +18,7 @@ from pyoco_server.errors import InvalidRequest
 PBKDF2 = "pbkdf2_hmac_sha256"
 HMAC = "hmac_sha256"
 MAX_ITERATIONS = 5_000_000
-"""A record that asks for more would let whoever wrote it occupy a processor at will."""
+"""Limit for stored records, so that a record cannot occupy a CPU."""
 
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TENANT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -26,7 +26,7 @@ _KEY_TEXT = re.compile(r"pyoco_([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{16,256})")
 
 
 class ApiKey(Struct, frozen=True):
-    """A key as its holder has it. The secret is never stored and never logged."""
+    """A key with its secret, which is never stored or logged."""
 
     key_id: str
     secret: str
@@ -40,7 +40,7 @@ class ApiKey(Struct, frozen=True):
 
 
 class ApiKeyRecord(Struct, frozen=True, kw_only=True):
-    """What is stored of a key."""
+    """The stored record of a key."""
 
     key_id: str
     tenant_id: str
@@ -57,12 +57,12 @@ class ApiKeyRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def is_slow(self) -> bool:
-        """Whether checking a secret against it takes milliseconds instead of microseconds."""
+        """Whether verification takes milliseconds instead of microseconds."""
         return self.kdf == PBKDF2
 
 
 def parse(text: str) -> ApiKey | None:
-    """The key in a header's text; None for anything else."""
+    """The key in a header value; None if invalid."""
     found = _KEY_TEXT.fullmatch(text)
     return ApiKey(found[1], found[2]) if found else None
 
@@ -78,7 +78,7 @@ def require_tenant_id(text: str) -> str:
 
 
 def record_key(key_id: str) -> str:
-    """Where the record stands in its bucket."""
+    """The bucket key of a record."""
     return f"api_keys.{key_id}"
 
 
@@ -97,12 +97,12 @@ def new_record(
 
 
 def revoked(record: ApiKeyRecord, now: float) -> ApiKeyRecord:
-    """A key is revoked once: the first moment stays."""
+    """Revoked once: the first time is kept."""
     return record if record.is_revoked else replace(record, revoked_at=now)
 
 
 def verify(record: ApiKeyRecord, secret: str, pepper: str) -> bool:
-    """Whether the record was made of this secret. How long it takes says nothing of how near a guess was."""
+    """Whether the secret matches the record, compared in constant time."""
     salt, expected = _from_base64(record.salt_b64), _from_base64(record.hash_b64)
     if salt is None or not expected:
         return False
@@ -111,12 +111,12 @@ def verify(record: ApiKeyRecord, secret: str, pepper: str) -> bool:
 
 
 def fingerprint(secret: str, process_key: bytes) -> bytes:
-    """What a process may remember of a secret: useless to whoever does not have `process_key`."""
+    """A keyed digest for caching, useless without `process_key`."""
     return hashlib.blake2b(secret.encode(), key=process_key, digest_size=32).digest()
 
 
 def _hash(record: ApiKeyRecord, secret: str, salt: bytes, pepper: str) -> bytes | None:
-    """As the record says; None when it says something we do not do."""
+    """The hash by the record's algorithm; None if unsupported."""
     if record.kdf == HMAC:
         return _hmac(secret, salt, pepper)
     if record.kdf == PBKDF2 and 1 <= record.iterations <= MAX_ITERATIONS:
@@ -125,7 +125,7 @@ def _hash(record: ApiKeyRecord, secret: str, salt: bytes, pepper: str) -> bytes 
 
 
 def _hmac(secret: str, salt: bytes, pepper: str) -> bytes:
-    # HMAC pads short keys with zeros; hashing first keeps every pepper apart from every other.
+    # HMAC pads short keys with zeros; hashing first keeps peppers distinct.
     return hmac.digest(hashlib.sha256(salt + _bytes(pepper)).digest(), secret.encode(), "sha256")
 
 
@@ -139,7 +139,7 @@ def _to_base64(data: bytes) -> str:
 
 
 def _from_base64(text: str) -> bytes | None:
-    """Either alphabet, padded or not; None when it is neither."""
+    """Either alphabet, padded or not; None if invalid."""
     plain = text.rstrip("=").replace("-", "+").replace("_", "/")
     try:
         return b64decode(plain + "=" * (-len(plain) % 4), validate=True)

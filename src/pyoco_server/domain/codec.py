@@ -1,7 +1,6 @@
-"""The JSON of the contract: the one place where bytes become types and types become bytes.
+"""The JSON codec of the contract: bytes to types and back.
 
-Unknown fields are ignored, so that older and newer versions, and workers and gateways of another make, can
-read each other.
+Unknown fields are ignored, so that older and newer versions and other implementations are compatible.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +25,13 @@ from pyoco_server.errors import InvalidJob
 
 _encoder = msgspec.json.Encoder()
 NOT_READABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""The last: nested too deeply. Whoever wrote that must not bring a reader down."""
+"""RecursionError: too deeply nested data must not crash a reader."""
 _job_decoder = msgspec.json.Decoder(Job)
 S = TypeVar("S")
 
 
 class Unreadable(Exception):
-    """Stored bytes that are not what the contract says: written by somebody else, or damaged."""
+    """Stored bytes that violate the contract: written by another program, or damaged."""
 
 
 def encode(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
@@ -82,7 +81,7 @@ class _RunIdOnly(msgspec.Struct):
 
 
 def run_id_in(data: bytes) -> str | None:
-    """The run id of a job that is otherwise unreadable, if it can be made out."""
+    """The run id of an otherwise unreadable job, if possible."""
     try:
         found = msgspec.json.decode(data, type=_RunIdOnly).run_id
     except NOT_READABLE:
@@ -91,5 +90,5 @@ def run_id_in(data: bytes) -> str | None:
 
 
 def payload_excerpt(data: bytes, limit: int = 4_096) -> str:
-    """The start of unreadable bytes as text, for a person who looks for the cause."""
+    """The start of unreadable bytes as text, for diagnosis."""
     return data[:limit].decode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""A worker, as the registry shows it."""
+"""Worker records of the registry, and lease records."""
 
 from enum import StrEnum
 
@@ -27,12 +27,12 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     last_seen_at: float
     last_heartbeat_at: float
     heartbeat_at: float = 0.0
-    """The same as last_heartbeat_at, for older readers; not every worker of another make writes it."""
+    """Same as last_heartbeat_at, for older readers; not written by every other implementation."""
     updated_at: float = 0.0
     hidden: bool = False
-    """For everybody: by somebody without a key."""
+    """Hidden for everyone, by a caller without an API key."""
     hidden_for: tuple[str, ...] = ()
-    """For these tenants."""
+    """Hidden for these tenants."""
     current_run_id: str | None = None
     last_run_id: str | None = None
     last_run_status: RunStatus | None = None
@@ -44,7 +44,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
 
 
 class WorkerActivity(Struct, frozen=True, kw_only=True):
-    """What a worker knows of itself. The rest of its record (`hidden`) belongs to others."""
+    """The worker's own part of its record; the rest (`hidden`) belongs to others."""
 
     worker_id: str
     instance_id: str
@@ -61,7 +61,7 @@ class WorkerActivity(Struct, frozen=True, kw_only=True):
 
 
 def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
-    """The record after a sign of life: what others decided about the worker is kept."""
+    """The record after a heartbeat, with the fields of others kept."""
     return WorkerRecord(
         worker_id=activity.worker_id,
         instance_id=activity.instance_id,
@@ -85,7 +85,7 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
 
 
 def hide(known: WorkerRecord, tenant_id: str | None, *, hidden: bool) -> WorkerRecord:
-    """For one tenant, or for everybody. Showing it again undoes both: that takes nothing from anybody."""
+    """Hide for one tenant, or for everyone. Showing undoes both."""
     others = tuple(tenant for tenant in known.hidden_for if tenant != tenant_id)
     if tenant_id is None:
         return replace(known, hidden=hidden)
@@ -95,17 +95,17 @@ def hide(known: WorkerRecord, tenant_id: str | None, *, hidden: bool) -> WorkerR
 
 
 def seen_by(known: WorkerRecord, tenant_id: str | None) -> WorkerRecord:
-    """The record with `hidden` as it is for one tenant."""
+    """The record with `hidden` from one tenant's view."""
     return replace(known, hidden=known.hidden or tenant_id in known.hidden_for, hidden_for=())
 
 
 def is_held_by_another(known: WorkerRecord | None, activity: WorkerActivity) -> bool:
-    """Whether the record says that another instance of this worker is running. It may have died."""
+    """Whether the record belongs to another live instance of this worker, which may have crashed."""
     return known is not None and known.instance_id != activity.instance_id and known.state in ALIVE
 
 
 def observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: float) -> WorkerState:
-    """A worker that has been silent for too long is disconnected; a stopped one stays stopped."""
+    """A worker without a heartbeat for too long is disconnected; a stopped one stays stopped."""
     if record.state in ALIVE and silent_for > disconnect_timeout:
         return WorkerState.DISCONNECTED
     return record.state
@@ -115,13 +115,13 @@ def with_observed_state(record: WorkerRecord, silent_for: float, disconnect_time
     return replace(record, state=observed_state(record, silent_for, disconnect_timeout))
 
 
-# Who does what one of several gateways does at a time.
+# Lease records for work that one gateway does at a time.
 
 
 class LeaseRecord(Struct, frozen=True):
     holder: str
     until: float = 0.0
-    """By the clock that all share: whoever has not renewed it by then has died."""
+    """Expiry by the shared clock; a holder that has not renewed it by then counts as dead."""
 
 
 def is_free(lease: LeaseRecord | None, holder: str, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Names that come from outside, checked before they become part of a subject, a key or a file name."""
+"""Checks of external names before they become part of a subject, a key or a file name."""
 
 import re
 from collections.abc import Iterable
@@ -15,28 +15,28 @@ MAX_TAGS = 32
 MAX_LABEL = 64
 LABEL_RULE = f"1 to {MAX_LABEL} characters and no control characters"
 _CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Control characters, halves of characters, and what ends a line."""
+"""Control characters, surrogates and line separators."""
 MAX_FLOW_NAME = 200
 MAX_WORKER_ID = 128
 
 
 def is_tag(text: str) -> bool:
-    """A tag is one token of a subject: no dots, no wildcards, no blanks."""
+    """A tag is one token of a subject: no dots, wildcards or spaces."""
     return _TAG.fullmatch(text) is not None
 
 
 def is_label(text: str) -> bool:
-    """One of a run's `tags`: people find runs by it, and it is part of no subject."""
+    """One of a run's `tags`: a label for filtering, not part of a subject."""
     return 1 <= len(text) <= MAX_LABEL and not any(category(character) in _CONTROL for character in text)
 
 
 def is_run_id(text: str) -> bool:
-    """A run id is a UUID in its usual form; anything else never reaches NATS."""
+    """A run id is a UUID in canonical form; nothing else reaches NATS."""
     return _RUN_ID.fullmatch(text) is not None
 
 
 def is_worker_id(text: str) -> bool:
-    """Worker ids are keys of a bucket and often host names, so dots may stand between other characters."""
+    """Worker ids are bucket keys and often host names, so inner dots are allowed."""
     return len(text) <= MAX_WORKER_ID and _WORKER_ID.fullmatch(text) is not None
 
 
@@ -46,15 +46,15 @@ def require_tag(text: str) -> str:
     return text
 
 
-# The word that somebody may have meant.
+# Suggestions for misspelled words
 
 MAX_WORD = 64
 MAX_KNOWN = 1_000
-"""Comparing costs some 20 µs per word: no request may make us compare for long."""
+"""A comparison takes some 20 µs per word, so the number is limited per request."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` (did you mean …?)`, when there is something near."""
+    """` (did you mean …?)` if there is a similar word, else an empty string."""
     if len(word) > MAX_WORD:
         return ""
     words = [other for other in islice(known, MAX_KNOWN) if len(other) <= MAX_WORD]

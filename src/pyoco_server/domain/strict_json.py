@@ -1,4 +1,4 @@
-"""JSON from outside, as strict as the YAML reader: each key once, nothing that few can read."""
+"""Strict JSON for external input: no duplicate keys, no values beyond interoperable JSON."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from pyoco_server.errors import InvalidRequest
 
 _TOO_DEEP = f"lists and objects are nested more than {MAX_DEPTH} deep"
 _MANY_DIGITS = re.compile(rb"\d{19}")
-"""No integer with fewer has more than 64 bits."""
+"""An integer with fewer digits fits into 64 bits."""
 _INT_DIGITS = len(str(MIN_INT))
 _SURROGATE = "half of a surrogate pair is not a character"
 
@@ -21,7 +21,7 @@ Path = tuple[str | int, ...]
 
 
 class Refused(Exception):
-    """JSON that nobody should send: where, and why."""
+    """Invalid JSON, with its path and the problem."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(path, problem)
@@ -37,10 +37,10 @@ class Refused(Exception):
 
 
 def decode_json(body: bytes) -> Any:
-    """A request's body, or a part of it. Raises Refused for what is wrong.
+    """Decode a request body or a part of it. Raises Refused.
 
-    Bodies are checked without a second parser, unless something about one looks odd: it has more colons than
-    the value has keys (a key twice, or a colon in a text), or many digits in a row.
+    A second parser checks only suspicious bodies: with more colons than keys (a duplicate key, or a colon in
+    a text), or with many digits in a row.
     """
     try:
         value = msgspec.json.decode(body)
@@ -55,7 +55,7 @@ def decode_json(body: bytes) -> Any:
 
 
 def read_json(text: str, name: str) -> Any:
-    """Raises InvalidRequest, which names what of the file `name` is wrong."""
+    """Raises InvalidRequest with the problem and its place in the file `name`."""
     try:
         value = _parsed(text)
     except json.JSONDecodeError as error:
@@ -69,7 +69,7 @@ def read_json(text: str, name: str) -> Any:
 
 
 def _explained(body: bytes) -> Iterator[Refused]:
-    """What is wrong, with its place, if the body can be read far enough for that."""
+    """The problems with their places, as far as the body can be parsed."""
     try:
         yield from _problems(_parsed(body.decode()), (), 0)
     except RecursionError:
@@ -79,7 +79,7 @@ def _explained(body: bytes) -> Iterator[Refused]:
 
 
 def _keys_in(value: Any) -> int:
-    """How many keys all its objects have; more than any text holds if it is nested too deep."""
+    """The number of keys in all objects; -1 if nested too deep."""
     keys, level, depth = 0, [value], 0
     while level:
         if depth > MAX_DEPTH:
@@ -95,19 +95,19 @@ def _keys_in(value: Any) -> int:
     return keys
 
 
-class _Twice(dict[str, Any]):
-    """An object that had a key twice."""
+class _WithDuplicate(dict[str, Any]):
+    """An object with a duplicate key."""
 
     key = ""
 
 
-class _NoNumber:
+class _InvalidNumber:
     def __init__(self, problem: str) -> None:
         self.problem = problem
 
 
 def _parsed(text: str) -> Any:
-    """With marks where something is wrong: the parser's hooks do not know where they are."""
+    """Parse with markers in place of invalid values, because the parser's hooks do not know the path."""
     return json.loads(
         text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int, parse_float=_float
     )
@@ -117,7 +117,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
-    twice = _Twice(found)
+    twice = _WithDuplicate(found)
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
@@ -127,20 +127,20 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return twice
 
 
-def _constant(text: str) -> _NoNumber:
-    return _NoNumber(f"{text} is not a number that JSON has; use null or a string")
+def _constant(text: str) -> _InvalidNumber:
+    return _InvalidNumber(f"{text} is not a number that JSON has; use null or a string")
 
 
-def _int(text: str) -> int | _NoNumber:
+def _int(text: str) -> int | _InvalidNumber:
     if len(text) > _INT_DIGITS or not MIN_INT <= int(text) <= MAX_INT:
-        return _NoNumber(f"the number {text[:40]} has more than 64 bits; write it in quotes")
+        return _InvalidNumber(f"the number {text[:40]} has more than 64 bits; write it in quotes")
     return int(text)
 
 
-def _float(text: str) -> float | _NoNumber:
+def _float(text: str) -> float | _InvalidNumber:
     value = float(text)
     if not math.isfinite(value):
-        return _NoNumber(f"the number {text[:40]} is too large; write it in quotes")
+        return _InvalidNumber(f"the number {text[:40]} is too large; write it in quotes")
     return value
 
 
@@ -149,10 +149,10 @@ def _problems(value: Any, path: Path, depth: int) -> Iterator[Refused]:
         yield Refused(path[:3], _TOO_DEEP)
     elif type(value) is str:
         yield from _text_problems(value, path)
-    elif type(value) is _NoNumber:
+    elif type(value) is _InvalidNumber:
         yield Refused(path, value.problem)
     elif isinstance(value, dict):
-        if isinstance(value, _Twice):
+        if isinstance(value, _WithDuplicate):
             yield Refused((*path, value.key[:64]), f"duplicate key {value.key[:64]!r}")
         for key, item in value.items():
             yield from _text_problems(key, path)

@@ -1,7 +1,7 @@
-"""YAML as users' files may use it: the values of JSON, each written once, each with a place in the file.
+"""Strict YAML for external files: JSON values only, without duplicate keys, with positions for errors.
 
-A file comes from whoever may submit runs. So it is read as a stream of events that are counted before
-anything is built from them, and what YAML can do beyond JSON is refused instead of interpreted.
+Files are untrusted. They are read as a stream of events with limits that apply before any value is built,
+and YAML features beyond JSON are refused.
 """
 
 import math
@@ -18,11 +18,11 @@ from pyoco_server.errors import InvalidRequest
 MAX_DEPTH = 50
 MAX_ALIASES = 10
 MARKED_DEPTH = 3
-"""Places are kept for keys down to `tasks.<name>.<key>`: deeper ones are the user's own data."""
+"""Positions are kept for keys down to `tasks.<name>.<key>`; deeper keys are user data."""
 
 Path = tuple[str, ...]
 
-# The parser in C is some twenty times faster; it is part of PyYAML's wheels, but not of every build of it.
+# The C parser is some twenty times faster; PyYAML's wheels include it, but not every build does.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -37,17 +37,17 @@ class Mark(Struct, frozen=True):
 
 
 class YamlKind(Struct, frozen=True, kw_only=True):
-    """What is read, and how much of it."""
+    """The kind of file and its limits."""
 
     name: str
     max_nodes: int
     """Keys and values together."""
     text_keys: frozenset[str] = frozenset()
-    """Keys that are texts, although YAML 1.1 takes them for booleans: `on`."""
+    """Keys to read as text although YAML 1.1 parses them as booleans: `on`."""
 
 
 FLOW_YAML = YamlKind(name="flow.yaml", max_nodes=5_000)
-"""More than a flow needs, and read in some 20 ms."""
+"""The limit is more than a flow needs, and is read in some 20 ms."""
 
 
 class YamlDocument(Struct, frozen=True):
@@ -56,7 +56,7 @@ class YamlDocument(Struct, frozen=True):
     marks: dict[Path, Mark]
 
     def refuse(self, path: Path, problem: str) -> Never:
-        """Refuse what stands at `path`, or what is missing there."""
+        """Raise InvalidRequest for the value at `path`, or for a missing one."""
         place = ".".join(path)
         mark = next((self.marks[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.marks), None)
         raise InvalidRequest(
@@ -70,21 +70,21 @@ class _Refused(Exception):
 
 
 def decode(data: bytes, kind: YamlKind = FLOW_YAML) -> str:
-    """The text of a file. UTF-8 only, so that its bytes, its hash and its text are one thing."""
+    """The text of a file. UTF-8 only, so that bytes, hash and text are equivalent."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidRequest(f"{kind.name}, line 1, column 1: this is UTF-16; save the file as UTF-8")
+        raise InvalidRequest(f"{kind.name}, line 1, column 1: the file is UTF-16; save it as UTF-8")
     if b"\x00" in data:
         mark = _mark_in_bytes(data, data.index(0))
-        raise InvalidRequest(f"{kind.name}, {mark}: a NUL byte; save the file as UTF-8")
+        raise InvalidRequest(f"{kind.name}, {mark}: NUL byte; save the file as UTF-8")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         mark = _mark_in_bytes(data, error.start)
-        raise InvalidRequest(f"{kind.name}, {mark}: this is not UTF-8") from error
+        raise InvalidRequest(f"{kind.name}, {mark}: the file is not UTF-8") from error
 
 
 def read_yaml(text: str, kind: YamlKind = FLOW_YAML) -> YamlDocument:
-    """Raises InvalidRequest with line and column for anything that is not one JSON-like document."""
+    """Raises InvalidRequest with line and column unless the text is one JSON-like document."""
     try:
         _check_characters(text)
         reader = _Reader(text, kind)
@@ -93,14 +93,14 @@ def read_yaml(text: str, kind: YamlKind = FLOW_YAML) -> YamlDocument:
         raise InvalidRequest(f"{kind.name}, {refused}") from refused
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
-        problem = error.problem or error.context or "this is not YAML"
+        problem = error.problem or error.context or "not valid YAML"
         raise InvalidRequest(f"{kind.name}, {_mark(where)}: {problem}") from error
     except yaml.YAMLError as error:
         raise InvalidRequest(f"{kind.name}: {error}") from error
 
 
 def shown(value: str) -> str:
-    """A text of the file inside a message: on one line, and short."""
+    """A text of the file for a message, short and on one line."""
     return repr(value if len(value) <= 60 else value[:60] + "…")  # noqa: PLR2004 - as long as fits a line
 
 
@@ -110,14 +110,14 @@ def place_in(text: str, index: int) -> Mark:
 
 def _check_characters(text: str) -> None:
     if text.startswith("\ufeff"):
-        raise _Refused(Mark(1, 1), "a byte order mark; save the file as UTF-8 without BOM")
+        raise _Refused(Mark(1, 1), "byte order mark; save the file as UTF-8 without BOM")
     if found := _UNPRINTABLE.search(text):
         mark, number = place_in(text, found.start()), ord(found.group())
         raise _Refused(mark, f"the character U+{number:04X} is not allowed")
 
 
 class _Reader:
-    """One pass over the events of a text; the limits hold before a node is built."""
+    """One pass over the events of a text; limits apply before a node is built."""
 
     def __init__(self, text: str, kind: YamlKind) -> None:
         self.marks: dict[Path, Mark] = {}
@@ -136,7 +136,7 @@ class _Reader:
         self._next()  # the document's end
         after = self._next()
         if not isinstance(after, yaml.StreamEndEvent):
-            _refuse(after, "a second document starts here; there can be one only")
+            _refuse(after, "second document; only one is allowed")
         return value
 
     def _next(self) -> Any:
@@ -166,7 +166,7 @@ class _Reader:
             self._count(event, 1)
             key = _key(event, self._kind.text_keys)
             if key in mapping:
-                _refuse(event, f"the key {shown(key)} is there twice")
+                _refuse(event, f"duplicate key {shown(key)}")
             place = (*path, key)
             if len(place) <= MARKED_DEPTH:
                 self.marks[place] = _mark(event.start_mark)
@@ -175,19 +175,19 @@ class _Reader:
 
     def _sequence(self, path: Path, depth: int) -> list[Any]:
         items = []
-        # Keys below a list get no mark: they would overwrite each other.
+        # Keys below a list get no position, because they would overwrite each other.
         below = (*path, *[""] * MARKED_DEPTH)
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
             items.append(self._node(event, below, depth))
         return items
 
     def _copy(self, event: Any, depth: int) -> Any:
-        """What an alias stands for, counted as if it were written out: a small file stays a small value."""
+        """The value of an alias, counted as if written out, so that a small file stays a small value."""
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
-            _refuse(event, f"more than {MAX_ALIASES} aliases (*name); write the values out")
+            _refuse(event, f"more than {MAX_ALIASES} aliases (*name); write out the values")
         if event.anchor not in self._anchors:
-            _refuse(event, f"the alias *{event.anchor} has no finished anchor &{event.anchor} before it")
+            _refuse(event, f"the alias *{event.anchor} has no preceding anchor &{event.anchor}")
         value = self._anchors[event.anchor]
         self._count(event, _size(value))
         _check_depth(event, depth + _height(value))
@@ -201,13 +201,13 @@ class _Reader:
 
 def _key(event: Any, text_keys: frozenset[str]) -> str:
     if not isinstance(event, yaml.ScalarEvent):
-        _refuse(event, "a key must be a plain text, not a list, an object or an alias")
+        _refuse(event, "a key must be a plain string, not a list, an object or an alias")
     _refuse_tag(event)
     kind = _kind(event)
     if kind == "merge":
-        _refuse(event, "merge keys (<<) are not allowed; write the keys out")
+        _refuse(event, "merge keys (<<) are not allowed; write out the keys")
     if kind != "str" and event.value not in text_keys:
-        _refuse(event, f"the key {shown(event.value)} is not a string for YAML; write it in quotes")
+        _refuse(event, f"YAML does not read the key {shown(event.value)} as a string; write it in quotes")
     return _text(event)
 
 
@@ -232,7 +232,7 @@ def _scalar(event: Any) -> Any:
 
 _resolver = yaml.resolver.Resolver()
 _constructor = yaml.constructor.SafeConstructor()
-# Numbers and booleans mean what they mean to pyoco, which reads the same file with PyYAML's safe loader.
+# Numbers and booleans as in pyoco, which reads the same file with PyYAML's safe loader.
 _CONSTRUCTORS = {
     "null": _constructor.construct_yaml_null,
     "bool": _constructor.construct_yaml_bool,
@@ -243,7 +243,7 @@ _CONSTRUCTORS = {
 
 
 def _kind(event: Any) -> str:
-    """`str`, `int`, `timestamp`…: what YAML 1.1 takes an untagged scalar for."""
+    """The YAML 1.1 type of an untagged scalar, e.g. `str`, `int` or `timestamp`."""
     tag: str = _resolver.resolve(yaml.ScalarNode, event.value, event.implicit)
     return tag.removeprefix(_TAG)
 
@@ -259,7 +259,7 @@ def _text(event: Any) -> str:
 
 def _refuse_tag(event: Any) -> None:
     if event.tag is not None:
-        _refuse(event, f"the tag {shown(event.tag)} is not allowed; tags have no meaning here")
+        _refuse(event, f"the tag {shown(event.tag)} is not allowed")
 
 
 def _check_depth(event: Any, depth: int) -> None:

@@ -1,10 +1,11 @@
-"""Texts for values that are shown and not kept. Whatever an object does, they are short and do not fail."""
+"""Short texts about values, for messages and records, and their size in memory. They never raise."""
 
 import reprlib
 from itertools import islice
 from typing import Any
 
 MAX_REPR = 1_000
+MAX_KEY = 64
 
 
 def type_name(value: object) -> str:
@@ -19,16 +20,16 @@ def article(noun: str) -> str:
 
 
 def bounded_repr(value: object) -> str:
-    """The `repr` of a value; of large containers and texts only the beginning."""
+    """The `repr` of a value, cut for large containers and texts."""
     try:
         text = str(_bounded.repr(value))
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
-        text = f"<{type_name(value)}: its repr raised {type_name(error)}>"
+        text = f"<{type_name(value)}: repr() raised {type_name(error)}>"
     return text if len(text) <= MAX_REPR else text[:MAX_REPR] + "…"
 
 
 class _Bounded(reprlib.Repr):
-    """Shows items in their own order: reprlib sorts them first, all of them."""
+    """Keeps the order of items, where reprlib would sort all of them first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class _Bounded(reprlib.Repr):
         self.fillvalue = "…"
 
     def repr1(self, x: Any, level: int) -> str:
-        """The base class chooses by the name of the type, which a user's class may share."""
+        """The base class dispatches on the type name, which a user's class may share."""
         if type(x).__module__ in ("builtins", "collections"):
             return super().repr1(x, level)
         return repr(x)
@@ -76,7 +77,52 @@ class _Bounded(reprlib.Repr):
 _bounded = _Bounded()
 
 
-# What decoded JSON takes in memory. Pure.
+def json_text(text: str) -> str:
+    """Escape lone surrogates, which Python allows and JSON does not."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def path_step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if step.isidentifier() and len(step) <= MAX_KEY else f"[{shown_key(step)}]"
+
+
+def shown_key(key: str) -> str:
+    return repr(key if len(key) <= MAX_KEY else key[:MAX_KEY] + "…")
+
+
+_ADVICE = {
+    "DataFrame": "return a list of rows or save it as an artifact",
+    "complex": "return its real and imaginary parts",
+    "generator": "return a list",
+    "async_generator": "return a list",
+    "coroutine": "await it: make the task an async def",
+    "Task": "await it: make the task an async def",
+    "Future": "await it: make the task an async def",
+    "TextIOWrapper": "return its content or its path",
+    "BufferedReader": "return its content or its path",
+    "BufferedWriter": "return its content or its path",
+    "function": "return its result",
+    "builtin_function_or_method": "return its result",
+    "method": "return its result",
+    "map": "return a list",
+    "filter": "return a list",
+    "zip": "return a list",
+    "SecretStr": "leave secrets out",
+}
+
+
+def refusal_of(value: Any, kind: type) -> tuple[str, str]:
+    if issubclass(kind, int):
+        return "an int beyond 64 bits", "return it as a string"
+    name = type_name(value)
+    return article(name), _ADVICE.get(
+        name, "return strings, numbers, lists and dicts, or save it as an artifact"
+    )
+
+
+# Memory of decoded JSON
 
 _LIST, _ITEM = 80, 8
 _OBJECT, _KEY = 200, 100
@@ -85,7 +131,7 @@ _OTHER = 32
 
 
 def memory_of(value: Any) -> int:
-    """In bytes, about: nested lists take up to 40 times as much as their JSON, a long text once."""
+    """Approximate bytes: nested lists take up to 40 times the size of their JSON, a long text once."""
     size, level = 0, [value]
     while level:
         inner: list[Any] = []

@@ -1,15 +1,14 @@
-"""The rule of values: what leaves a task, a run or a node as JSON, and what cannot.
+"""Conversion of Python values to JSON: one rule for params, results and the inputs and outputs of nodes.
 
-One rule for params, results and the inputs and outputs of nodes; docs/values.md is its table. Types of other
-libraries are recognized by what their classes are, so that none of them is imported here.
-
-Bounded: a conversion stops as soon as its JSON must be larger than the limit, whatever it is made of.
+docs/values.md has the rule as a table. Types of other libraries are recognized by their classes, without an
+import. A conversion stops as soon as its JSON must exceed the limit.
 """
 
 import base64
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -21,27 +20,27 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from pyoco_server.domain.value_previews import article, bounded_repr, type_name
+from pyoco_server.domain import value_previews as previews
+from pyoco_server.domain.value_previews import article, bounded_repr, json_text, type_name
 from pyoco_server.errors import InvalidRequest, RequestTooLarge
 
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)
-"""Integers are signed 64-bit: larger ones are valid JSON, but few readers keep them exact."""
+"""Integers are signed 64-bit; larger ones are valid JSON, but few readers keep them exact."""
 MAX_DEPTH = 50
 MAX_PARAMS_BYTES = 256 * 1024
-"""Of a run's params, as JSON."""
+"""Limit for the params of a run, as JSON."""
 MAX_WARNINGS = 20
-_MAX_KEY = 64
 _SMALL_MIN, _SMALL_MAX = -(2**53), 2**53
 _SMALL_TEXT = 1_000
 _PLAIN_BYTES = 2
-"""The least that an item takes with its comma."""
+"""Minimum size of an item with its comma."""
 _WORST_GROWTH = 24
-"""A character can take 6 bytes and a number, counted as one, 24."""
+"""A character may take 6 bytes; a number, counted as one, 24."""
 
 
 class NotJson(Exception):
-    """A value that JSON cannot hold: what it is, where it is, and what to do."""
+    """A value that JSON cannot represent: what it is, where it is, and advice."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(what, advice)
@@ -51,7 +50,7 @@ class NotJson(Exception):
 
 
 class TooLarge(Exception):
-    """The JSON is larger than allowed; it has `size` bytes, or more if it is not `exact`."""
+    """The JSON exceeds the limit; it has `size` bytes, or more unless `exact`."""
 
     def __init__(self, size: int, *, exact: bool = False) -> None:
         super().__init__(size)
@@ -62,14 +61,14 @@ class TooLarge(Exception):
 class Converted(Struct, frozen=True):
     value: Any
     size: int
-    """Bytes of JSON at least."""
+    """Minimum size as JSON."""
     nulls: tuple[str, ...] = ()
-    """`NaN at output.x`: what became null, and where; no more than fit among the warnings."""
+    """`NaN at output.x`: values replaced by null, up to the warning limit."""
     null_count: int = 0
 
 
 def plain_size(value: Any) -> int | None:
-    """Of a small value that is JSON as it is: most are. None: it has to be converted to know."""
+    """Size of a small value that is JSON already, as most are. None: conversion needed."""
     kind = type(value)
     if value is None or kind is bool:
         return 4
@@ -81,7 +80,7 @@ def plain_size(value: Any) -> int | None:
 
 
 def to_json(value: Any, place: str, max_bytes: int) -> Converted:
-    """`value` by the rule. Raises NotJson or TooLarge."""
+    """`value` as JSON. Raises NotJson or TooLarge."""
     size = plain_size(value)
     if size is not None and size * _WORST_GROWTH <= max_bytes:
         return Converted(value, size)
@@ -95,7 +94,7 @@ def to_json(value: Any, place: str, max_bytes: int) -> Converted:
 
 
 def from_caller(value: Any, place: str, max_bytes: int) -> Any:
-    """What a program sends, by the same rule; nothing of it may be lost. Raises InvalidRequest."""
+    """A caller's value as JSON, without any loss. Raises InvalidRequest."""
     try:
         converted = to_json(value, place, max_bytes)
     except NotJson as error:
@@ -109,7 +108,7 @@ def from_caller(value: Any, place: str, max_bytes: int) -> Any:
 
 
 def to_preview(value: Any, max_bytes: int) -> Converted | None:
-    """`value` as JSON for people: what the rule refuses is marked in its place. None: too large."""
+    """`value` as JSON for display, with markers for unsupported parts. None: too large."""
     conversion = _Preview("", max_bytes)
     try:
         return Converted(conversion.value(value, 0), conversion.size)
@@ -118,26 +117,21 @@ def to_preview(value: Any, max_bytes: int) -> Converted | None:
 
 
 def marked(value: Any, *, is_large: bool = False) -> dict[str, str]:
-    """What stands in a task's record for a value that JSON cannot hold, or that is too large to be kept."""
+    """The marker in a task record for a value that is not JSON or too large to store."""
     name = type_name(value)
     has_own_repr = is_large and _is_convertible(type(value))
-    text = f"<{name}: too large to be kept>" if has_own_repr else bounded_repr(value)
+    text = f"<{name}: too large to store>" if has_own_repr else bounded_repr(value)
     return {"$repr": json_text(text), "type": json_text(name)}
 
 
-def json_text(text: str) -> str:
-    """Half a character (a lone surrogate) is legal in Python and in no JSON: it is escaped."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
 def bounded_warnings(lines: Sequence[str], unlisted: int = 0) -> tuple[str, ...]:
-    """The first lines, and how many more there are; `unlisted` are not even among `lines`."""
+    """The first lines and the number of further ones, including `unlisted`."""
     more = max(0, len(lines) - MAX_WARNINGS) + unlisted
     return (*lines[:MAX_WARNINGS], f"{more:,} more") if more else tuple(lines)
 
 
 class _Conversion:
-    """One value on its way to JSON: where it is, and how large it has become."""
+    """Conversion of one value, with the current path and size."""
 
     def __init__(self, place: str, max_bytes: int) -> None:
         self._root = place
@@ -167,7 +161,7 @@ class _Conversion:
             raise
         except Exception as error:  # noqa: BLE001 - a user's property or __iter__ may do anything
             raise self._refusal(
-                f"{article(type_name(value))} that raised {type_name(error)} when it was read",
+                f"{article(type_name(value))} that raised {type_name(error)} on access",
                 "return plain values",
             ) from None
 
@@ -203,7 +197,9 @@ class _Conversion:
         for key, item in items:
             name = self.text(key) if type(key) is str else self._key(key)
             if name in found:
-                raise self._refusal(f"a dict with two keys that become {_shown(name)}", "rename one of them")
+                raise self._refusal(
+                    f"a dict with two keys that become {previews.shown_key(name)}", "rename one of them"
+                )
             path.append(name)
             found[name] = self.value(item, depth + 1)
             path.pop()
@@ -216,7 +212,7 @@ class _Conversion:
         return text if text.isascii() else json_text(text)
 
     def _key(self, key: Any) -> str:
-        """JSON has no keys but strings; those of counters and groups become their text."""
+        """JSON keys are strings; integers, booleans and enums become their text."""
         kind = type(key)
         if issubclass(kind, Enum):
             return self._key(key.value)
@@ -230,7 +226,7 @@ class _Conversion:
 
     def _other(self, value: Any, kind: type, depth: int) -> Any:
         if depth >= MAX_DEPTH:
-            raise self._refusal(f"a value nested more than {MAX_DEPTH} deep", "return something flatter")
+            raise self._refusal(f"a value nested more than {MAX_DEPTH} deep", "return a flatter structure")
         identity = id(value)
         if identity in self._open:
             raise self._refusal(f"{article(type_name(value))} that contains itself", "return a tree")
@@ -242,7 +238,7 @@ class _Conversion:
                 return self.array(value, depth, len(value))
             return converter_of(kind)(self, value, depth)
         except _Unknown:
-            raise self._refusal(*_refused(value, kind)) from None
+            raise self._refusal(*previews.refusal_of(value, kind)) from None
         finally:
             self._open.discard(identity)
 
@@ -252,11 +248,11 @@ class _Conversion:
         return error
 
     def _place(self) -> str:
-        return self._root + "".join(map(_step, self._path))
+        return self._root + "".join(map(previews.path_step, self._path))
 
 
 class _Preview(_Conversion):
-    """Nothing but a value's size stops it."""
+    """A conversion that fails on size only."""
 
     def value(self, value: Any, depth: int) -> Any:
         at = len(self._path)
@@ -269,32 +265,22 @@ class _Preview(_Conversion):
             return preview
 
     def null(self, what: str) -> None:
-        """Inside a run the value is what it is: null would be another."""
+        """Show the value itself, because inside a run it is not null."""
         raise NotJson(what, "")
 
 
 class _Unknown(Exception):
-    """No row of the table has this type."""
+    """The table has no row for this type."""
 
 
 _Converter = Callable[[_Conversion, Any, int], Any]
 
 
-def _step(step: str | int) -> str:
-    if isinstance(step, int):
-        return f"[{step}]"
-    return f".{step}" if step.isidentifier() and len(step) <= _MAX_KEY else f"[{_shown(step)}]"
-
-
-def _shown(key: str) -> str:
-    return repr(key if len(key) <= _MAX_KEY else key[:_MAX_KEY] + "…")
-
-
-# The rows of the table
+# Converters: the rows of the table
 
 
 def _as_number(conversion: _Conversion, value: Any, _depth: int) -> Any:
-    """Numbers that are not plain: too large, not finite, or of a subclass."""
+    """Large or non-finite numbers, and subclasses."""
     conversion.take(1)
     if isinstance(value, int):
         whole = int.__index__(value)
@@ -343,13 +329,13 @@ def _as_sorted(conversion: _Conversion, value: Any, depth: int) -> Any:
         raise TooLarge(len(value) * _PLAIN_BYTES)
     try:
         items = sorted(value)
-    except Exception:  # noqa: BLE001 - of several kinds, or a user's __lt__
+    except Exception:  # noqa: BLE001 - mixed types, or a user's __lt__
         items = list(value)
     return conversion.array(items, depth)
 
 
-def _as_fields(names_of: Callable[[type], Iterable[tuple[str, str]]]) -> _Converter:
-    """An object with the attributes that its class declares."""
+def _as_fields(names_of: Callable[[Any], Iterable[tuple[str, str]]]) -> _Converter:
+    """An object with the declared attributes of the class."""
 
     def convert(conversion: _Conversion, value: Any, depth: int) -> Any:
         names = list(names_of(type(value)))
@@ -359,7 +345,7 @@ def _as_fields(names_of: Callable[[type], Iterable[tuple[str, str]]]) -> _Conver
 
 
 def _as_model(conversion: _Conversion, value: Any, depth: int) -> Any:
-    """As the model dumps itself: without what it excludes, and with its own serializers."""
+    """The model's own dump, with its exclusions and serializers."""
     dumped = value.model_dump() if hasattr(type(value), "model_dump") else value.dict()
     return conversion.value(dumped, depth)
 
@@ -380,7 +366,7 @@ def _as_numpy_array(conversion: _Conversion, value: Any, depth: int) -> Any:
         raise TooLarge(value.size * _PLAIN_BYTES)
     if value.ndim == 0:
         return conversion.value(value[()], depth)
-    # Items of an array of times are read one by one: `tolist` makes numbers of them.
+    # Times are converted one by one, because `tolist` would turn them into numbers.
     return conversion.array(list(value) if value.dtype.kind in "mMO" else value.tolist(), depth)
 
 
@@ -394,23 +380,7 @@ def _as_missing(conversion: _Conversion, _value: Any, _depth: int) -> Any:
     return conversion.null("NA")
 
 
-def _dataclass_fields(kind: Any) -> Iterable[tuple[str, str]]:
-    from dataclasses import fields  # noqa: PLC0415 - most values need none of it
-
-    return ((field.name, field.name) for field in fields(kind))
-
-
-def _attrs_fields(kind: Any) -> Iterable[tuple[str, str]]:
-    return ((attribute.name, attribute.name) for attribute in kind.__attrs_attrs__)
-
-
-def _struct_fields(kind: Any) -> Iterable[tuple[str, str]]:
-    return zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-
-
-def _tuple_fields(kind: Any) -> Iterable[tuple[str, str]]:
-    return ((name, name) for name in kind._fields)
-
+_as_named_tuple = _as_fields(lambda kind: zip(kind._fields, kind._fields, strict=True))
 
 _BY_BASE: tuple[tuple[type | tuple[type, ...], _Converter], ...] = (
     (Enum, _as_enum),
@@ -424,13 +394,19 @@ _BY_BASE: tuple[tuple[type | tuple[type, ...], _Converter], ...] = (
     ((date, datetime, time), _as_time),
     (timedelta, _as_seconds),
     ((Decimal, UUID, PurePath, IPv4Address, IPv6Address), _as_text),
-    (msgspec.Struct, _as_fields(_struct_fields)),
+    (
+        msgspec.Struct,
+        _as_fields(lambda kind: zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)),
+    ),
 )
 
 _BY_ATTRIBUTE: tuple[tuple[str, _Converter], ...] = (
     ("__pydantic_serializer__", _as_model),
-    ("__dataclass_fields__", _as_fields(_dataclass_fields)),
-    ("__attrs_attrs__", _as_fields(_attrs_fields)),
+    ("__dataclass_fields__", _as_fields(lambda kind: ((field.name, field.name) for field in fields(kind)))),
+    (
+        "__attrs_attrs__",
+        _as_fields(lambda kind: ((found.name, found.name) for found in kind.__attrs_attrs__)),
+    ),
 )
 
 _BY_NAME: dict[tuple[str, str], _Converter] = {
@@ -444,9 +420,9 @@ _BY_NAME: dict[tuple[str, str], _Converter] = {
 
 
 def converter_of(kind: type) -> _Converter:
-    """Raises _Unknown. By the class, never by the object: that may answer anything."""
+    """Chosen by the class, because an object's attributes may be dynamic. Raises _Unknown."""
     if issubclass(kind, tuple):
-        return _as_fields(_tuple_fields) if hasattr(kind, "_fields") else _as_array
+        return _as_named_tuple if hasattr(kind, "_fields") else _as_array
     for bases, converter in _BY_BASE:
         if issubclass(kind, bases):
             return converter
@@ -463,39 +439,9 @@ def converter_of(kind: type) -> _Converter:
 
 
 def _is_convertible(kind: type) -> bool:
-    """Its `repr` is the user's, or made of that of all its fields: it may be as large as the value."""
+    """Whether its `repr` may be as large as the value, as for classes with fields."""
     return any(hasattr(kind, attribute) for attribute, _ in _BY_ATTRIBUTE) or issubclass(kind, Struct)
 
 
 def is_numpy_scalar(kind: type) -> bool:
     return any(base.__name__ == "generic" and base.__module__ == "numpy" for base in kind.__mro__)
-
-
-_ADVICE = {
-    "DataFrame": "return a list of rows or save it as an artifact",
-    "complex": "return its real and its imaginary part",
-    "generator": "return a list",
-    "async_generator": "return a list",
-    "coroutine": "await it: make the task an async def",
-    "Task": "await it: make the task an async def",
-    "Future": "await it: make the task an async def",
-    "TextIOWrapper": "return what it holds, or its path",
-    "BufferedReader": "return what it holds, or its path",
-    "BufferedWriter": "return what it holds, or its path",
-    "function": "return what it returns",
-    "builtin_function_or_method": "return what it returns",
-    "method": "return what it returns",
-    "map": "return a list",
-    "filter": "return a list",
-    "zip": "return a list",
-    "SecretStr": "leave secrets out",
-}
-
-
-def _refused(value: Any, kind: type) -> tuple[str, str]:
-    if issubclass(kind, int):
-        return "an int beyond 64 bits", "return it as a string"
-    name = type_name(value)
-    return article(name), _ADVICE.get(
-        name, "return strings, numbers, lists and dicts, or save it as an artifact"
-    )

@@ -1,4 +1,4 @@
-"""Wheels: which file may be registered, which version may follow which, and which a worker takes."""
+"""Wheels: valid names, version order, selection for a worker, compatibility, and sync plans."""
 
 import base64
 from collections.abc import Collection, Iterable, Sequence
@@ -37,7 +37,7 @@ class Wheel(Struct, frozen=True, kw_only=True):
 
 
 class WheelName(Struct, frozen=True):
-    """What a file name says of its wheel."""
+    """The parts of a wheel's file name."""
 
     package: NormalizedName
     version: Version
@@ -55,7 +55,7 @@ class Actor(Struct, frozen=True, kw_only=True):
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """Where a request came from: the socket's address is known, the rest is what the client claimed."""
+    """Origin of a request: the socket's address is verified, the other fields are the client's claims."""
 
     remote_addr: str | None = None
     x_forwarded_for: str | None = None
@@ -66,7 +66,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class WheelEvent(Struct, frozen=True, kw_only=True):
-    """One line of the history: who registered or removed which wheel."""
+    """One entry of the wheel history."""
 
     event_id: str
     occurred_at: float
@@ -81,13 +81,13 @@ class WheelEvent(Struct, frozen=True, kw_only=True):
 
 
 def read_name(name: str) -> WheelName:
-    """Raises InvalidRequest for anything that is not the name of a wheel."""
+    """Raises InvalidRequest for an invalid wheel name."""
     if len(name) > MAX_NAME or "/" in name or "\\" in name or not name.isprintable():
         raise InvalidRequest(f"wheel name {name[:80]!r} is not a file name")
     try:
         package, version, _, tags = parse_wheel_filename(name)
     except (InvalidWheelFilename, ValueError) as error:
-        raise InvalidRequest(f"{name!r} is not the name of a wheel: {error}") from error
+        raise InvalidRequest(f"{name!r} is not a valid wheel name: {error}") from error
     return WheelName(package, version, tags)
 
 
@@ -100,7 +100,7 @@ def is_wheel_name(name: str) -> bool:
 
 
 def read_tags(text: str) -> tuple[str, ...]:
-    """From `cpu, linux`; each once, in their order."""
+    """Tags from `cpu, linux`, without duplicates, in order."""
     tags = tuple(dict.fromkeys(tag.strip() for tag in text.split(",") if tag.strip()))
     if len(tags) > MAX_TAGS:
         raise InvalidRequest(f"tags: at most {MAX_TAGS} tags are allowed, got {len(tags)}")
@@ -111,25 +111,25 @@ def read_tags(text: str) -> tuple[str, ...]:
 
 
 def check_version(new: WheelName, registered: Iterable[Wheel]) -> None:
-    """Only upwards: a worker that has a version must never find other code under the same or a lower one."""
+    """Versions only increase, so that a worker never gets other code under the same or a lower version."""
     known = [wheel for wheel in registered if is_wheel_name(wheel.name)]
     versions = [name.version for name in map(_name_of, known) if name.package == new.package]
     newest = max(versions, default=None)
     if newest is not None and new.version <= newest:
         raise WheelVersionConflict(
-            f"{new.package} {new.version} is not newer than {newest}, which is registered: raise the version"
+            f"{new.package} {new.version} is not newer than the registered {newest}; raise the version"
         )
 
 
 class Selection(Struct, frozen=True):
     wheels: list[Wheel]
-    """One per package, the newest that runs here."""
+    """One per package, the newest compatible version."""
     skipped: list[tuple[Wheel, str]]
-    """What has the right tags and cannot be used, and why."""
+    """Wheels with matching tags that cannot be used, and the reason."""
 
 
 def select(registered: Iterable[Wheel], worker_tags: Collection[str], supported: Sequence[Tag]) -> Selection:
-    """What a worker should have: the newest compatible wheel of each package that is meant for it."""
+    """The wheels for a worker: the newest compatible wheel of each package with a matching tag."""
     chosen: dict[str, tuple[Version, Wheel]] = {}
     skipped = []
     can_run = frozenset(supported)
@@ -153,19 +153,19 @@ def _name_of(wheel: Wheel) -> WheelName:
     return read_name(wheel.name)
 
 
-# On which Pythons and platforms a wheel can be installed: what its name and its metadata allow.
+# Compatible Python versions and platforms of a wheel
 
 OLDEST_MINOR = 11
-"""Of Python 3: the oldest that the product runs on."""
+"""The oldest supported minor version of Python 3."""
 NEWEST_MINOR = 40
-"""Far enough ahead: a wheel for a Python that comes later is not refused."""
+"""High enough not to refuse wheels for future Python versions."""
 _UNSUPPORTED = "win"
-"""Platforms on which there are no workers."""
+"""Prefix of platforms without workers."""
 
 
 class Fit(Struct, frozen=True):
     minors: tuple[int, ...]
-    """Of Python 3; empty: no worker can ever install it."""
+    """Minor versions of Python 3; empty: not installable on any worker."""
     platforms: tuple[str, ...]
     """Empty: any."""
 
@@ -185,7 +185,7 @@ _ALL_MINORS = tuple(range(OLDEST_MINOR, NEWEST_MINOR + 1))
 
 
 def fit_of(tags: Collection[Tag], requires_python: str = "") -> Fit:
-    """Raises InvalidRequest for a Requires-Python that nobody can read."""
+    """Raises InvalidRequest for an invalid Requires-Python."""
     usable = {tag for tag in tags if not tag.platform.startswith(_UNSUPPORTED)}
     platforms = {tag.platform for tag in usable}
     minors = tuple(
@@ -197,7 +197,7 @@ def fit_of(tags: Collection[Tag], requires_python: str = "") -> Fit:
 
 
 def _installable(minor: int, platforms: set[str]) -> set[Tag]:
-    """What a CPython of this version installs; those without a GIL have an ABI of their own."""
+    """The tags that a CPython of this version installs; free-threaded builds have their own ABI."""
     version, interpreter, named = (3, minor), f"cp3{minor}", sorted(platforms)
     abis = [interpreter, f"{interpreter}t"]
     return {
@@ -207,27 +207,27 @@ def _installable(minor: int, platforms: set[str]) -> set[Tag]:
 
 
 def _is_allowed(minor: int, requires_python: str) -> bool:
-    """A limit within a minor version (`>=3.11.4`) leaves some of it."""
+    """A limit within a minor version (`>=3.11.4`) still allows that version."""
     try:
         allowed = SpecifierSet(requires_python)
     except InvalidSpecifier as error:
-        raise InvalidRequest(f"METADATA: Requires-Python {requires_python!r} cannot be read") from error
+        raise InvalidRequest(f"METADATA: invalid Requires-Python {requires_python!r}") from error
     return any(allowed.contains(f"3.{minor}.{patch}", prereleases=True) for patch in (0, 99))
 
 
-# Bringing a worker's wheels in line with what is registered: what to install, what to drop, what to show.
+# Wheel sync of a worker
 
 
 class SyncResult(StrEnum):
     DISABLED = "disabled"
     IDLE = "idle"
-    """Nothing had to be done."""
+    """No change was needed."""
     OK = "ok"
     ERROR = "error"
 
 
 class InstalledWheel(Struct, frozen=True, kw_only=True):
-    """A wheel that lies ready on a worker: what answers the question which code ran."""
+    """An installed wheel of a worker; it identifies the code of a run."""
 
     name: str
     package: str
@@ -242,14 +242,14 @@ class SkippedWheel(Struct, frozen=True):
 
 
 class WheelSync(Struct, frozen=True, kw_only=True):
-    """The last sync, as the worker's record shows it."""
+    """The last sync, as shown in the worker's record."""
 
     enabled: bool = False
     last_result: SyncResult = SyncResult.DISABLED
     last_attempt_at: float | None = None
     last_success_at: float | None = None
     last_synced_at: float | None = None
-    """When anything was changed."""
+    """Time of the last change."""
     selected_count: int = 0
     updated_count: int = 0
     removed_count: int = 0
@@ -265,16 +265,16 @@ class WheelSync(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True):
     install: list[Wheel]
     keep: list[InstalledWheel]
-    """Of the selected ones: they are there, with the same content."""
+    """Selected wheels that are installed with the same content."""
     drop: list[InstalledWheel]
 
 
 def plan(selected: Sequence[Wheel], active: Sequence[InstalledWheel]) -> Plan:
-    """The content decides, not the name: a wheel that was uploaded again has another nuid."""
+    """By content, not name: a wheel uploaded again has another nuid."""
     wanted = {wheel.nuid for wheel in selected}
-    there = {wheel.nuid for wheel in active}
+    installed = {wheel.nuid for wheel in active}
     return Plan(
-        install=[wheel for wheel in selected if wheel.nuid not in there],
+        install=[wheel for wheel in selected if wheel.nuid not in installed],
         keep=[wheel for wheel in active if wheel.nuid in wanted],
         drop=[wheel for wheel in active if wheel.nuid not in wanted],
     )
@@ -294,7 +294,7 @@ def described(wheel: Wheel) -> InstalledWheel:
 def after_failures(
     planned: Plan, installed: Sequence[InstalledWheel], failed: Sequence[Wheel]
 ) -> list[InstalledWheel]:
-    """The set to run with: where a new version could not be installed, the old one stays."""
+    """The wheels to run with; where an installation failed, the old version stays."""
     lacking = {described(wheel).package for wheel in failed}
     rescued = [wheel for wheel in planned.drop if wheel.package in lacking]
     return sorted([*planned.keep, *installed, *rescued], key=lambda wheel: wheel.name)

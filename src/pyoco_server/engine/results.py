@@ -4,12 +4,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from pyoco_server.domain.value_previews import json_text
 from pyoco_server.domain.values import (
     Converted,
     NotJson,
     TooLarge,
     bounded_warnings,
-    json_text,
     marked,
     plain_size,
     to_json,

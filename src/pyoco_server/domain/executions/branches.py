@@ -1,7 +1,7 @@
-"""How far an execution's branches have come: the fate of every edge, and the gate of every join.
+"""Progress of an execution's branches: the fate of every edge and the gate of every join.
 
-Nothing of this is stored. It follows from the nodes' states and the graph, so that whoever looks, whenever,
-comes to the same answer.
+Nothing of this is stored. It is derived from the states of the nodes and the graph, so every evaluation gives
+the same result.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,31 +19,31 @@ from pyoco_server.domain.executions.model import Execution, Gate, NodeState, Nod
 
 
 class Fate(StrEnum):
-    """What became of an edge, or of a node that was not reached."""
+    """The state of an edge, or of a node that was not reached."""
 
     OPEN = "open"
     TAKEN = "taken"
     NOT_TAKEN = "not taken"
     FAILED = "failed"
-    """Nothing comes this way any more, because something before it failed."""
+    """Unreachable because of a failure upstream."""
     CANCELED = "canceled"
     BROKEN = "broken"
-    """Its condition cannot be judged."""
+    """Its condition cannot be evaluated."""
 
 
 class Arrival(Struct, frozen=True):
-    """A node that is to be ready, and what is wrong with the only way that leads to it."""
+    """A node to become ready, with the error of its only incoming edge, if any."""
 
     node_id: str
     error: Failure | None = None
 
 
 _DEAD_FIRST: Final = (Fate.FAILED, Fate.CANCELED, Fate.NOT_TAKEN)
-"""Which of several reasons is told."""
+"""Precedence of reasons."""
 
 
 class Judgements:
-    """Answers of conditions, kept while a reaction is made: one holds until a node that it read changes."""
+    """Cached condition results of one reaction; a result is valid until a node it read changes."""
 
     def __init__(self, allowance: conditions.Allowance | None = None) -> None:
         self.allowance = allowance
@@ -76,28 +76,28 @@ class Branches:
         self._broken: dict[Edge, str] = {}
         self.arrivals: list[Arrival] = []
         self.gates: dict[str, Gate] = {}
-        """Of the joins that have not passed."""
+        """Gates of joins that have not passed."""
         self._impossible: set[str] = set()
         self._decided = {graph.entry}
-        """Nodes with an edge whose fate is known. Nothing is to be said of an IDLE one before that."""
+        """Nodes with a decided incoming edge. Other IDLE nodes need no evaluation."""
         for node_id in graph.order:
             node = state.nodes[node_id]
             if node.status is not NodeStatus.IDLE or node_id in self._decided:
                 self._visit(node_id, node)
 
     def taken_targets(self, node_id: str) -> tuple[str, ...]:
-        """Where a node would lead if it succeeded now."""
+        """Targets of the edges taken if the node succeeded now."""
         edges = self._graph.outgoing[node_id]
         return tuple(dict.fromkeys(edge.target for edge in edges if self._judge(edge) is Fate.TAKEN))
 
     def became_of(self, edge: Edge) -> Fate:
-        """Also of an edge that led to something long ago."""
+        """The fate of any edge, including edges taken earlier."""
         node = self._state.nodes[edge.source]
         reach = self._fate_of(edge)
         return self._fate(edge, node, reach, is_handled=self.is_handled(edge.source))
 
     def is_handled(self, node_id: str) -> bool:
-        """Whether the failure of a node led along an edge of its own."""
+        """Whether a failure edge handles the failure of a node."""
         return any(
             self._fate_of(edge) in (Fate.TAKEN, Fate.BROKEN)
             for edge in self._graph.outgoing[node_id]
@@ -105,7 +105,7 @@ class Branches:
         )
 
     def is_fatal(self, node_id: str) -> bool:
-        """Whether a failure edge that was taken fails the execution in the end."""
+        """Whether a taken failure edge fails the execution in the end."""
         return any(
             edge.then is Then.FAIL and self._fate_of(edge) is Fate.TAKEN
             for edge in self._graph.outgoing[node_id]
@@ -113,7 +113,7 @@ class Branches:
         )
 
     def is_saved(self, node_id: str) -> bool:
-        """Whether a join below can pass, or has passed, without this node."""
+        """Whether a downstream join can pass, or has passed, without this node."""
         return any(
             self._graph.nodes[below].type is NodeType.JOIN and self._can_save(below)
             for below in self._graph.descendants(node_id)
@@ -123,7 +123,7 @@ class Branches:
         ended_otherwise = self._state.nodes[join_id].status in (NodeStatus.FAILED, NodeStatus.CANCELED)
         return join_id not in self._impossible and not ended_otherwise
 
-    # One node after the other, each after all that lead to it.
+    # In topological order.
 
     def _visit(self, node_id: str, node: NodeState) -> None:
         fate = self._reach(node_id) if node.status is NodeStatus.IDLE else Fate.OPEN
@@ -136,7 +136,7 @@ class Branches:
                 self._decide(edge, self._fate(edge, node, fate, is_handled=handled))
 
     def _is_idle(self, node_id: str) -> bool:
-        """An edge to any other node leads to nothing new."""
+        """Only edges to these nodes can have an effect."""
         return self._state.nodes[node_id].status is NodeStatus.IDLE
 
     def _decide(self, edge: Edge, fate: Fate) -> None:
@@ -174,7 +174,7 @@ class Branches:
         return conditions.Values(self._state.input, KnownNodes(self._state), self._judgements.allowance)
 
     def _reach(self, node_id: str) -> Fate:
-        """Of a node that is IDLE: still open, or the reason why nothing will come."""
+        """The fate of an IDLE node: open, or the reason why it is unreachable."""
         spec = self._graph.nodes[node_id]
         if spec.type is NodeType.JOIN:
             return self._reach_join(spec)
@@ -203,9 +203,9 @@ class Branches:
         return Fate.OPEN
 
     def _broken_branch(self, join_id: str, ends: Mapping[str, Fate]) -> Edge | None:
-        """An edge whose condition cannot be judged and which the join could not do without.
+        """A broken edge that the join required.
 
-        No node failed there, so the join has to: else nobody would ever learn of it.
+        No node failed on that branch, so the join has to fail to report it.
         """
         edges = self._graph.incoming[join_id]
         return next(
@@ -218,7 +218,7 @@ class Branches:
         )
 
     def _branch_ends(self, join_id: str) -> dict[str, Fate]:
-        """The fate of each branch, by the node it ends with; that node may have more than one edge here."""
+        """The fate of each branch by its last node, which may have several edges to the join."""
         by_source: dict[str, list[Fate]] = {}
         for edge in self._graph.incoming[join_id]:
             by_source.setdefault(edge.source, []).append(self._fate_of(edge))
@@ -239,13 +239,13 @@ def _worst(fates: Iterable[Fate]) -> Fate:
 
 def _broken_condition(edge: Edge, message: str) -> Failure:
     return Failure(
-        f"the condition of the edge {edge.source} -> {edge.target} ({edge.when}) cannot be judged: {message}",
+        f"cannot evaluate the condition of the edge {edge.source} -> {edge.target} ({edge.when}): {message}",
         "CONDITION_FAILED",
     )
 
 
 def judge_gate(spec: GraphNode, ends: Mapping[str, Fate]) -> Gate:
-    """A branch whose edge was not taken is not expected; one that failed or was cancelled counts as that."""
+    """A branch whose edge was not taken is not expected; failed and cancelled branches count as such."""
     expected = tuple(branch for branch, fate in ends.items() if fate is not Fate.NOT_TAKEN)
     completed = tuple(branch for branch, fate in ends.items() if fate is Fate.TAKEN)
     is_over = Fate.OPEN not in ends.values()
@@ -286,7 +286,7 @@ class EdgeState(Struct, frozen=True, rename={"source": "from", "target": "to"}):
 
 
 def edge_states(state: Execution, graph: Graph) -> list[EdgeState]:
-    """Which ways an execution went, in the order of the graph's edges."""
+    """The fate of every edge, in the order of the graph."""
     is_made = len(state.nodes) == len(graph.nodes)
     branches = Branches(state, graph) if is_made else None
     return [
@@ -296,7 +296,7 @@ def edge_states(state: Execution, graph: Graph) -> list[EdgeState]:
 
 
 class KnownNodes(Mapping[str, Mapping[str, Any]]):
-    """What conditions and templates may read of the nodes: few of them, so each is made when it is read."""
+    """The nodes as visible to conditions and templates, built on access because few are read."""
 
     def __init__(self, state: Execution) -> None:
         self._nodes = state.nodes
@@ -320,9 +320,9 @@ class KnownNodes(Mapping[str, Mapping[str, Any]]):
 
 
 def between(graph: Graph, joins: Iterable[str]) -> frozenset[str]:
-    """The nodes of the branches that a fork opened and one of these joins gathers.
+    """The nodes between a fork and one of these joins.
 
-    One bit per join, carried up from it and down from its fork: two walks, however many joins there are.
+    One bit per join, propagated up from it and down from its fork: two passes for any number of joins.
     """
     bits = {join_id: 1 << index for index, join_id in enumerate(joins)}
     opened: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Commits and records as JSON. What a newer version wrote is kept, not understood."""
+"""JSON codec of commits and records, which keeps events of newer versions; splitting of large commits."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -62,7 +62,7 @@ def decode_commit(data: bytes) -> LoggedCommit:
         stored = _decoder.decode(data)
         payloads = tuple(_payload(event, stored.schema_version) for event in stored.events)
     except NOT_READABLE as error:
-        raise Unreadable(f"commit of an execution: {error}") from error
+        raise Unreadable(f"execution commit: {error}") from error
     commit = Commit(
         execution_id=stored.execution_id,
         command_id=stored.command_id,
@@ -93,17 +93,16 @@ def payload_view(payload: Payload) -> Any:
 
 
 encode_record = encode
-decode_record = decoding(ExecutionRecord, "state of an execution")
+decode_record = decoding(ExecutionRecord, "execution state")
 
 
-# What to append instead of events that no message can hold. Pure.
-#
-# Any number of them is a sound log, because whoever looks next goes on from there; only the events of one
-# node in a row belong together. What does not fit even alone is a failure with a clear text.
+# Splitting of commits that exceed the message size. A partial commit is a valid log, because the next
+# evaluation continues from there; only consecutive events of one node belong together. An event that is too
+# large by itself becomes a failure.
 
 
 def smaller(state: Execution, payloads: Sequence[e.Payload]) -> tuple[e.Payload, ...] | None:
-    """About half of them, or, of what cannot be divided, its failure. None: there is no way."""
+    """About half of the events, or a failure in place of an indivisible event. None: not possible."""
     groups = _groups(payloads)
     if len(groups) > 1:
         half = groups[: len(groups) // 2]
@@ -143,4 +142,4 @@ def _failed(state: Execution, payload: e.Payload) -> tuple[e.Payload, ...] | Non
 
 def _too_large(what: str, value: object) -> str:
     size = len(msgspec.json.encode(value))
-    return f"{what} has {size} bytes of JSON, more than NATS takes in one message (max_payload)"
+    return f"{what} has {size} bytes of JSON, more than the NATS message limit (max_payload)"

@@ -1,4 +1,4 @@
-"""What somebody may ask of an execution: 12 commands, a closed list."""
+"""The 12 commands of an execution, and the guard tables that decide when each is allowed."""
 
 import hashlib
 from enum import StrEnum
@@ -19,7 +19,7 @@ Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class ClaimedActor(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a sender may say of itself."""
+    """The sender's claims about itself."""
 
     kind: ActorKind
     id: Id | None = None
@@ -70,7 +70,7 @@ class StartNode(NodeCommand, frozen=True, kw_only=True):
 
 
 class HeldNodeCommand(NodeCommand, frozen=True, kw_only=True):
-    """A word of whoever carries the node out; `worker_id` and `attempt`, if given, must be right."""
+    """A report from the node's worker; `worker_id` and `attempt` must match if given."""
 
     attempt: Annotated[int, Meta(ge=1)] | None = None
     worker_id: Id | None = None
@@ -131,9 +131,9 @@ class _Claim(Struct):
 
 
 def read_command(name: str, fields: dict[str, Any], actor: Actor) -> Command:
-    """The command as somebody sent it, in snake_case or camelCase. Raises InvalidRequest.
+    """Read a received command, in snake_case or camelCase. Raises InvalidRequest.
 
-    `actor` is who is known to have sent it. It is recorded beside what the sender claims to be.
+    `actor` is the authenticated sender, recorded beside the sender's claims.
     """
     wanted = COMMANDS.get(name)
     if wanted is None or wanted is CreateExecution:
@@ -159,15 +159,13 @@ def _unknown(name: str, wanted: type[Command], field: str) -> str:
 
 
 def snake_case(fields: dict[str, Any]) -> dict[str, Any]:
-    """`executionId` is read as `execution_id`; where both are given, the latter counts."""
+    """`executionId` is read as `execution_id`, which takes precedence if both are given."""
     renamed = {"".join(f"_{c.lower()}" if c.isupper() else c for c in key): key for key in fields}
     return {name: fields[name] if name in fields else fields[key] for name, key in renamed.items()}
 
 
-# Which command is allowed when: two tables, and nothing else says so.
-#
-# First the execution's phase decides, then the status of the node. What a table answers is `Verdict.ALLOW`,
-# `Verdict.SAME` (it is so already: fine, nothing happens) or the code of a refusal.
+# Guards: two tables decide which command is allowed, first by the phase of the execution, then by the status
+# of the node. An entry is `Verdict.ALLOW`, `Verdict.SAME` (already in effect, no event) or a refusal code.
 
 
 class Verdict(StrEnum):
@@ -193,7 +191,7 @@ class Code(StrEnum):
 
 
 class Rejected(Struct, frozen=True):
-    """Why a command has no effect. It leaves no event."""
+    """A refused command; it leaves no event."""
 
     code: Code
     message: str
@@ -216,7 +214,7 @@ _NODE_COMMAND: Final[dict[Phase, Answer]] = {
 }
 
 _REPORT: Final[dict[Phase, Answer]] = {**_NODE_COMMAND, Phase.FAILING: _ALLOW}
-"""What a node that still runs reports while the execution fails is kept: a re-run carries it over."""
+"""Results of nodes still running while the execution fails are kept for a rerun."""
 REPORTS: Final = (ReportNodeProgress, SucceedNode, FailNode)
 
 EXECUTION_GUARDS: Final[dict[type[Command], dict[Phase, Answer]]] = {
@@ -274,8 +272,8 @@ _REASONS: Final[dict[Code, str]] = {
     Code.EXECUTION_EXISTS: "this execution id is in use",
     Code.EXECUTION_NOT_STARTED: "the execution has not been started",
     Code.EXECUTION_TERMINAL: "the execution has ended",
-    Code.EXECUTION_NOT_TERMINAL: "only an execution that has ended can be archived",
-    Code.EXECUTION_CANCEL_REQUESTED: "a cancel of the execution was accepted",
+    Code.EXECUTION_NOT_TERMINAL: "only an ended execution can be archived",
+    Code.EXECUTION_CANCEL_REQUESTED: "the execution is being cancelled",
     Code.EXECUTION_FAIL_REQUESTED: "the execution is failing and its nodes are being stopped",
 }
 
@@ -292,20 +290,20 @@ def ask_node(command: NodeCommand, status: NodeStatus) -> Verdict | Rejected:
     wanted = " or ".join(known.value for known, verdict in allowed.items() if verdict is _ALLOW)
     return Rejected(
         Code.NODE_STATUS,
-        f"{type(command).__name__} needs node {command.node_id!r} to be {wanted}; it is {status.value}",
+        f"{type(command).__name__} requires node {command.node_id!r} to be {wanted}; it is {status.value}",
     )
 
 
-# Ids and digests that follow from what they are of: a repeat comes to the same ones.
+# Derived ids and digests, the same for a retry.
 
 
 def keyed_command_id(tenant_id: str | None, scope: str, key: str) -> str:
-    """The command of an `Idempotency-Key`, in the scope of one execution (or of all creates)."""
+    """The command id of an `Idempotency-Key`, in the scope of one execution (or of all creates)."""
     return str(uuid5(NAMESPACE_URL, f"pyoco:command:{scope}:{claim_key(tenant_id, key)}"))
 
 
 def command_digest(command: Command) -> str:
-    """Equal for equal commands, whoever sends them and however they were written."""
+    """Equal for equal commands, regardless of sender and formatting."""
     fields = msgspec.to_builtins(command)
     fields.pop("actor", None)
     fields.pop("correlation_id", None)

@@ -1,8 +1,8 @@
-"""What a condition may cost at most, counted before it is evaluated.
+"""Upper bound for the cost of a condition, computed before its evaluation.
 
-The library evaluates in one call that nothing can interrupt, so its work is bounded beforehand: from the
-tree and from the sizes of the values it reads. One step is about a tenth of a microsecond. The count is an
-upper bound that depends on nothing but expression and values, so every gateway comes to the same answer.
+The library evaluates in one uninterruptible call, so the work is bounded beforehand from the expression tree
+and the sizes of the values it reads. One step takes about a tenth of a microsecond. The bound depends only on
+expression and values, so every gateway computes the same.
 """
 
 import re
@@ -13,18 +13,15 @@ from typing import Any
 
 from msgspec import Struct
 
-# A parsed condition as a tree, read from the form in which the CEL library serialises it.
-#
-# That form is `cel.expr.CheckedExpr` (a protobuf message, published with the language) inside an `Any`.
-# Rules
-# about conditions are decided on this tree: how a text looks and what the library understands may differ.
+# The expression tree, read from the serialized form of the CEL library: a `cel.expr.CheckedExpr` protobuf
+# message inside an `Any`. Rules are checked on this tree, because the source text may be read differently.
 
 Fields = dict[int, list[Any]]
 
 
 class Const(Struct, frozen=True):
     text: str | None
-    """Of a string; None for other constants."""
+    """The value of a string; None for other constants."""
     number: int | None = None
 
 
@@ -44,13 +41,13 @@ class Call(Struct, frozen=True):
 
 
 class Made(Struct, frozen=True):
-    """A list, map or message that is written out."""
+    """A list, map or message literal."""
 
     items: tuple["Tree", ...]
 
 
 class Loop(Struct, frozen=True):
-    """What every macro that loops becomes."""
+    """The expansion of every looping macro."""
 
     variables: tuple[str, ...]
     over: "Tree"
@@ -65,7 +62,7 @@ Tree = Const | Ident | Select | Call | Made | Loop
 
 
 def tree_of(serialised: bytes) -> Tree:
-    """Raises ValueError for anything that is not a serialised expression."""
+    """Raises ValueError unless the bytes are a serialized expression."""
     checked = _fields(_one(_fields(serialised), 2))
     return _tree(_one(checked, 4))
 
@@ -77,7 +74,7 @@ def walk(tree: Tree) -> Iterator[Tree]:
 
 
 def path_of(tree: Tree) -> tuple[str, ...] | None:
-    """`a.b['c']` as ("a", "b", "c"). None for what is computed."""
+    """`a.b['c']` as ("a", "b", "c"). None for computed values."""
     match tree:
         case Ident(name=name):
             return (name,)
@@ -91,7 +88,7 @@ def path_of(tree: Tree) -> tuple[str, ...] | None:
 
 
 def paths_in(tree: Tree) -> Iterator[tuple[str, ...]]:
-    """All that is read, each path as far as it can be told beforehand."""
+    """All paths that are read, as far as known before evaluation."""
     path = path_of(tree)
     if path is not None:
         yield path
@@ -113,7 +110,7 @@ def parts_of(tree: Tree) -> tuple[Tree, ...]:
     return ()
 
 
-# From the messages of cel.expr (syntax.proto) to the tree. The numbers are those of their fields.
+# From the messages of cel.expr (syntax.proto) to the tree, by field number.
 
 
 def _tree(data: bytes) -> Tree:
@@ -121,7 +118,7 @@ def _tree(data: bytes) -> Tree:
     for number, read in _KINDS.items():
         if number in expression:
             return read(_fields(expression[number][-1]))
-    raise ValueError("an expression of an unknown kind")
+    raise ValueError("unknown kind of expression")
 
 
 def _const(fields: Fields) -> Const:
@@ -234,7 +231,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 CHARACTERS = 100
-"""So many characters of a text count as one value."""
+"""Characters of a text per counted value."""
 
 Path = tuple[str, ...]
 SizeOf = Callable[[Path], int]
@@ -243,7 +240,7 @@ _LOGIC = frozenset({"_&&_", "_||_", "!_", "@not_strictly_false"})
 _COMPARISONS = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 _REPEAT = re.compile(r"\{(\d{1,4})(?:,(\d{0,4}))?\}")
 _MAX_REPEAT = 1_000
-"""RE2 refuses more, also of repeats inside each other."""
+"""Repetition limit of RE2, also for nested repeats."""
 _WIDE_CLASS, _ANY, _LITERAL = 400, 10, 2
 """States of the automaton per character of a pattern: Unicode classes, `.` and negations, anything else."""
 _CHARACTERS_PER_STEP = 20
@@ -252,16 +249,16 @@ _CHARACTERS_PER_STEP = 20
 class Estimate(Struct, frozen=True):
     steps: int
     size: int
-    """Of the result, in values."""
+    """Size of the result, in values."""
 
 
 class Names(Struct, frozen=True):
-    """What the names in an expression stand for."""
+    """The values of the names in an expression."""
 
     size_of: SizeOf
     text_of: Callable[[Path], str | None]
     bound: Mapping[str, int] = {}
-    """Sizes of the variables of loops."""
+    """Sizes of loop variables."""
 
 
 def estimate(tree: Tree, names: Names) -> Estimate:
@@ -302,7 +299,7 @@ def _of_call(call: Call, names: Names) -> Estimate:
 def _work(  # noqa: PLR0911 - one return per kind of function
     call: Call, args: list[Estimate], names: Names
 ) -> tuple[int, int]:
-    """Steps of the function itself, and the size of what it gives."""
+    """Steps of the function itself, and the size of its result."""
     sizes = [arg.size for arg in args]
     match call.function:
         case "_+_" if _appends(call, names):
@@ -327,13 +324,13 @@ def _work(  # noqa: PLR0911 - one return per kind of function
 
 
 def _appends(call: Call, names: Names) -> bool:
-    """The step of a `filter`, which copies what it has so far: on average half of its result."""
+    """The step of a `filter`, which copies the partial result: on average half of the result."""
     first = call.args[0]
     return isinstance(first, Ident) and first.name in names.bound and first.name.startswith("@")
 
 
 def _of_pattern(call: Call, text_size_: int, pattern_size: int, names: Names) -> int:
-    """RE2 takes time in proportion to the text and to the automaton, which repeats and classes make large."""
+    """RE2 takes time proportional to the text and the automaton, which repeats and classes enlarge."""
     pattern = _known_text(call.args[-1], names)
     if pattern is None:
         states = pattern_size * CHARACTERS * _MAX_REPEAT
@@ -351,7 +348,7 @@ def _weight(pattern: str) -> int:
 
 
 def _may_be_text(tree: Tree, names: Names) -> bool:
-    """Only the characters of a text have to be counted; lists and objects know their size."""
+    """Characters of a text are counted; lists and objects know their size."""
     path = path_of(tree)
     return path is None or path[0] in names.bound or names.text_of(path) is not None
 

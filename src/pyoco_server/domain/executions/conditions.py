@@ -1,9 +1,8 @@
-"""`when` of an edge: an expression in CEL that decides whether the edge is taken.
+"""Edge conditions (`when`): CEL expressions that decide whether an edge is taken.
 
-It sees `input` and, of the nodes that it names, `nodes.<id>.output`, `.status` and `.error`. CEL has no
-side effects and always ends, but it can loop over lists and copy them, in a library call that nothing
-interrupts. So an expression is checked on its parsed form, and its cost is bounded before it is evaluated:
-docs/decisions/0009-conditions.md.
+A condition can read `input` and `nodes.<id>.output`, `.status` and `.error`. CEL has no side effects and
+always terminates, but it can loop over lists and copy them, in an uninterruptible library call. So the parsed
+expression is checked and its cost is bounded before evaluation: docs/decisions/0009-conditions.md.
 """
 
 import re
@@ -35,13 +34,13 @@ from pyoco_server.domain.names import nearest
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 100
-"""Of what a condition reads: the library recurses in C, where too deep is a crash."""
+"""Depth limit of values, because the library recurses in C, where a stack overflow is a crash."""
 MAX_READ = 200_000
-"""Values, and hundreds of characters, that one condition may read: some 20 ms of the library's time."""
+"""Limit of values and hundreds of characters per condition: some 20 ms of library time."""
 MAX_STEPS = 300_000
-"""Of one condition; see condition_cost.py."""
+"""Limit per condition; see condition_cost.py."""
 MAX_PASS = 3_000_000
-"""Values and steps of all conditions that are judged on one state."""
+"""Limit of values and steps for all conditions evaluated on one state."""
 
 _ENVIRONMENT = cel.NewEnv(
     variables={
@@ -56,15 +55,15 @@ _SCALARS = frozenset({int, float, bool, type(None)})
 
 
 class ConditionError(Exception):
-    """An expression that can never be evaluated; the text names the place that is wrong."""
+    """An invalid expression; the text contains the position."""
 
 
 class ConditionFailed(Exception):
-    """An expression that has no answer for these values; the text gives the reason."""
+    """An expression without a result for these values; the text contains the reason."""
 
 
 class TooHeavy(Exception):
-    """More work than was allowed for now; it can be done elsewhere, where it holds up nobody."""
+    """The work exceeds the current allowance; it can be done in another thread."""
 
 
 class _Condition(Struct, frozen=True):
@@ -72,13 +71,13 @@ class _Condition(Struct, frozen=True):
     tree: Tree
     nodes: frozenset[str]
     paths: tuple[Path, ...]
-    """What is read of `input` and `nodes`; none lies below another."""
+    """The paths read from `input` and `nodes`; none is below another."""
     problem: str | None = None
-    """Why it is refused; a graph that was registered by an older version may have such a condition."""
+    """The reason of a refusal; a graph registered by an older version may contain such a condition."""
 
 
 def check(expr: str) -> None:
-    """Raises ConditionError for what no values can make right."""
+    """Raises ConditionError for an expression that is invalid for all values."""
     problem = _compiled(expr).problem
     if problem is not None:
         raise ConditionError(problem)
@@ -95,7 +94,7 @@ def holds(expr: str, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> b
 
 
 class Allowance:
-    """Work that may be done before `TooHeavy` is raised."""
+    """The amount of work before `TooHeavy` is raised."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
@@ -107,7 +106,7 @@ class Allowance:
 
 
 class Values:
-    """What conditions read of one state: each value measured and handed to the library once."""
+    """The values that conditions read from one state, each measured and converted once."""
 
     def __init__(
         self,
@@ -169,7 +168,7 @@ class Values:
             self._allowance.take(work)
 
     def _data(self, paths: tuple[Path, ...]) -> dict[str, Any]:
-        """Only what is read. What is missing stays missing, so the library reports it."""
+        """Only the values that are read. Missing values stay missing, so that the library reports them."""
         data: dict[str, Any] = {"input": None, "nodes": {}}
         for path in paths:
             place: dict[str, Any] = data
@@ -195,7 +194,7 @@ class Values:
         return value if isinstance(value, str) else None
 
     def _value(self, path: Path) -> Any:
-        """None where the path leads nowhere; at a list, that list, whose items are not told apart here."""
+        """The value at a path; None if missing. A path into a list ends at the list."""
         if path in self._found:
             return self._found[path]
         value: Any = self._roots
@@ -238,11 +237,11 @@ def _program(expr: str) -> Any:
     except RuntimeError as error:
         raise ConditionError(f"{_shown(expr)}: {_problem(str(error))}") from error
     except TypeError as error:  # half of a surrogate pair
-        raise ConditionError(f"{_shown(expr)} is not text that UTF-8 can hold") from error
+        raise ConditionError(f"{_shown(expr)} is not valid UTF-8 text") from error
 
 
 def _shortest(paths: list[Path]) -> tuple[Path, ...]:
-    """Without those that lie below another one."""
+    """Without paths below another one."""
     found: list[Path] = []
     for path in sorted(set(paths), key=lambda path: (len(path), path)):
         if not any(path[: len(above)] == above for above in found):
@@ -251,7 +250,7 @@ def _shortest(paths: list[Path]) -> tuple[Path, ...]:
 
 
 def _node_names(expr: str, paths: tuple[Path, ...]) -> Iterator[str]:
-    """Nodes are named, never computed: a graph knows what an edge reads before anything runs."""
+    """Node ids are literal, never computed, so that the nodes an edge reads are known beforehand."""
     for root, *steps in paths:
         if root != "nodes":
             continue
@@ -262,7 +261,9 @@ def _node_names(expr: str, paths: tuple[Path, ...]) -> Iterator[str]:
         name, field = steps[0], steps[1] if steps[1:] else None
         if field not in NODE_FIELDS:
             wrong = (
-                f"{field!r}{nearest(field, NODE_FIELDS)} is no field of a node" if field else "names no field"
+                f"{field!r}{nearest(field, NODE_FIELDS)} is not a field of a node"
+                if field
+                else "a field is missing"
             )
             raise ConditionError(f"{_shown(expr)}: {wrong}; write nodes[{name!r}].output, .status or .error")
         yield name
@@ -272,16 +273,16 @@ def _loop_problem(expr: str, tree: Tree) -> str | None:
     loops = [part for part in walk(tree) if isinstance(part, Loop)]
     names = [_macro(loop) for loop in loops]
     if "map" in names:
-        return f"{_shown(expr)}: map makes lists, which no condition needs; use all, exists or filter"
+        return f"{_shown(expr)}: map is not allowed; use all, exists or filter"
     if len(loops) > 1:
         return f"{_shown(expr)} has {len(loops)} loops ({', '.join(names)}); one is allowed"
     if loops and _adds(tree, loops[0].result_name):
-        return f"{_shown(expr)}: + is not allowed beside {names[0]}, because it would copy in every round"
+        return f"{_shown(expr)}: + is not allowed beside {names[0]}, because it would copy in every iteration"
     return None
 
 
 def _macro(loop: Loop) -> str:
-    """The macro that a loop was written as."""
+    """The macro from which a loop was expanded."""
     if isinstance(loop.initial, Made):
         return "filter" if _keeps_items(loop) else "map"
     if not isinstance(loop.result, Ident):
@@ -290,7 +291,7 @@ def _macro(loop: Loop) -> str:
 
 
 def _keeps_items(loop: Loop) -> bool:
-    """`@result + [item]` where a condition holds, and nothing else."""
+    """Whether the step is `@result + [item]` under a condition."""
     match loop.step:
         case Call(
             function="_?_:_",
@@ -301,7 +302,7 @@ def _keeps_items(loop: Loop) -> bool:
 
 
 def _adds(tree: Tree, result_name: str) -> bool:
-    """Whether the author adds; the steps of `filter` and `exists_one` add to their own result."""
+    """Whether the author uses +, other than in the steps of `filter` and `exists_one`."""
     return any(
         isinstance(part, Call) and part.function == "_+_" and part.args[0] != Ident(result_name)
         for part in walk(tree)
@@ -309,7 +310,7 @@ def _adds(tree: Tree, result_name: str) -> bool:
 
 
 def _problem(text: str) -> str:
-    """The first line of the library's report, with its place."""
+    """The first line of the library's message, with its position."""
     found = _MESSAGE.search(text)
     if found is None:
         return _reason(text)
@@ -320,7 +321,7 @@ def _problem(text: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """Its beginning: a text of the library may quote all values that it was given."""
+    """The start of a message, because the library may quote all values."""
     lines = text[:_MAX_REASON].splitlines()
     return _CODE.sub("", lines[0].partition(" [")[0]) if lines else "no reason given"
 
@@ -338,7 +339,7 @@ def _too_deep(expr: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """In the types that the library takes. What was decoded from JSON is, and is not copied."""
+    """The value in types of the library; decoded JSON is used without a copy."""
     if isinstance(value, Enum):
         return value.value
     if type(value) in (dict, list) or not isinstance(value, (Mapping, tuple)):
@@ -349,7 +350,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Measured:
-    """The size of a value: its values, and hundreds of characters."""
+    """The size of a value, in values and hundreds of characters."""
 
     def __init__(self, expr: str, allowance: Allowance | None) -> None:
         self._expr = expr

@@ -1,4 +1,4 @@
-"""From a command to events: guarded by the tables of `guards`, or refused with a code. Pure."""
+"""From a command to events, or to a refusal with a code, by the guard tables of `commands`. Pure."""
 
 from typing import Final
 
@@ -17,11 +17,11 @@ Decision = list[e.Payload] | Rejected
 
 
 def decide(state: Execution | None, graph: Graph, command: c.Command, now: float) -> Decision:
-    """The events of one commit; none of them when the command's effect is there already."""
+    """The events of one commit; none if the command is already in effect."""
     if state is None:
         if isinstance(command, c.CreateExecution):
             return _create(graph, command)
-        return Rejected(Code.EXECUTION_NOT_FOUND, "there is no such execution")
+        return Rejected(Code.EXECUTION_NOT_FOUND, "execution not found")
     if isinstance(command, c.NodeCommand):
         return _decide_node(state, graph, command, now)
     verdict = ask_phase(command, state.phase)
@@ -52,11 +52,11 @@ def _decide_execution(state: Execution, command: c.Command) -> list[e.Payload]:
             return _cancel(state, command)
         case c.ArchiveExecution():
             return [] if state.archived_at is not None else [e.ExecutionArchived(reason=command.reason)]
-    raise TypeError(f"{type(command).__name__} is no command of an execution")
+    raise TypeError(f"{type(command).__name__} is not an execution command")
 
 
 def _cancel(state: Execution, command: c.CancelExecution) -> list[e.Payload]:
-    """One commit: the request, the end of all that does not run, the interrupt of all that runs."""
+    """One commit: the request, the end of all inactive nodes, the interrupt of all running nodes."""
     reason = e.shortened(command.reason or CANCELED, e.MAX_REASON)
     events: list[e.Payload] = [
         e.ExecutionCancelRequested(
@@ -149,7 +149,7 @@ def _refuse_start(node: NodeState, command: c.StartNode, now: float) -> Rejected
 def _refuse_holder(
     node: NodeState, command: c.StartNode | c.HeldNodeCommand, *, must_name: bool = False
 ) -> Rejected | None:
-    """Somebody who lost the node (say, by a timeout) must not speak for the one who has it now."""
+    """A worker that lost the node (e.g. after a timeout) must not report for its current worker."""
     if command.attempt not in (None, node.attempt):
         return Rejected(
             Code.WRONG_ATTEMPT,
@@ -157,7 +157,7 @@ def _refuse_holder(
         )
     if command.worker_id != node.worker_id and (must_name or command.worker_id is not None):
         return Rejected(
-            Code.NODE_HELD_BY_ANOTHER, f"node {command.node_id!r} is carried out by {node.worker_id!r}"
+            Code.NODE_HELD_BY_ANOTHER, f"node {command.node_id!r} is held by worker {node.worker_id!r}"
         )
     return None
 
@@ -167,7 +167,7 @@ def _refuse_key(node: NodeState, command: c.RequestResumeNode | c.ResumeNode) ->
         return None
     return Rejected(
         Code.RESUME_KEY_MISMATCH,
-        f"node {command.node_id!r} waits with a wait_key, and resume_key must be equal to it",
+        f"node {command.node_id!r} waits with a wait_key; resume_key must match it",
     )
 
 
@@ -220,11 +220,11 @@ def _node_events(  # noqa: PLR0911 - one return per command
             return [e.NodeSucceeded(node_id=node_id, output=command.output)]
         case c.FailNode():
             return fail(node_id, node, spec, command.error, now)
-    raise TypeError(f"{type(command).__name__} is no command of a node")
+    raise TypeError(f"{type(command).__name__} is not a node command")
 
 
 def resume(node_id: str, spec: GraphNode, data: object, resume_key: str | None = None) -> list[e.Payload]:
-    """A `wait` node has nothing else to do: what it was resumed with is its output."""
+    """For a `wait` node the resume data is the output."""
     events: list[e.Payload] = [e.NodeResumed(node_id=node_id, resume_key=resume_key, data=data)]
     if spec.type is NodeType.WAIT:
         events.append(e.NodeSucceeded(node_id=node_id, output=data))
@@ -234,7 +234,7 @@ def resume(node_id: str, spec: GraphNode, data: object, resume_key: str | None =
 def fail(
     node_id: str, node: NodeState, spec: GraphNode, error: e.Failure, now: float, *, is_final: bool = False
 ) -> list[e.Payload]:
-    """The end of an attempt: back to READY while there are attempts left, else the end of the node."""
+    """The end of an attempt: READY again while attempts are left, else the end of the node."""
     attempt = node.attempt
     if attempt < spec.retry.max_attempts and not is_final:
         return [
@@ -249,7 +249,7 @@ def fail(
 
 
 def backoff(spec: GraphNode, attempt: int) -> float:
-    """`backoff_sec` after the first attempt, twice as long after each further one, an hour at most."""
+    """`backoff_sec` after the first attempt, doubled after each further one, at most an hour."""
     return min(
         spec.retry.backoff_sec * 2.0 ** min(attempt - 1, 30), max(MAX_BACKOFF_SEC, spec.retry.backoff_sec)
     )

@@ -1,7 +1,7 @@
-"""What happened to an execution: 24 kinds of events, a closed list.
+"""The 24 events of an execution, and commits.
 
-One command is one commit: its events stand together in one message of the log, with the envelope's common
-fields once. `Event` is the same thing as readers see it, one envelope per event.
+A commit holds the events of one command in one message of the log, with common envelope fields. `Event` is
+the form for readers, with one envelope per event.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class ActorKind(StrEnum):
 
 
 class Actor(Struct, frozen=True, omit_defaults=True):
-    """Who acts: `kind` and `id` as the sender claims, the other fields as it was authenticated."""
+    """The sender: `kind` and `id` are its claims, the other fields are authenticated."""
 
     kind: ActorKind
     id: str | None = None
@@ -35,7 +35,7 @@ class Actor(Struct, frozen=True, omit_defaults=True):
 
 
 MAX_REASON: Final = 100
-"""Characters of a reason that each node repeats: a thousand nodes must fit into one commit."""
+"""Characters of a reason, which every node repeats, so that a thousand nodes fit into one commit."""
 MAX_ERROR: Final = 4_000
 
 
@@ -47,7 +47,7 @@ ORCHESTRATOR = Actor(ActorKind.SYSTEM, "orchestrator")
 
 
 class Failure(Struct, frozen=True):
-    """Why a node or an execution failed."""
+    """The failure of a node or an execution."""
 
     message: str
     code: str = "FAILED"
@@ -55,7 +55,7 @@ class Failure(Struct, frozen=True):
 
 
 class Payload(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an event says. The class is the event's type."""
+    """The payload of an event. The class is the event type."""
 
 
 class ExecutionCreated(Payload, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class ExecutionCreated(Payload, frozen=True, kw_only=True):
     api_key_id: str | None = None
     rerun_of: str | None = None
     given_id: str | None = None
-    """What its tenant calls it, where that is not the id under which it is stored."""
+    """The tenant's id of the execution, if it differs from the stored id."""
 
 
 class NodeCreated(Payload, frozen=True, kw_only=True):
@@ -226,7 +226,7 @@ TYPE_OF: Final = {payload: name for name, payload in PAYLOADS.items()}
 
 
 class Unknown(Payload, frozen=True, kw_only=True):
-    """An event of a newer version: kept and shown as it is, without effect on the state."""
+    """An event of a newer version: kept and shown unchanged, without effect on the state."""
 
     type: str
     fields: Any
@@ -248,12 +248,12 @@ class Event(Struct, frozen=True, kw_only=True):
 
     @property
     def event_id(self) -> UUID:
-        """Always the same one for the same event, without being stored."""
+        """Derived from the event, not stored."""
         return uuid5(NAMESPACE_URL, f"pyoco:execution:{self.execution_id}:{self.sequence}")
 
 
 class Commit(Struct, frozen=True, kw_only=True):
-    """The events of one command: all of them are in the log, or none."""
+    """The events of one command, stored atomically."""
 
     execution_id: str
     command_id: str
@@ -263,7 +263,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     payloads: tuple[Payload, ...]
     correlation_id: str | None = None
     request_digest: str | None = None
-    """Of a command that came with an `Idempotency-Key`: what exactly was asked for."""
+    """Digest of a command sent with an `Idempotency-Key`."""
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -1,7 +1,7 @@
-"""The reducer: a table of which event changes what, from where. What is not in the table has no effect.
+"""The reducer: tables of the events' effects. An event that is not in a table has no effect.
 
-Here stands the last defence of *Cancel wins*: whatever was appended, by whichever version of this code, a
-cancelled execution ends CANCELED and what has ended never changes.
+This is the last line of defence for *cancel wins*: whatever any version appended, a cancelled execution ends
+CANCELED, and an ended execution never changes.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ UNFINISHED = frozenset({IDLE, READY, RUNNING, WAITING})
 
 
 def evolve(state: Execution | None, event: e.Event) -> Execution | None:
-    """The state after `event`. Its version moves on in any case: the log has no gaps."""
+    """The state after `event`. The version always advances, because the log has no gaps."""
     if state is None:
         return _created(event)
     is_known = event.schema_version == e.SCHEMA_VERSION and _has_effect(state.phase, type(event.payload))
@@ -58,7 +58,7 @@ def _created(event: e.Event) -> Execution | None:
     )
 
 
-# In which phase of an execution an event has an effect.
+# Phases in which an execution event has an effect.
 
 _WORK = frozenset({Phase.STARTED, Phase.FAILING})
 _ENDING_NODES = frozenset({Phase.STARTED, Phase.FAILING, Phase.CANCELLING})
@@ -95,7 +95,7 @@ def _has_effect(phase: Phase, payload: type[e.Payload]) -> bool:
     return phase in _PHASES.get(payload, frozenset())
 
 
-# From which statuses a node event has an effect, and what it does to the node.
+# Statuses from which a node event has an effect, and the effect.
 
 NodeChange = Callable[[NodeState, Any, float], NodeState]
 
@@ -254,7 +254,7 @@ def _change_node(state: Execution, payload: e.Payload, at: float) -> Execution:
 
 
 def _is_late(state: Execution, node: NodeState, payload: e.Payload) -> bool:
-    """After a cancel was accepted, only what really ran may still be said to have failed."""
+    """After an accepted cancel, only a node that ran can still fail."""
     is_cancelling = state.cancel_requested_at is not None
     return is_cancelling and isinstance(payload, e.NodeFailed) and node.status is not RUNNING
 
@@ -277,7 +277,7 @@ def _cancel_requested(state: Execution, payload: e.ExecutionCancelRequested, at:
 
 
 def _execution_canceled(state: Execution, _: e.ExecutionCanceled, at: float) -> Execution:
-    """Nothing is left unfinished in a cancelled execution."""
+    """No node of a cancelled execution is left unfinished."""
     nodes = {
         node_id: replace(
             node,

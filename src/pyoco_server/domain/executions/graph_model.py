@@ -1,4 +1,4 @@
-"""What a graph is made of. See graphs.py for how one is read."""
+"""The types of a graph; graphs.py reads one."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -27,7 +27,7 @@ class EdgeOn(StrEnum):
 
 
 class Then(StrEnum):
-    """What becomes of an execution in which a failure edge was taken, once nothing is left to do."""
+    """The end of an execution with a taken failure edge."""
 
     CONTINUE = "continue"
     FAIL = "fail"
@@ -65,29 +65,29 @@ class Edge(Struct, frozen=True, kw_only=True):
     target: str
     on: EdgeOn = EdgeOn.SUCCESS
     then: Then = Then.CONTINUE
-    """Of a failure edge: whether the failure is handled, or the execution fails after all."""
+    """For a failure edge: whether the failure is handled, or the execution fails in the end."""
     when: str | None = None
 
 
 class Graph(Struct, frozen=True, kw_only=True):
     id: str
     nodes: Mapping[str, GraphNode]
-    """In the order in which they were declared."""
+    """In order of declaration."""
     edges: tuple[Edge, ...]
     entry: str
     incoming: Mapping[str, tuple[Edge, ...]]
     outgoing: Mapping[str, tuple[Edge, ...]]
     order: tuple[str, ...]
-    """Each node after all that lead to it; what is free to choose follows the declaration."""
+    """Topological order, with ties in order of declaration."""
     forks: Mapping[str, str]
-    """Of each join, the nearest fork above all of its branches."""
+    """For each join, the nearest fork above all of its branches."""
 
     def descendants(self, node_id: str) -> frozenset[str]:
-        """Every node that can be reached from this one, without itself."""
+        """All nodes reachable from this one, without itself."""
         return _reached(node_id, lambda node: (edge.target for edge in self.outgoing[node]))
 
     def ancestors(self, node_id: str) -> frozenset[str]:
-        """Every node from which this one can be reached, without itself."""
+        """All nodes from which this one is reachable, without itself."""
         return _reached(node_id, lambda node: (edge.source for edge in self.incoming[node]))
 
 

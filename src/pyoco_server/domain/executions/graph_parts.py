@@ -1,4 +1,4 @@
-"""Reading the nodes and edges of a definition, one by one. What is wrong is collected, not raised."""
+"""Parsing the nodes and edges of a definition. Problems are collected, not raised."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -21,9 +21,9 @@ from pyoco_server.domain.names import MAX_FLOW_NAME, is_tag, nearest
 
 NAME_RULE = "[A-Za-z0-9_-]{1,64}"
 MAX_TIMEOUT_SEC = 10 * 366 * 86_400
-"""Ten years: longer is a mistake, and every deadline stays a date."""
+"""Ten years; a longer time is a mistake and could exceed the date range."""
 ENOUGH_PROBLEMS = 100
-"""Where reading stops: nobody mends more at once, and each costs time."""
+"""Parsing stops at this number of problems."""
 _GIVEN_UP = object()
 
 Problems = list[str]
@@ -55,10 +55,10 @@ _EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "then": Then, "when": str}
 
 
 def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
-    """None if not even its type can be told."""
+    """None if the type is unknown."""
     where = f"node {node_id}"
     if not is_tag(node_id):
-        problems.append(f"node {_shown(node_id)}: the id of a node must match {NAME_RULE}")
+        problems.append(f"node {_shown(node_id)}: a node id must match {NAME_RULE}")
         return None
     if not isinstance(given, Mapping):
         problems.append(f"{where} must be an object like {{type: task, flow: x}}, got {_kind(given)}")
@@ -82,7 +82,7 @@ def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
 def read_edge(
     place: str, given: Any, nodes: Iterable[str], problems: Problems, *, is_stored: bool = False
 ) -> Edge | None:
-    """None if it does not lead from one node to another. The condition of a stored one was checked before."""
+    """None unless it connects two nodes. The condition of a stored edge was checked before."""
     if not isinstance(given, Mapping):
         problems.append(f"{place} must be an object like {{from: a, to: b}}, got {_kind(given)}")
         return None
@@ -98,7 +98,7 @@ def read_edge(
     when = fields.get("when") if is_stored else _when(where, fields.get("when"), nodes, problems)
     on, then = fields.get("on", EdgeOn.SUCCESS), fields.get("then", Then.CONTINUE)
     if on is EdgeOn.SUCCESS and "then" in fields:
-        problems.append(f"{where}: then belongs to edges with on: failure; remove it or add on: failure")
+        problems.append(f"{where}: then is only for edges with on: failure; remove it or add on: failure")
     return Edge(
         source=fields["from"],
         target=fields["to"],
@@ -122,7 +122,7 @@ def check_keys(where: str, given: Mapping[Any, Any], known: Iterable[str], probl
 
 
 def converted(where: str, value: Any, of: Any, problems: Problems) -> Any:
-    """The value as `of`, or a marker that is equal to nothing."""
+    """The value as type `of`, or a marker that equals nothing."""
     try:
         return msgspec.convert(value, of)
     except msgspec.ValidationError as error:
@@ -148,7 +148,7 @@ def _field(where: str, kind: NodeType, key: str, rule: _Key, value: Any, problem
     if kind not in rule.types:
         of = " and ".join(rule.types)
         problems.append(
-            f"{where}: {key} belongs to {of} nodes; this is a {kind}: remove it or change the type"
+            f"{where}: {key} is only for {of} nodes, and this is a {kind}; remove it or change the type"
         )
         return _GIVEN_UP
     return converted(f"{where}: {key}", value, rule.of, problems)
@@ -167,22 +167,26 @@ def _check_task(where: str, node: GraphNode, given: Mapping[str, Any], problems:
     if node.flow and node.external:
         problems.append(f"{where} has both flow and external: true; keep one")
     if node.external and node.tag is not None:
-        problems.append(f"{where}: tag belongs to tasks with a flow; an external task has no worker of ours")
+        problems.append(
+            f"{where}: tag is only for tasks with a flow; an external task does not run on a worker"
+        )
     if not node.external and given.get("flow") is None:
-        problems.append(f"{where} has neither flow nor external: true; say who carries it out")
+        problems.append(f"{where} has neither flow nor external: true; add one of them")
     if node.tag is not None and not is_tag(node.tag):
         problems.append(f"{where}: tag {_shown(node.tag)} must match {NAME_RULE}")
 
 
 def _check_join(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
     if given.get("policy") == JoinPolicy.CUSTOM and given.get("min_success") is None:
-        problems.append(f"{where}: policy CUSTOM needs min_success, the number of branches that must succeed")
+        problems.append(
+            f"{where}: policy CUSTOM requires min_success, the number of branches that must succeed"
+        )
     if node.min_success is not None and node.policy is not JoinPolicy.CUSTOM:
-        problems.append(f"{where}: min_success belongs to policy CUSTOM; this is {node.policy}")
+        problems.append(f"{where}: min_success is only for policy CUSTOM, and this is {node.policy}")
 
 
 def _check_nothing(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
-    """A wait or a fork that has only keys of its own is right."""
+    """A wait or fork with valid keys is always valid."""
 
 
 _CHECKS = {
@@ -194,7 +198,7 @@ _CHECKS = {
 
 
 def templates_of(node: GraphNode) -> dict[str, Any]:
-    """What of a node is rendered before use."""
+    """The fields of a node with templates."""
     return {"params": node.params, "prompt": node.prompt, "wait_key": node.wait_key}
 
 
@@ -222,12 +226,12 @@ def _check_ends(where: str, fields: dict[str, Any], nodes: Iterable[str], proble
         if name is None:
             problems.append(f"{where}: {key} is missing; write {{from: a, to: b}}")
         elif isinstance(name, str) and name not in nodes:
-            problems.append(f"{where}: {key}: there is no node {_shown(name)}{nearest(name, nodes)}")
+            problems.append(f"{where}: {key}: unknown node {_shown(name)}{nearest(name, nodes)}")
         elif isinstance(name, str):
             continue
         right = False
     if right and fields["from"] == fields["to"]:
-        problems.append(f"{where} leads from a node to itself; use retry to repeat a task")
+        problems.append(f"{where} connects a node to itself; use retry to repeat a task")
         return False
     return right
 
@@ -244,7 +248,7 @@ def _when(where: str, expr: Any, nodes: Iterable[str], problems: Problems) -> st
 
 
 def _quoting_hint(expr: str, nodes: Iterable[str]) -> str:
-    """`nodes.a-b` is a subtraction in CEL."""
+    """A hint for `nodes.a-b`, which is a subtraction in CEL."""
     named = next((name for name in nodes if not name.isidentifier() and f"nodes.{name}" in expr), None)
     return f" (write nodes['{named}'])" if named else ""
 
@@ -254,7 +258,7 @@ def _plain(message: str) -> str:
 
 
 def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "nothing"}
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return kinds.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
 
 

@@ -1,7 +1,7 @@
-"""What is stored of graphs, and under which keys.
+"""Stored graph versions and their keys.
 
-The newest version has a key of its own, which is only ever moved on by compare-and-set. The version before it
-is copied to a key with its number first, so every version can be read at every moment.
+The newest version has its own key, which is updated by compare-and-set. The previous version is first copied
+to a key with its number, so every version is always readable.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from pyoco_server.domain.executions.graphs import Graph, definition_of
 from pyoco_server.errors import RequestTooLarge
 
 NO_TENANT = "="
-"""Where graphs are kept while auth is off. No tenant has this name."""
+"""Tenant token while auth is off; no tenant has this name."""
 
 
 class GraphRecord(Struct, frozen=True, kw_only=True):
     graph_id: str
     version: int
     sha256: str
-    """Of the definition, however it was written."""
+    """Digest of the definition, independent of formatting."""
     registered_at: float
     registered_by: str
     tenant_id: str | None = None
@@ -30,7 +30,7 @@ class GraphRecord(Struct, frozen=True, kw_only=True):
 
 
 class GraphSummary(Struct, frozen=True, kw_only=True):
-    """What a list shows of a graph's newest version."""
+    """A graph's newest version as shown in a list."""
 
     graph_id: str
     version: int
@@ -49,7 +49,7 @@ class _Listed(Struct, frozen=True):
 
 
 class _ListedRecord(Struct, frozen=True, kw_only=True):
-    """A record of which a list needs the number of its nodes alone."""
+    """A record for lists, which need only the number of nodes."""
 
     graph_id: str
     version: int
@@ -64,7 +64,7 @@ _decode_listed = decoding(_ListedRecord, "graph")
 
 
 def decode_graph_summary(data: bytes) -> GraphSummary:
-    """Without its definition, which may be large. Raises Unreadable."""
+    """Decode without the definition, which may be large. Raises Unreadable."""
     return summary(_decode_listed(data))
 
 
@@ -87,14 +87,14 @@ def version_key(tenant_id: str | None, graph_id: str, version: int) -> str:
     return f"{newest_key(tenant_id, graph_id)}.{version}"
 
 
-# Which version a graph is. One is never changed: other content under the same id is the next version.
+# Versions are immutable: new content under the same id is the next version.
 
 MAX_DEFINITION_BYTES = 512 * 1024
-"""A version is one message of NATS, which carries 1 MiB unless its operator says otherwise."""
+"""A version is one NATS message, by default up to 1 MiB."""
 
 
 class Registration(Struct, frozen=True, kw_only=True):
-    """A graph that somebody wants to be the newest version."""
+    """A graph to register as the newest version."""
 
     graph: Graph
     tenant_id: str | None
@@ -103,7 +103,7 @@ class Registration(Struct, frozen=True, kw_only=True):
 
 
 def next_version(newest: GraphRecord | None, wanted: Registration) -> GraphRecord:
-    """The version that `wanted` is: `newest` itself if it says the same. Raises RequestTooLarge."""
+    """The record of `wanted`; `newest` itself if unchanged. Raises RequestTooLarge."""
     definition = definition_of(wanted.graph)
     content = msgspec.json.encode(definition, order="deterministic")
     sha256 = hashlib.sha256(content).hexdigest()
@@ -111,7 +111,7 @@ def next_version(newest: GraphRecord | None, wanted: Registration) -> GraphRecor
         return newest
     if len(content) > MAX_DEFINITION_BYTES:
         raise RequestTooLarge(
-            f"graph {wanted.graph.id}: its definition has {len(content):,} bytes as JSON; "
+            f"graph {wanted.graph.id}: the definition has {len(content):,} bytes as JSON; "
             f"{MAX_DEFINITION_BYTES:,} are allowed"
         )
     return GraphRecord(

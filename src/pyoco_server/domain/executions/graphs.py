@@ -1,6 +1,6 @@
-"""Graphs: what an execution carries out. Read from YAML or JSON, checked as a whole, never changed after.
+"""Graphs: read from YAML or JSON and validated as a whole; immutable.
 
-Everything that is wrong with a definition is said at once, each problem with the name of its node or edge.
+All problems of a definition are reported together, each with its node or edge.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,16 +37,16 @@ from pyoco_server.domain.strict_json import read_json
 from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
 from pyoco_server.errors import InvalidRequest
 
-# The shape of a graph: its entry, its order, and which fork belongs to which join.
+# Structure of a graph: entry, order, and the fork of each join.
 #
-# Sets of nodes are bits of an integer here, one per node in topological order: a thousand nodes are sixteen
+# Sets of nodes are bits of an integer, one per node in topological order: a thousand nodes take sixteen
 # machine words, so all ancestors and dominators of the largest graph take a few milliseconds.
 
 Edges = Mapping[str, tuple[Edge, ...]]
 
 
 def by_end(nodes: Iterable[str], edges: Sequence[Edge]) -> tuple[Edges, Edges]:
-    """Incoming and outgoing edges of each node, in the order in which they were declared."""
+    """Incoming and outgoing edges of each node, in order of declaration."""
     incoming: dict[str, list[Edge]] = {node: [] for node in nodes}
     outgoing: dict[str, list[Edge]] = {node: [] for node in incoming}
     for edge in edges:
@@ -60,16 +60,16 @@ def _frozen(edges: Mapping[str, list[Edge]]) -> Edges:
 
 
 def entries(incoming: Edges) -> list[str]:
-    """Nodes that nothing leads to.
+    """Nodes without incoming edges.
 
-    In a graph without cycles every way back from a node ends in one of them; so if there is exactly one,
-    it leads to every node, and no node is out of reach.
+    In a graph without cycles every path back from a node ends in one of them; so if there is exactly one,
+    every node is reachable from it.
     """
     return [node for node, edges in incoming.items() if not edges]
 
 
 def topological_order(incoming: Edges, outgoing: Edges) -> tuple[str, ...]:
-    """Of nodes that could come next, the one declared first. Nodes on or behind a cycle are left out."""
+    """Topological order with ties in order of declaration. Nodes on or after a cycle are omitted."""
     names = list(incoming)
     place = {name: index for index, name in enumerate(names)}
     missing = {node: len(edges) for node, edges in incoming.items()}
@@ -87,7 +87,7 @@ def topological_order(incoming: Edges, outgoing: Edges) -> tuple[str, ...]:
 
 
 def find_cycle(incoming: Edges, order: Sequence[str]) -> list[str]:
-    """A cycle among the nodes that have no place in the order, its first node at both ends."""
+    """A cycle among the nodes that are not in the order, with its first node at both ends."""
     left = incoming.keys() - set(order)
     node = next(name for name in incoming if name in left)
     seen: dict[str, None] = {}
@@ -99,20 +99,20 @@ def find_cycle(incoming: Edges, order: Sequence[str]) -> list[str]:
 
 
 class Above(Struct, frozen=True):
-    """For each node, the nodes above it: all of them, and those that no way from the entry goes round."""
+    """The ancestors and dominators of each node."""
 
     order: tuple[str, ...]
     ancestors: dict[str, int]
     dominators: dict[str, int]
 
     def is_above(self, upper: str, lower: str) -> bool:
-        """Whether `lower` comes after `upper` on some way; a node is not above itself."""
+        """Whether `upper` is an ancestor of `lower`; a node is not its own ancestor."""
         return upper != lower and bool(self.ancestors[lower] >> self._bit(upper) & 1)
 
     def nearest_fork(self, sources: Iterable[str], forks: Sequence[str]) -> str | None:
-        """The last fork that is above, or is, each of the nodes from which a join's edges come.
+        """The last fork that is an ancestor of, or equal to, each source of a join's edges.
 
-        One that cannot be gone round comes first: it opens every branch of the join.
+        A dominating fork takes precedence, because it opens every branch of the join.
         """
         common = dominating = -1
         for source in sources:
@@ -127,7 +127,7 @@ class Above(Struct, frozen=True):
 
 
 def above(order: tuple[str, ...], incoming: Edges) -> Above:
-    """Sets include the node itself, which is their highest bit."""
+    """Sets include the node itself as their highest bit."""
     ancestors: dict[str, int] = {}
     dominators: dict[str, int] = {}
     for index, node in enumerate(order):
@@ -140,13 +140,13 @@ def above(order: tuple[str, ...], incoming: Edges) -> Above:
     return Above(order, ancestors, dominators)
 
 
-# From the text of a graph to its definition: values of JSON, not yet looked at.
+# From the text of a graph to its unvalidated definition.
 
 GRAPH_YAML = YamlKind(name="graph", max_nodes=100_000, text_keys=frozenset({"on"}))
 
 
 def graph_definition(text: str | bytes, content_type: str | None) -> dict[str, Any]:
-    """The definition in a text: JSON if the content type says so, else YAML. Raises InvalidRequest."""
+    """The definition in a text: JSON by content type, else YAML. Raises InvalidRequest."""
     if isinstance(text, bytes):
         text = decode(text, GRAPH_YAML)
     kind = (content_type or "").partition(";")[0].strip().lower()
@@ -178,10 +178,10 @@ _TOP_KEYS = ("id", "nodes", "edges")
 
 
 def parse_graph(definition: object, *, is_stored: bool = False) -> Graph:
-    """Raises InvalidRequest, whose text names every node and edge that is wrong and what to do about it.
+    """Raises InvalidRequest with every invalid node and edge and how to fix it.
 
-    A stored definition was checked by the version that registered it. A condition that is refused today does
-    not make it unreadable: that edge fails when it is reached.
+    A stored definition was validated by the version that registered it. A condition that is refused today
+    does not make it unreadable; the edge fails when it is evaluated.
     """
     problems: Problems = []
     if not isinstance(definition, Mapping):
@@ -201,7 +201,7 @@ def parse_graph(definition: object, *, is_stored: bool = False) -> Graph:
 
 
 def definition_of(graph: Graph) -> dict[str, Any]:
-    """The definition that reads as this graph, with nothing in it that is a default."""
+    """The definition of this graph, without default values."""
     return {
         "id": graph.id,
         "nodes": {node.id: _node_definition(node) for node in graph.nodes.values()},
@@ -230,8 +230,8 @@ def _without_defaults(given: Struct, plain: Struct) -> dict[str, Any]:
 def _graph_name(definition: Mapping[Any, Any], problems: Problems) -> str:
     graph_id = definition.get("id")
     if not isinstance(graph_id, str) or not is_tag(graph_id):
-        said = "is missing" if graph_id is None else f"{str(graph_id)[:64]!r} is not allowed"
-        problems.append(f"id {said}; it must match {NAME_RULE}")
+        problem = "is missing" if graph_id is None else f"{str(graph_id)[:64]!r} is not allowed"
+        problems.append(f"id {problem}; it must match {NAME_RULE}")
         return "graph"
     return f"graph {graph_id}"
 
@@ -243,7 +243,7 @@ def _nodes(given: Any, problems: Problems) -> dict[str, GraphNode]:
     if len(given) > MAX_NODES:
         after = list(given)[MAX_NODES]
         problems.append(
-            f"there are {len(given):,} nodes, {MAX_NODES:,} are allowed; the first too many is {after}"
+            f"{len(given):,} nodes, {MAX_NODES:,} are allowed; the first one over the limit is {after}"
         )
         return {}
     nodes = {
@@ -277,13 +277,15 @@ def _check_edges(edges: tuple[Edge, ...], nodes: Mapping[str, GraphNode], proble
     seen = set()
     for edge in edges:
         if (key := (edge.source, edge.target, edge.on)) in seen:
-            problems.append(f"{edge_name(edge)} (on: {edge.on}) is there twice; join the conditions with ||")
+            problems.append(
+                f"{edge_name(edge)} (on: {edge.on}) is a duplicate; combine the conditions with ||"
+            )
         seen.add(key)
         kind = nodes[edge.source].type
         if edge.on is EdgeOn.FAILURE and kind in (NodeType.FORK, NodeType.JOIN):
             problems.append(
                 f"{edge_name(edge)}: a {kind} never fails, so on: failure is never taken; "
-                "let the edge begin at the task or wait that can fail"
+                "start the edge at the task or wait that can fail"
             )
 
 
@@ -295,12 +297,12 @@ def _assembled(
     found = entries(incoming)
     if len(found) > 1:
         problems.append(
-            f"nodes {', '.join(found[:MAX_PROBLEMS])} have no incoming edge; one node is the entry: "
-            "lead an edge to all but one"
+            f"nodes {', '.join(found[:MAX_PROBLEMS])} have no incoming edge, but only one entry is allowed: "
+            "add an edge to all but one"
         )
     if len(order) < len(nodes):
         cycle = " → ".join(find_cycle(incoming, order))
-        problems.append(f"there is a cycle: {cycle}; remove one of its edges (a task repeats by retry)")
+        problems.append(f"cycle: {cycle}; remove one of its edges (use retry to repeat a task)")
         return None
     ranks = above(order, incoming)
     forks = _forks(nodes, incoming, ranks, problems)
@@ -329,7 +331,9 @@ def _forks(
         fork = ranks.nearest_fork(sources, forks) if sources else None
         if fork is None:
             branches = f"all of its branches ({', '.join(sources)})" if sources else "it"
-            problems.append(f"node {node.id}: a join needs a fork above {branches}; add one where they part")
+            problems.append(
+                f"node {node.id}: a join requires a fork above {branches}; add one where they split"
+            )
         else:
             found[node.id] = fork
     return found
@@ -340,12 +344,12 @@ def _check_branches(nodes: Mapping[str, GraphNode], incoming: Edges, problems: P
         branches = len(incoming[node.id])
         if node.min_success is not None and node.min_success > branches:
             problems.append(
-                f"node {node.id}: min_success is {node.min_success}, but {branches} branches lead here"
+                f"node {node.id}: min_success is {node.min_success}, but the join has {branches} branches"
             )
 
 
 def _check_reads(graph: Graph, problems: Problems) -> None:
-    """What a node or an edge reads of other nodes must be there by then."""
+    """A node or an edge may read only nodes upstream."""
     nodes, ranks = graph.nodes, above(graph.order, graph.incoming)
     for node in nodes.values():
         if len(problems) >= ENOUGH_PROBLEMS:
@@ -366,11 +370,9 @@ def _check_reads(graph: Graph, problems: Problems) -> None:
 
 def _not_readable(read: str, nodes: Mapping[str, GraphNode], *, is_there: bool) -> str | None:
     if read not in nodes:
-        return f"there is no node {read[:64]!r}{nearest(read, nodes)}"
+        return f"unknown node {read[:64]!r}{nearest(read, nodes)}"
     return (
-        None
-        if is_there
-        else f"{read} is not upstream, so it has no output by then; add edges that lead from it"
+        None if is_there else f"{read} is not upstream, so its output is not available; add an edge from it"
     )
 
 

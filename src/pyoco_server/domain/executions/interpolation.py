@@ -1,9 +1,9 @@
-"""`${…}` in the params of a node: values of the execution, put where they are needed.
+"""`${…}` in the params of a node: references to values of the execution.
 
-A path is `input` or `nodes.<id>.output` (or `.status`, `.error`), and on from there `.key`, `['any key']`
-and `[0]`. A text that is one `${…}` and nothing else becomes the value itself; inside other text, texts
-stand as they are and everything else as JSON. `$${` is a literal `${`. Nothing is computed here: that is
-what conditions and tasks are for.
+A path is `input` or `nodes.<id>.output` (or `.status`, `.error`), followed by `.key`, `['any key']` and
+`[0]`. A text that consists of one `${…}` becomes the value itself; inside other text, strings are inserted as
+they are and other values as JSON. `$${` is a literal `${`. There are no computations; use conditions and
+tasks.
 """
 
 import re
@@ -17,15 +17,15 @@ from msgspec import Struct
 from pyoco_server.domain.names import nearest
 
 NODE_FIELDS = ("output", "status", "error")
-"""What can be read of a node."""
+"""The readable fields of a node."""
 MAX_DEPTH = 100
-"""Of what is rendered: deeper values would not fit Python's stack."""
+"""Depth limit, because deeper values would exceed Python's stack."""
 MAX_PATH = 500
 MAX_RENDERED = 1024 * 1024
-"""Bytes of one rendered value, about: as much as NATS takes in one message."""
+"""Approximate limit of a rendered value in bytes; the message limit of NATS."""
 BYTES_PER_STEP = 100
 MAX_KEPT = 1_000
-"""Characters of a text whose parts are remembered."""
+"""Length limit of texts whose parts are cached."""
 
 _PART = re.compile(r"""\$\$\{|\$\{((?:[^}'"]|'[^']*'|"[^"]*")*)(\}?)""")
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
@@ -34,11 +34,11 @@ _SHOWN_KEYS = 10
 
 
 class TemplateError(Exception):
-    """A template that can never be rendered; the text says which, and what to write instead."""
+    """An invalid template; the text contains the fix."""
 
 
 class TemplateFailed(Exception):
-    """A value that a template names is not there; the text says up to where the path leads."""
+    """A referenced value does not exist; the text contains the existing part of the path."""
 
 
 Step = str | int
@@ -65,7 +65,7 @@ def render(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) ->
 
 
 def rendered(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> tuple[Any, int]:  # noqa: A002 - the word of graphs
-    """The same, and about how many bytes it has."""
+    """Like `render`, with the approximate size in bytes."""
     rendering = _Rendering({"input": input, "nodes": nodes})
     return rendering.of(value, 0), rendering.size
 
@@ -84,7 +84,7 @@ def _references(value: object, depth: int) -> Iterator[_Reference]:
 
 
 class _Rendering:
-    """Counts before it builds: references may repeat a large value any number of times."""
+    """Counts before building, because references may repeat a large value many times."""
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self._roots = roots
@@ -120,7 +120,7 @@ class _Rendering:
         if self.size > MAX_RENDERED:
             raise TemplateFailed(
                 f"at '{_short(where)}': more than {MAX_RENDERED:,} bytes; "
-                "let tasks pass on where large values are instead of the values"
+                "pass references to large values instead of the values"
             )
 
 
@@ -150,9 +150,9 @@ def _below(value: Any, step: Step, path: str, reference: _Reference) -> Any:
     if isinstance(step, int) and isinstance(value, (list, tuple)):
         if step < len(value):
             return value[step]
-        _missing(reference, f"{path} has {len(value)} items, so there is no [{step}]")
+        _missing(reference, f"{path} has {len(value)} items, so [{step}] does not exist")
     wanted = "a list" if isinstance(step, int) else "an object"
-    return _missing(reference, f"{path} is {_kind(value)}, not {wanted}, so there is no {_written(step)}")
+    return _missing(reference, f"{path} is {_kind(value)}, not {wanted}, so {_written(step)} does not exist")
 
 
 def _missing(reference: _Reference, problem: str) -> Never:
@@ -167,10 +167,10 @@ def _keys_of(value: Mapping[Any, Any]) -> str:
 
 
 def _kind(value: Any) -> str:
-    """Of a value that is not there as wanted; the value itself may be nobody's business."""
+    """The kind of a value; the value itself may be confidential."""
     if value is None:
         return "null"
-    kinds = {bool: "a boolean", str: "a text", int: "a number", float: "a number"}
+    kinds = {bool: "a boolean", str: "a string", int: "a number", float: "a number"}
     if isinstance(value, Mapping):
         return "an object"
     return kinds.get(type(value), "a list" if isinstance(value, (list, tuple)) else type(value).__name__)
@@ -192,7 +192,7 @@ def _kept_parts(text: str) -> tuple[str | _Reference, ...]:
 
 
 def _cut(text: str) -> tuple[str | _Reference, ...]:
-    """The text cut into what stands as it is and what is read; texts next to each other are one."""
+    """The text split into literals and references; adjacent literals are merged."""
     parts: list[str | _Reference] = []
     literal: list[str] = []
     end = 0
@@ -242,8 +242,8 @@ def _path(text: str) -> tuple[str, tuple[Step, ...]]:
         step = _STEP.match(text, end)
         if step is None:
             raise TemplateError(
-                f"'${{{_short(text)}}}' cannot be read from {_short(text[end:])!r} on: "
-                "a path goes on with .key, ['any key'] or [0]"
+                f"'${{{_short(text)}}}' is invalid at {_short(text[end:])!r}: "
+                "a path continues with .key, ['any key'] or [0]"
             )
         steps.append(int(step[2]) if step[2] else step[step.lastindex or 0])
         end = step.end()
@@ -252,12 +252,12 @@ def _path(text: str) -> tuple[str, tuple[Step, ...]]:
 
 def _check_node_path(text: str, steps: tuple[Step, ...]) -> None:
     if not steps or not isinstance(steps[0], str):
-        raise TemplateError(f"'${{{_short(text)}}}' names no node; write nodes.<id>.output")
+        raise TemplateError(f"'${{{_short(text)}}}' has no node id; write nodes.<id>.output")
     if len(steps) == 1 or steps[1] not in NODE_FIELDS:
         field = (
-            f"{steps[1]!r}{nearest(str(steps[1]), NODE_FIELDS)} is no field"
+            f"{steps[1]!r}{nearest(str(steps[1]), NODE_FIELDS)} is not a field"
             if steps[1:]
-            else "names no field"
+            else "missing field"
         )
         raise TemplateError(
             f"'${{{_short(text)}}}': {field} of a node; write nodes.{steps[0]}.output, .status or .error"
@@ -266,7 +266,9 @@ def _check_node_path(text: str, steps: tuple[Step, ...]) -> None:
 
 def _check_key(key: object) -> None:
     if "${" in str(key):
-        raise TemplateError(f"the key {_short(str(key))!r} has a ${{: only values are rendered, keys are not")
+        raise TemplateError(
+            f"the key {_short(str(key))!r} contains ${{, but only values are rendered, not keys"
+        )
 
 
 def _check_depth(depth: int) -> None:

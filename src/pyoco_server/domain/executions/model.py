@@ -1,4 +1,4 @@
-"""The state of an execution: what the fold of its events gives."""
+"""The state of an execution, folded from its events."""
 
 from enum import StrEnum
 from typing import Any
@@ -45,7 +45,7 @@ class NodeStatus(StrEnum):
 
     @property
     def is_live(self) -> bool:
-        """Something is still to come from this node itself."""
+        """The node itself is not finished."""
         return self in _LIVE
 
 
@@ -54,12 +54,12 @@ _LIVE = frozenset({NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING})
 
 
 class Phase(StrEnum):
-    """Where an execution is in its life: what the guards ask."""
+    """The phase of an execution, used by the guards."""
 
     CREATED = "CREATED"
     STARTED = "STARTED"
     FAILING = "FAILING"
-    """A node failed for good and its siblings are being stopped."""
+    """A node failed permanently and its siblings are being stopped."""
     CANCELLING = "CANCELLING"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
@@ -67,7 +67,7 @@ class Phase(StrEnum):
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """What a join knows of its branches, by the node each of them ends with."""
+    """The branches of a join, by their last node."""
 
     policy: str
     expected_branches: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_at: float | None = None
     updated_at: float | None = None
     stop_requested_at: float | None = None
-    """Since when it is to stop: an interrupt or a cancel of this node was asked for."""
+    """Time of the interrupt or cancel request for this node."""
     stop_reason: str | None = None
     canceled_by_execution: bool = False
 
@@ -121,7 +121,7 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: float
     updated_at: float
     version: int
-    """The sequence of the last event that is in this state."""
+    """Sequence of the last event in this state."""
     status: ExecutionStatus = ExecutionStatus.ACTIVE
     tenant_id: str | None = None
     api_key_id: str | None = None
@@ -148,12 +148,12 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def shown_id(self) -> str:
-        """What its tenant calls it."""
+        """The tenant's id of the execution."""
         return self.given_id or self.execution_id
 
     @property
     def handled_failures(self) -> tuple[str, ...]:
-        """The nodes that failed in an execution that completed all the same."""
+        """The failed nodes of a completed execution."""
         if self.status is not ExecutionStatus.COMPLETED:
             return ()
         return tuple(name for name, node in self.nodes.items() if node.status is NodeStatus.FAILED)
@@ -169,13 +169,11 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Phase.CREATED if self.started_at is None else Phase.STARTED
 
 
-# Ids of executions: a tenant's own ids are its own.
+# Execution ids are scoped to their tenant.
 #
-# An execution is stored under an id that is a part of its subject, in one stream for all tenants. An id
-# that a
-# tenant chose is stored as one derived from tenant and id, so that no tenant can take, or learn of, the ids
-# of
-# another. Without tenants, and for ids that the server chose, both are the same.
+# The stored id is a part of the subject, in one stream for all tenants. For an id chosen by a tenant it is
+# derived from tenant and id, so that no tenant can take or detect the ids of another. Without tenants, and
+# for generated ids, both are the same.
 
 
 def stored_id(tenant_id: str | None, given_id: str) -> str:
@@ -185,9 +183,9 @@ def stored_id(tenant_id: str | None, given_id: str) -> str:
 
 
 def possible_ids(tenant_id: str | None, shown_id: str) -> tuple[str, ...]:
-    """Under which an execution that a tenant calls so may be stored, the likelier one first.
+    """The possible stored ids for a tenant's id, the likelier one first.
 
-    Older versions stored all of them under the id that was given.
+    Older versions stored executions under the given id.
     """
     if tenant_id is None:
         return (shown_id,)
@@ -202,14 +200,14 @@ def _is_of_server(text: str) -> bool:
         return False
 
 
-# What a re-run takes over from an execution that has ended: the outputs of what was done for good.
+# Outputs that a rerun takes over from an ended execution.
 
 _NOT_IN_THE_WAY = frozenset({NodeStatus.SUCCEEDED, NodeStatus.IDLE, NodeStatus.CANCELED})
-"""What succeeded below a node that was cancelled did not need it: its join had passed by other branches."""
+"""A node that succeeded below a cancelled one did not need it: its join had passed by other branches."""
 
 
 def outputs_for_rerun(old: Execution, graph: Graph) -> dict[str, Any]:
-    """Of each node that succeeded, and above which nothing failed. The rest is done again."""
+    """The outputs of succeeded nodes without a failure upstream. The others run again."""
     return {
         node_id: old.nodes[node_id].output
         for node_id in graph.order
@@ -219,7 +217,7 @@ def outputs_for_rerun(old: Execution, graph: Graph) -> dict[str, Any]:
 
 
 def carry_over(graph: Graph, outputs: dict[str, Any]) -> list[e.Payload]:
-    """The events that make it so, in the order in which they can have happened."""
+    """The events that set these outputs, in a possible order."""
     events: list[e.Payload] = []
     for node_id in graph.order:
         if node_id not in outputs:

@@ -1,8 +1,8 @@
-"""The orchestrator's mind: what is missing now. Level-triggered and pure.
+"""The decisions of the orchestrator. Level-triggered and pure.
 
-`react` looks at the state, the graph and what is known of the runs, and says what has to be appended and what
-has to be done in the world. Asking twice, late, or on two machines at once changes nothing: the events of the
-loser are refused by the log, the runs' ids follow from (execution, node, attempt).
+From the state, the graph and the known runs, `react` derives the events to append and the runs to dispatch or
+cancel. Calling it twice, late, or on two machines at once does no harm: the log refuses the events of the
+loser, and run ids are derived from (execution, node, attempt).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatu
 from pyoco_server.domain.executions.orchestration_nodes import Draft, end_stopped, stop
 from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact
 
-# The end of a whole execution: completed, failed, cancelled.
+# The end of an execution: completed, failed, cancelled.
 
 SIBLING_FAILED: Final = "another node failed"
 
@@ -39,7 +39,7 @@ def fail_if_lost(draft: Draft, branches: Branches) -> bool:
 
 
 def _request_failure(draft: Draft, failed: list[tuple[str, NodeState]]) -> None:
-    """The first one that failed names the reason."""
+    """The first failed node gives the reason."""
     node_id, node = min(failed, key=lambda found: found[1].ended_at or 0.0)
     error = node.error or e.Failure("the node failed")
     draft.emit(e.ExecutionFailRequested(failed_node_id=node_id, error=error))
@@ -72,7 +72,7 @@ def complete_if_over(draft: Draft) -> None:
 
 
 def _results(draft: Draft, *, is_handled: bool) -> dict[str, Any]:
-    """Outputs of the nodes without outgoing edges; where failures are handled, of the last nodes that ran."""
+    """Outputs of the nodes without outgoing edges; with handled failures, of the last nodes that ran."""
     return {
         node_id: node.output
         for node_id, node in draft.nodes(NodeStatus.SUCCEEDED)
@@ -99,11 +99,11 @@ def finish_cancel(draft: Draft) -> None:
         draft.emit(e.ExecutionCanceled(reason=reason))
 
 
-# What the world has to do: runs to dispatch and to cancel.
+# Effects: runs to dispatch and to cancel.
 
 
 def dispatches(draft: Draft) -> list[DispatchRun]:
-    """Runs of nodes that have begun and do not exist yet."""
+    """Runs of started nodes that do not exist yet."""
     found = []
     for node_id, node in draft.nodes(NodeStatus.RUNNING):
         if node.stop_requested_at is not None or not draft.is_run(node_id, node):
@@ -128,7 +128,7 @@ def _dispatch(draft: Draft, node_id: str, node: NodeState) -> DispatchRun:
 
 
 def cancels(draft: Draft) -> list[CancelRun]:
-    """Runs that nobody waits for any more: their node is to stop, has ended, or is in another attempt."""
+    """Obsolete runs: their node is stopping, has ended, or is in another attempt."""
     reasons = dict(draft.abandoned)
     needed = set()
     for node_id, node in draft.nodes(NodeStatus.RUNNING, NodeStatus.WAITING):
@@ -139,7 +139,7 @@ def cancels(draft: Draft) -> list[CancelRun]:
                 reasons[node.run_id] = node.stop_reason or CANCELED
     for run_id in draft.runs:
         if run_id not in needed:
-            reasons.setdefault(run_id, "nothing waits for it any more")
+            reasons.setdefault(run_id, "no longer needed by its execution")
     return [
         CancelRun(run_id=run_id, reason=reason)
         for run_id, reason in reasons.items()
@@ -148,9 +148,9 @@ def cancels(draft: Draft) -> list[CancelRun]:
 
 
 def _may_go_on(draft: Draft, run_id: str) -> bool:
-    """Whether a run is worth a cancel: one of which nothing is known is.
+    """Whether a run may still be active, so that a cancel makes sense; True if unknown.
 
-    So is one that is CANCELLING: who asked for it may have died before it ended a run without a worker.
+    Also for CANCELLING, because the requester may have crashed before it ended a run without a worker.
     """
     if run_id not in draft.runs:
         return True
@@ -163,15 +163,15 @@ __all__ = ["Allowance", "CancelRun", "DispatchRun", "Reaction", "RunFact", "TooH
 
 class Reaction(Struct, frozen=True, kw_only=True):
     events: tuple[e.Payload, ...] = ()
-    """One commit; empty when nothing is to be said."""
+    """Events of one commit; may be empty."""
     state: Execution
-    """As it is with these events."""
+    """The state after these events."""
     dispatches: tuple[DispatchRun, ...] = ()
     cancels: tuple[CancelRun, ...] = ()
     wake_at: float | None = None
-    """When time alone would change the answer."""
+    """The next time at which the result changes without an event."""
     has_more: bool = False
-    """Not everything is in it; react again."""
+    """Incomplete; react again."""
 
 
 def react(
@@ -182,9 +182,9 @@ def react(
     grace_sec: float,
     allowance: Allowance | None = None,
 ) -> Reaction:
-    """`runs`: what was read of the runs by id, None for one that does not exist. Others are left alone.
+    """`runs`: facts by run id, None for a run that does not exist. Runs without an entry are unknown.
 
-    With an `allowance`, TooHeavy is raised once the work exceeds it. The answer never depends on it.
+    With an `allowance`, TooHeavy is raised once the work exceeds it. The result never depends on it.
     """
     draft = Draft(state, graph, runs, now, grace_sec, allowance)
     while (step := _STEPS.get(draft.state.phase)) is not None:
@@ -223,4 +223,4 @@ _STEPS: Final[Mapping[Phase, Callable[[Draft], None]]] = {
     Phase.FAILING: finish_failing,
     Phase.CANCELLING: finish_cancel,
 }
-"""What is done again and again, until nothing more is to be said."""
+"""Steps that are repeated until they add nothing."""

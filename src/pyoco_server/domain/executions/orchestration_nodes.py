@@ -1,4 +1,4 @@
-"""Nodes that begin: tasks get a run, waits wait, forks and joins pass on."""
+"""Reactions on nodes: starting, ending and stopping them, and joins."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,10 +14,10 @@ from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatu
 from pyoco_server.domain.executions.records import RunFact, run_id_of
 from pyoco_server.domain.runs.model import RunStatus
 
-# A reaction while it is made.
+# The draft of a reaction.
 
 MAX_RENDERED: Final = 8 * 1024 * 1024
-"""Bytes of params in one reaction; the nodes that are left begin with the next one."""
+"""Limit of rendered params per reaction in bytes; remaining nodes start in the next one."""
 
 
 class Draft:
@@ -31,21 +31,21 @@ class Draft:
         allowance: Allowance | None = None,
     ) -> None:
         self.state = state
-        """With all events so far."""
+        """The state after all events so far."""
         self.graph = graph
         self.runs = runs
         self.now = now
         self.grace_sec = grace_sec
         self.events: list[e.Payload] = []
         self.started: set[str] = set()
-        """Runs of attempts that begin with this commit: nobody can have dispatched them."""
+        """Runs of attempts started by this commit, which cannot have been dispatched."""
         self.abandoned: dict[str, str] = {}
-        """Runs of attempts that end with this commit although they may go on, and why."""
+        """Runs of attempts ended by this commit that may still be active, with the reason."""
         self.timers: list[float] = []
         self.rendered: set[str] = set()
-        """Runs whose params have been found to be right."""
+        """Runs with verified params."""
         self.has_more = False
-        """There is more to begin than one reaction may render."""
+        """More nodes to start than one reaction may render."""
         self._rendered_bytes = 0
         self._seen: tuple[Execution, Branches] | None = None
         self._allowance = allowance
@@ -78,7 +78,7 @@ class Draft:
         return any(node.status.is_live for node in self.state.nodes.values())
 
     def is_due(self, at: float | None) -> bool:
-        """Whether a moment has come; one that has not is a reason to look again then."""
+        """Whether a time has passed; if not, the reaction is repeated then."""
         if at is None:
             return False
         if at > self.now:
@@ -86,13 +86,13 @@ class Draft:
         return at <= self.now
 
     def fact(self, node_id: str, node: NodeState) -> tuple[bool, RunFact | None]:
-        """Whether anything is known of the node's run, and what. Only runs of our own making count."""
+        """Whether the node's run is known, and its facts. Only for runs that we dispatched."""
         if node.run_id is None or not self.is_run(node_id, node) or node.run_id not in self.runs:
             return False, None
         return True, self.runs[node.run_id]
 
     def is_run(self, node_id: str, node: NodeState) -> bool:
-        """An outside worker may name any run; only one that a flow of the graph is carried out by is ours."""
+        """Whether we dispatched the run; an external worker may report any run id."""
         if node.run_id is None or self.graph.nodes[node_id].flow is None:
             return False
         return node.run_id == run_id_of(self.state.execution_id, node_id, node.attempt)
@@ -103,7 +103,7 @@ class Draft:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is left to render has to wait for the next reaction."""
+        """Whether the remaining rendering has to wait for the next reaction."""
         self.has_more = self.has_more or self._rendered_bytes >= MAX_RENDERED
         return self._rendered_bytes >= MAX_RENDERED
 
@@ -118,7 +118,7 @@ class Draft:
 
 MAX_PROMPT: Final = 4_000
 MAX_KEY: Final = 256
-"""Of a wait: with a longer key, or an empty one, no command could resume it."""
+"""Limit of a wait_key; no command could resume a node with a longer or empty one."""
 
 
 def make_ready(draft: Draft, branches: Branches) -> None:
@@ -129,7 +129,7 @@ def make_ready(draft: Draft, branches: Branches) -> None:
 
 
 def carry_on(draft: Draft) -> None:
-    """Begin what is ready; a control node that somebody else has begun is carried on all the same."""
+    """Start ready nodes; a control node started by another party is continued."""
     for node_id, node in draft.nodes(NodeStatus.READY, NodeStatus.RUNNING):
         spec = draft.graph.nodes[node_id]
         if spec.type is NodeType.TASK:
@@ -146,7 +146,7 @@ def _carry_on_task(draft: Draft, node_id: str, node: NodeState, spec: GraphNode)
 
 
 def _check_params(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> None:
-    """Of a run that is still to be dispatched: what its params read of others may be gone by now."""
+    """Verify the params of a run that is not dispatched yet; values it reads may have changed."""
     is_known, fact = draft.fact(node_id, node)
     if not is_known or fact is not None or node.stop_requested_at is not None:
         return
@@ -210,7 +210,7 @@ def _begin_wait(draft: Draft, node_id: str, spec: GraphNode) -> None:
 
 
 def _fail_at_start(draft: Draft, node_id: str, error: e.Failure) -> None:
-    """Trying again would not help: the graph or its input is wrong."""
+    """Fail without retry: the graph or its input is invalid."""
     draft.emit(e.NodeStarted(node_id=node_id, attempt=draft.state.nodes[node_id].attempt + 1))
     _fail_begun(draft, node_id, error)
 
@@ -220,7 +220,7 @@ def _fail_begun(draft: Draft, node_id: str, error: e.Failure) -> None:
     draft.emit(*fail(node_id, node, spec, error, draft.now, is_final=True))
 
 
-# Nodes that end: by their run, by their time, or because they were told to stop.
+# Nodes that end, by their run, a timeout or a stop request.
 
 NOT_NEEDED: Final = "the join has passed without this branch"
 
@@ -242,7 +242,7 @@ def _end_node(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> N
 
 
 def _tells_the_end(fact: RunFact, node: NodeState) -> bool:
-    """A node that was put to wait is not done with its run: somebody has to resume it first."""
+    """A waiting node does not end with its run; it has to be resumed first."""
     is_held_back = node.status is NodeStatus.WAITING and fact.status is RunStatus.COMPLETED
     return fact.status.is_terminal and not is_held_back
 
@@ -257,7 +257,7 @@ def _end_by_run(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, fa
 def _failure(fact: RunFact) -> e.Failure:
     if fact.status is RunStatus.CANCELLED:
         return e.Failure("its run was cancelled", "RUN_CANCELLED")
-    return e.Failure(e.shortened(fact.error or "its run failed", e.MAX_ERROR), fact.code)
+    return e.Failure(e.shortened(fact.error or "the run failed", e.MAX_ERROR), fact.code)
 
 
 def _time_limit(node: NodeState, spec: GraphNode) -> float | None:
@@ -267,7 +267,7 @@ def _time_limit(node: NodeState, spec: GraphNode) -> float | None:
 
 
 def _time_out(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> None:
-    error = e.Failure(f"it had not ended {spec.timeout_sec:g} s after its start", "TIMEOUT")
+    error = e.Failure(f"timed out after {spec.timeout_sec:g} s", "TIMEOUT")
     draft.emit(*fail(node_id, node, spec, error, draft.now))
     draft.abandon(node_id, node, error.message)
 
@@ -282,7 +282,7 @@ def _end_wait(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> N
 
 
 def stop(draft: Draft, node_id: str, reason: str) -> None:
-    """What runs is told to stop; anything else is cancelled at once."""
+    """Interrupt a running node; cancel any other immediately."""
     node = draft.state.nodes[node_id]
     if not node.status.is_live or node.stop_requested_at is not None:
         return
@@ -295,7 +295,7 @@ def stop(draft: Draft, node_id: str, reason: str) -> None:
 
 
 def end_stopped(draft: Draft) -> None:
-    """What was told to stop is cancelled when its run has ended or never was, or when its time is up."""
+    """Cancel a stopping node when its run has ended or never existed, or after the grace period."""
     for node_id, node in draft.nodes(NodeStatus.RUNNING):
         if node.stop_requested_at is not None:
             is_known, fact = draft.fact(node_id, node)
@@ -308,7 +308,7 @@ def end_stopped(draft: Draft) -> None:
 
 
 def _is_kept(draft: Draft, fact: RunFact) -> bool:
-    """While the execution fails, a run that ended by itself still counts: a re-run carries it over."""
+    """While the execution fails, a run that ended by itself still counts, for a rerun."""
     return draft.state.phase is Phase.FAILING and fact.status in (RunStatus.COMPLETED, RunStatus.FAILED)
 
 
@@ -320,11 +320,11 @@ def _end_for_good(draft: Draft, node_id: str, node: NodeState, fact: RunFact) ->
     draft.emit(*fail(node_id, node, spec, _failure(fact), draft.now, is_final=True))
 
 
-# Joins: how many of their branches have come, and which are not needed any more.
+# Joins: arrived and obsolete branches.
 
 
 def stop_unneeded(draft: Draft) -> None:
-    """After a join that needed only some of its branches, the others are cancelled."""
+    """Cancel the remaining branches of a join that has passed."""
     nodes = draft.state.nodes
     passed = [
         join_id for join_id in _early_joins(draft.graph) if nodes[join_id].status is NodeStatus.SUCCEEDED
@@ -338,7 +338,7 @@ def stop_unneeded(draft: Draft) -> None:
 
 
 def _early_joins(graph: Graph) -> list[str]:
-    """Joins that may pass before all of their branches have ended, and cancel the rest then."""
+    """Joins that may pass before all branches have ended, and then cancel the rest."""
     return [
         join_id
         for join_id in graph.forks

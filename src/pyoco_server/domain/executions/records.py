@@ -1,4 +1,4 @@
-"""What is kept of an execution beside its log: the folded state, and what lists show of it."""
+"""Derived data of an execution: the folded state, list summaries, and facts about its runs."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -21,20 +21,20 @@ MAX_SUMMARY_ERROR = 500
 MAX_SUMMARY_DATA = 1_000
 MAX_SUMMARY_FAILURES = 20
 MAX_PROMPTS = 100_000
-"""Characters of all prompts together: a summary travels with every commit, a cancel included."""
+"""Characters of all prompts together, because a summary is part of every commit."""
 MAX_KEYS = 1_000
-"""Idempotency keys remembered per execution; the oldest is forgotten first."""
+"""Idempotency keys kept per execution; the oldest is dropped first."""
 
 
 class KeyedCommand(Struct, frozen=True):
-    """What an `Idempotency-Key` of this execution was used for, and the version it led to."""
+    """The digest of the command of an `Idempotency-Key`, and the resulting version."""
 
     request_digest: str
     version: int
 
 
 class ExecutionRecord(Struct, frozen=True, kw_only=True):
-    """The fold of a log up to one of its messages. It can be dropped and made again."""
+    """A snapshot of the folded log. It can be rebuilt."""
 
     state: Execution
     log_revision: int
@@ -42,7 +42,7 @@ class ExecutionRecord(Struct, frozen=True, kw_only=True):
 
 
 def advance(record: ExecutionRecord | None, commit: Commit, log_revision: int) -> ExecutionRecord | None:
-    """The record with one more commit. None while there is no execution in it."""
+    """The record after one more commit. None before the execution exists."""
     state = None if record is None else record.state
     for event in commit.events():
         state = evolve(state, event)
@@ -56,7 +56,7 @@ def advance(record: ExecutionRecord | None, commit: Commit, log_revision: int) -
 
 
 class Wait(Struct, frozen=True, kw_only=True):
-    """A node that waits for somebody: a line of the inbox."""
+    """A waiting node: an entry of the inbox."""
 
     execution_id: str
     graph_id: str
@@ -71,7 +71,7 @@ class Wait(Struct, frozen=True, kw_only=True):
 
 
 class ExecutionSummary(Struct, frozen=True, kw_only=True):
-    """Where an execution stands after a commit. It travels with the commit, so that lists need no fold."""
+    """An execution after a commit. Stored with the commit, so that lists need no fold."""
 
     execution_id: str
     graph_id: str
@@ -89,12 +89,12 @@ class ExecutionSummary(Struct, frozen=True, kw_only=True):
     archived_at: float | None = None
     failed_node_id: str | None = None
     handled_failures: tuple[str, ...] = ()
-    """Nodes that failed in an execution that completed all the same: the first ones, if there are many."""
+    """Failed nodes of a completed execution, up to a limit."""
     error: str | None = None
     node_counts: dict[NodeStatus, int] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     given_id: str | UnsetType = UNSET
-    """What its tenant calls it, where that is another id. Lists show it instead of `execution_id`."""
+    """The tenant's id, if different; shown in lists instead of `execution_id`."""
 
     def shown(self) -> "ExecutionSummary":
         given = self.given_id
@@ -168,17 +168,17 @@ __all__ = [
 ]
 
 
-# The runs that carry out nodes: their ids, what is known of them, what is wanted of them.
+# Runs of nodes: ids, facts and effects.
 
 
 class RunFact(Struct, frozen=True):
-    """What is known of a node's run."""
+    """Facts about a node's run."""
 
     status: RunStatus
     result: Any = None
     error: str | None = None
     code: str = "RUN_FAILED"
-    """Of the failure, if it is one."""
+    """Failure code, if it failed."""
 
 
 class DispatchRun(Struct, frozen=True, kw_only=True):
@@ -199,14 +199,14 @@ def run_id_of(execution_id: str, node_id: str, attempt: int) -> str:
     return str(uuid5(NAMESPACE_URL, f"pyoco:run:{execution_id}:{node_id}:{attempt}"))
 
 
-# What executions take in memory: mostly what others put into them. Pure.
+# Memory of executions, mostly user data.
 
 _NODE = 1_000
 _EVENT = 200
 
 
 def memory_of_state(state: Execution) -> int:
-    """In bytes, about."""
+    """Approximate bytes."""
     values: list[Any] = [state.input, state.result]
     for node in state.nodes.values():
         asked = node.resume_request
@@ -215,7 +215,7 @@ def memory_of_state(state: Execution) -> int:
 
 
 def memory_of_commit(commit: Commit) -> int:
-    """What a state grows by, at most about."""
+    """Approximate upper bound of a state's growth."""
     return sum(_EVENT + memory_of(_value_in(payload)) for payload in commit.payloads)
 
 

@@ -1,1 +1,1 @@
-"""Runs: one life of a flow, from its submission to its end. Pure."""
+"""Runs: one execution of a flow, from submission to end. Pure."""

@@ -1,13 +1,13 @@
-"""What may happen to a run: `decide(snapshot, change, now)` is the only place that says so.
+"""The state machine of a run: `decide(snapshot, change, now)`.
 
-A change is a wish. The decision is the next snapshot, or a refusal that says why; the caller writes it with
-the revision it was decided on and decides again when somebody else was faster.
+The decision about a requested change is the next snapshot, or a refusal with its reason. The caller writes
+the snapshot with the revision it was decided on, and decides again after a conflict.
 
-Two laws hold here and nowhere else:
+Two rules are enforced only here:
 
 * Cancel wins. From CANCELLING the only way out is CANCELLED, whatever the flow returned meanwhile.
-* Fencing. A running snapshot belongs to its owner; a later delivery of the same job may take it over, never
-  give it back. A second job of the run never does.
+* Fencing. A running snapshot belongs to its owner; a later delivery of the same job may take it over, an
+  earlier one never. A second job of the run never does.
 """
 
 from enum import StrEnum
@@ -27,15 +27,15 @@ from pyoco_server.domain.runs.model import (
 
 
 class Claim(Struct, frozen=True):
-    """A worker received the job and wants to run it."""
+    """A worker received the job and claims the run."""
 
     owner: Owner
     job_seq: int | None = None
-    """The queue's number of the job."""
+    """Stream sequence of the job."""
 
 
 class Report(Struct, frozen=True):
-    """The owner tells how far the flow is."""
+    """Progress report of the owner."""
 
     owner: Owner
     tasks: dict[str, TaskState]
@@ -45,7 +45,7 @@ class Report(Struct, frozen=True):
 
 
 class Beat(Struct, frozen=True):
-    """The owner is alive."""
+    """Heartbeat of the owner."""
 
     owner: Owner
 
@@ -67,26 +67,26 @@ class Conclude(Struct, frozen=True, kw_only=True):
 
 
 class RequestCancel(Struct, frozen=True, kw_only=True):
-    """Somebody wants the run to end."""
+    """A cancel request."""
 
     requested_by: str
     reason: str | None = None
 
 
 class ConvergeCancel(Struct, frozen=True):
-    """No worker holds the cancelled run, or its worker had the time to end it."""
+    """End a cancelled run that no worker holds, or whose worker exceeded the grace period."""
 
     is_overdue: bool = False
-    """The grace period is over: whoever holds the run, it ends now."""
+    """The grace period is over; the run ends regardless of its owner."""
 
 
 class GiveUp(Struct, frozen=True, kw_only=True):
-    """Nobody will carry the run on: it has no job, or its deliveries up to `last_attempt` are used up."""
+    """Fail a run without a job, or one that has used up its deliveries up to `last_attempt`."""
 
     error: str
     last_attempt: int
     job_seq: int | None = None
-    """The job that this is about; None: whichever it is."""
+    """The job concerned; None: any."""
 
 
 RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp
@@ -94,18 +94,18 @@ RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | 
 
 class Refusal(StrEnum):
     TERMINAL = "terminal"
-    """The run has ended; nothing changes it any more."""
+    """The run has ended and cannot change."""
     FENCED = "fenced"
     """Another delivery of the job owns the run."""
     OTHER_JOB = "other_job"
-    """The run is carried out under another job; this one is superfluous."""
+    """Another job executes the run; this one is redundant."""
 
 
 def decide(  # noqa: PLR0911 - one return per kind of change
     snapshot: RunSnapshot, change: RunChange, now: float
 ) -> RunSnapshot | Refusal:
-    """The snapshot after `change`, or why not. It is `snapshot` itself when there is nothing to write."""
-    if isinstance(change, RequestCancel):  # repeating it is fine, also when the run has ended
+    """The snapshot after `change`, or a refusal. `snapshot` itself if there is nothing to write."""
+    if isinstance(change, RequestCancel):  # idempotent, also after the run has ended
         return _request_cancel(snapshot, change, now)
     if snapshot.status.is_terminal:
         return Refusal.TERMINAL
@@ -130,7 +130,7 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
     held = snapshot.owner
     if _is_of_another_job(snapshot, change.job_seq):
         return Refusal.OTHER_JOB
-    if held == change.owner:  # an earlier claim of ours was written after all
+    if held == change.owner:  # our earlier claim was stored after all
         return snapshot
     if held is not None and held.attempt >= change.owner.attempt:
         return Refusal.FENCED
@@ -154,7 +154,7 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
 
 
 def _is_of_another_job(snapshot: RunSnapshot, job_seq: int | None) -> bool:
-    """Whether the run is held, for sure under another job than this."""
+    """Whether the run is certainly held under another job."""
     if snapshot.owner is None or snapshot.job_seq is None or job_seq is None:
         return False
     return snapshot.job_seq != job_seq
@@ -175,7 +175,7 @@ def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | 
 
 
 def _beat(snapshot: RunSnapshot, change: Beat, now: float) -> RunSnapshot | Refusal:
-    """A sign of life is no news: `updated_at` stays, so that lists do not reorder every second."""
+    """A heartbeat leaves `updated_at` unchanged, so that lists do not reorder every second."""
     if snapshot.owner != change.owner:
         return Refusal.FENCED
     return replace(snapshot, heartbeat_at=now)
@@ -246,9 +246,9 @@ def _ended(
 
 
 def _settled(tasks: dict[str, TaskState], status: RunStatus) -> dict[str, TaskState]:
-    """No task is left running in a run that has ended.
+    """No task of an ended run is still running.
 
-    One that was never reached stays PENDING, unless the run was cancelled, which cancels it too.
+    A task that was never started stays PENDING, or becomes CANCELLED if the run was cancelled.
     """
     turned = _TURNED.get(status)
     return {name: turned.get(state, state) for name, state in tasks.items()} if turned else tasks
@@ -279,8 +279,8 @@ TICK_SEC = 1e-6
 
 
 def _later(snapshot: RunSnapshot, now: float) -> float:
-    """`updated_at` grows with every change, even when the clocks of two hosts differ.
+    """`updated_at` increases with every change, even if the clocks of two hosts differ.
 
-    Never before the last heartbeat: a write that leaves it behind is a heartbeat alone (`listing.is_beat`).
+    Never before the last heartbeat: only a heartbeat leaves `updated_at` behind (`listing.is_beat`).
     """
     return max(now, snapshot.updated_at + TICK_SEC, snapshot.heartbeat_at)

@@ -1,4 +1,4 @@
-"""A job: the message on the work queue that asks for one run."""
+"""Jobs: the queue message of a run, idempotency claims, the disposition of a delivery, and flow outcomes."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pyoco_server.errors import InvalidJob, InvalidRequest
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """What somebody wants to be run."""
+    """A request for a run."""
 
     flow_name: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 def accept(submission: Submission, run_id: str, now: float) -> Job:
-    """The job of a submission that follows the rules for names."""
+    """The job for a submission. Raises InvalidRequest for invalid names."""
     check_names(submission)
     return Job(
         run_id=run_id,
@@ -82,7 +82,7 @@ def check_names(submission: Submission) -> None:
 
 
 def check(job: Job) -> Job:
-    """A job that was read from the queue: whoever put it there, its names must be usable as keys."""
+    """Check a job from the queue, whose sender is untrusted: its names must be usable as keys."""
     if not is_run_id(job.run_id):
         raise InvalidJob(f"run_id {job.run_id!r} is not a UUID")
     if not job.flow_name:
@@ -93,8 +93,8 @@ def check(job: Job) -> Job:
 def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
     """The first snapshot of a job's run.
 
-    Gateway and worker both get it from the job alone, so that a worker that knows its revision can claim
-    the run with one write and no read. `retention_sec` comes beside the job.
+    Gateway and worker both derive it from the job alone, so that a worker that knows the revision can claim
+    the run with one write and no read. `retention_sec` is not part of the job.
     """
     return RunSnapshot(
         run_id=job.run_id,
@@ -117,25 +117,25 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
     )
 
 
-# One key, one run: what is remembered of an `Idempotency-Key`.
+# Idempotency keys
 
 MAX_KEY = 255
 
 
 class IdempotencyClaim(Struct, frozen=True, kw_only=True):
-    """Written before the run is started, so that a repeat after any crash starts the same run."""
+    """Written before the run is started, so that a retry after a crash starts the same run."""
 
     run_id: str
     request: str
     claimed_at: float
     is_accepted: bool = False
-    """The run was placed: it is never placed again, not even when its snapshot has expired."""
+    """The run was accepted and is never started again, even after its snapshot has expired."""
 
 
 def claim_key(tenant_id: str | None, key: str, scope: str | None = None) -> str:
-    """Keys are anybody's text, so the bucket sees a hash; it is of the tenant's key, not of the key alone.
+    """The bucket key for an idempotency key: a hash of tenant and key, because keys are arbitrary text.
 
-    `scope`: what the key is of, where that is not a run. Keys of different scopes never meet.
+    `scope`: the kind of request, if not a run. Keys of different scopes never collide.
     """
     if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
         raise InvalidRequest(f"Idempotency-Key must have 1 to {MAX_KEY} printable characters")
@@ -144,26 +144,26 @@ def claim_key(tenant_id: str | None, key: str, scope: str | None = None) -> str:
 
 
 def request_digest(submission: Submission) -> str:
-    """Equal for equal requests, however their JSON was written and with whichever key of the tenant."""
+    """Equal for equal requests, regardless of JSON formatting and of the tenant's API key."""
     wanted = replace(submission, api_key_id=None)
     return hashlib.sha256(msgspec.json.encode(wanted, order="deterministic")).hexdigest()
 
 
-# What becomes of a job when its handling has ended: the table of the contract, as values.
+# Disposition of a delivery: the table of the contract.
 
 NAK_DELAY_SEC = 2.0
-"""How long a job waits after a passing fault before it is delivered again."""
+"""Redelivery delay after a temporary failure."""
 
 
 class QueueAction(StrEnum):
     ACK = "ack"
-    """Done: remove it from the queue."""
+    """Done; remove the job from the queue."""
     NAK = "nak"
-    """A passing fault: deliver it again after a delay."""
+    """Temporary failure; redeliver after a delay."""
     TERM = "term"
-    """It can never succeed: do not deliver it again."""
+    """Permanent failure; do not redeliver."""
     LEAVE = "leave"
-    """Another delivery owns the run; if that owner dies, AckWait brings the job back."""
+    """Another delivery owns the run; if its owner dies, the job is redelivered after AckWait."""
 
 
 class DlqReason(StrEnum):
@@ -174,7 +174,7 @@ class DlqReason(StrEnum):
 
 
 class Ending(StrEnum):
-    """How the handling of one delivery can end."""
+    """The outcome of handling one delivery."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -183,22 +183,22 @@ class Ending(StrEnum):
     INVALID_JOB = "invalid_job"
     NATS_UNAVAILABLE = "nats_unavailable"
     NOT_STARTED = "not_started"
-    """No executor became free soon enough: another worker may have one."""
+    """No executor became free in time; another worker may have one."""
     GIVEN_BACK = "given_back"
-    """The worker stops and could not wait for the run's end: another one begins it anew."""
+    """The worker stopped before the run ended; another worker restarts the run."""
     ALREADY_TERMINAL = "already_terminal"
     WITHDRAWN = "withdrawn"
-    """Its sender took the snapshot back, because it could not be sure that the job had arrived."""
+    """The sender removed the snapshot, because it was not sure that the job was queued."""
     FENCED = "fenced"
     DUPLICATE_JOB = "duplicate_job"
-    """The run is carried out under another job."""
+    """Another job executes the run."""
 
 
 class Disposition(Struct, frozen=True):
     action: QueueAction
     dlq: DlqReason | None = None
     delay: float = 0.0
-    """Of a NAK: how many seconds until the next delivery."""
+    """Redelivery delay of a NAK in seconds."""
 
 
 _TABLE = {
@@ -225,7 +225,7 @@ def disposition(ending: Ending, *, publish_execution_error: bool = True) -> Disp
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One record of the dead letter stream. Params never go there: they may be secret."""
+    """A record of the dead letter stream, without params, which may be secret."""
 
     timestamp: float
     reason: DlqReason
@@ -240,7 +240,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     payload: str | None = None
 
 
-# How far a flow is, and how it ended: what whoever runs flows tells the worker.
+# Progress and outcome of a flow, reported by its executor.
 
 
 class FlowProgress(Struct, frozen=True):
@@ -248,11 +248,11 @@ class FlowProgress(Struct, frozen=True):
     task_records: dict[str, TaskRecord] = field(default_factory=dict)
     task_dependencies: dict[str, tuple[str, ...]] | None = None
     task_records_truncated: bool = False
-    """Some value of a record is only marked, because it is too large."""
+    """A record contains a marker for a value that is too large."""
 
 
 class Raised(Struct, frozen=True):
-    """An exception of another process, as log lines have it."""
+    """An exception of another process, with the fields of a log line."""
 
     exc_type: str
     exc_message: str
@@ -261,7 +261,7 @@ class Raised(Struct, frozen=True):
 
 
 class FlowListener(Protocol):
-    """Who is told how far a flow is."""
+    """Receives the progress and output of a flow."""
 
     def progressed(self, progress: FlowProgress) -> None: ...
     def printed(self, entries: Sequence[LogEntry]) -> None: ...
@@ -272,7 +272,7 @@ class FlowOutcome(Struct, frozen=True, kw_only=True):
     progress: FlowProgress = field(default_factory=FlowProgress)
     result: Any = None
     result_truncated: bool = False
-    """It is not there because it is too large."""
+    """The result was dropped because it is too large."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
     raised: Raised | None = None
@@ -280,14 +280,14 @@ class FlowOutcome(Struct, frozen=True, kw_only=True):
 
 
 def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...] | None = None) -> Conclude:
-    """What an outcome means for the run's snapshot."""
+    """The run change for an outcome."""
     status: Any = {Ending.COMPLETED: RunStatus.COMPLETED, Ending.CANCELLED: RunStatus.CANCELLED}.get(
         outcome.ending, RunStatus.FAILED
     )
     return Conclude(
         owner=owner,
         status=status,
-        # Whoever died in the middle told nothing of its tasks: what was reported before stays.
+        # A crashed executor reports no tasks; the last reported ones stay.
         tasks=outcome.progress.tasks or None,
         task_records=outcome.progress.task_records or None,
         task_dependencies=outcome.progress.task_dependencies,

@@ -1,4 +1,4 @@
-"""Lists of runs: what can be asked for, what an item shows, and the cursor that leads to the next page."""
+"""Run lists: filters, summaries and page cursors."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ MAX_LIMIT = 200
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
-    """Which runs. `tenant_id` None: of everybody (auth is off)."""
+    """A filter of a run list. `tenant_id` None: all tenants (auth is off)."""
 
     tenant_id: str | None = None
     status: RunStatus | None = None
@@ -25,14 +25,14 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
 
 class Place(Struct, frozen=True, array_like=True):
-    """A run's place in the list: newest first, ties by run id."""
+    """A run's position in the list: newest first, ties by run id."""
 
     updated_at: float
     run_id: str
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """What a list shows of a run."""
+    """A run as shown in a list."""
 
     run_id: str
     flow_name: str
@@ -62,16 +62,16 @@ _SAME_NAMES = [name for name in RunSummary.__struct_fields__ if not name.startsw
 
 
 def is_beat(snapshot: RunSnapshot) -> bool:
-    """Whether the last write was a heartbeat alone: it leaves `updated_at` behind."""
+    """Whether the last write was only a heartbeat, which leaves `updated_at` behind."""
     return snapshot.heartbeat_at > snapshot.updated_at
 
 
 def changed_at(snapshot: RunSnapshot, stored_at: float | None) -> float:
-    """When a run changed last, by the clock of the store that took the write.
+    """Time of a run's last change, by the clock of the store.
 
-    Lists are ordered and filtered by it, and show it as `updated_at`: the clocks of the hosts that write
-    snapshots may be minutes apart, and a poller would miss what the slow one wrote. Every gateway gets it
-    from the stored message alone. Of a heartbeat, what passed since the change is known by one clock.
+    Lists are ordered and filtered by it, and show it as `updated_at`, because the clocks of writing hosts may
+    be minutes apart and a poller would miss changes of a slow one. Every gateway derives it from the stored
+    message alone. For a heartbeat, one clock measured the time since the change.
     """
     if stored_at is None:
         return snapshot.updated_at
@@ -79,7 +79,7 @@ def changed_at(snapshot: RunSnapshot, stored_at: float | None) -> float:
 
 
 def summary(snapshot: RunSnapshot, updated_at: float | None = None) -> RunSummary:
-    """`updated_at`: as `changed_at` has it."""
+    """`updated_at`: the result of `changed_at`."""
     same = {name: getattr(snapshot, name) for name in _SAME_NAMES}
     if updated_at is not None:
         same["updated_at"] = updated_at
@@ -104,28 +104,28 @@ def decode_cursor(cursor: str, wanted: RunFilter) -> Place:
 
 
 def cursor_at(place: Place, of: str) -> str:
-    """A cursor of the list that `of` stands for."""
+    """A cursor for the list with the digest `of`."""
     data = msgspec.json.encode(_Cursor(place, of))
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def place_of(cursor: str, of: str) -> Place:
-    """Any gateway can read it. It leads on in the list it is of, and nowhere else."""
+    """Decode a cursor, which any gateway can read, and check that it belongs to this list."""
     try:
         data = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         found = msgspec.json.decode(data, type=_Cursor)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise InvalidListQuery("invalid list query: cursor is not one of ours") from error
+        raise InvalidListQuery("invalid list query: malformed cursor") from error
     if found.of != of:
         raise InvalidListQuery("invalid list query: cursor belongs to a list with other filters")
     return found.place
 
 
 def _digest(wanted: RunFilter) -> str:
-    """`updated_after` is left out: a client that polls may move it on while it reads the pages."""
+    """Without `updated_after`, which a polling client may change between pages."""
     return digest_of(wanted.tenant_id, wanted.status, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
 
 
 def digest_of(*parts: str | bool | None) -> str:
-    """What a cursor is bound to."""
+    """The digest that binds a cursor to a list."""
     return hashlib.blake2s(msgspec.json.encode(parts), digest_size=6).hexdigest()

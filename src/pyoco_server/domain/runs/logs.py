@@ -1,4 +1,4 @@
-"""What a flow prints: lines by task, within limits, the first and the last of them kept."""
+"""Run logs: the output lines of tasks within limits, which keep the first and the last lines."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -7,36 +7,36 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 MAX_TASK_BYTES = 64 * 1024
-"""Kept of one task: half of it from the start, half of it from the end."""
+"""Limit per task: half for its first lines, half for its last."""
 MAX_RUN_BYTES = 1024 * 1024
-"""Kept of a run: a quarter of it is for what comes last, however much the first tasks print."""
+"""Limit per run: a quarter is reserved for the last lines, however much the first tasks print."""
 MAX_LINE_CHARS = 8 * 1024
-"""A longer line is kept in pieces: a program may print for ever without ending its line."""
+"""Longer lines are split, because a program may print without ever ending its line."""
 MIN_LINE_BYTES = 16
-"""What a line counts at least: an empty one takes room, too."""
+"""Minimum size of a line, because an empty one takes space, too."""
 EXCERPT_BYTES = 4 * 1024
 
 
 class LogEntry(Struct, frozen=True, gc=False):
-    """A line, or a piece of one that is very long or was never ended."""
+    """A line, or a part of a very long or unterminated one."""
 
     task: str | None
-    """None: printed by no task, or while several ran."""
+    """None: printed outside of a task, or while several tasks ran."""
     stream: str
     """`stdout`, `stderr` or `logging`."""
     text: str
     ts: float
     n: int = -1
-    """Its place in the run's output; -1: at the end of what is known so far."""
+    """Position in the run's output; -1: at the current end."""
     cut_lines: int = 0
     cut_bytes: int = 0
-    """Set on a mark: this many were cut at this place."""
+    """Set on a marker: the amount cut at this place."""
     is_excerpt: bool = False
-    """For those who watch now; it is stored later, or never."""
+    """For current watchers; stored later, or never."""
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """An entry as it is stored: `attempt` and `n` are its place, whatever order it arrives in."""
+    """A stored entry; `attempt` and `n` are its position, whatever its order of arrival."""
 
     attempt: int
     n: int
@@ -50,7 +50,7 @@ class LogLine(Struct, frozen=True, kw_only=True):
 
 
 class LogRecord(Struct, frozen=True):
-    """Lines that were stored together."""
+    """Lines stored together."""
 
     seq: int
     lines: list[LogLine]
@@ -75,7 +75,7 @@ def place(line: LogLine) -> tuple[int, int]:
 
 
 def in_order(lines: Iterable[LogLine]) -> list[LogLine]:
-    """Each once: a write whose answer was lost may have been repeated."""
+    """Sorted and without duplicates, because a write may have been repeated after a timeout."""
     by_place = {place(line): line for line in lines}
     return [by_place[at] for at in sorted(by_place)]
 
@@ -86,7 +86,7 @@ def cut_text(lines: int, size: int) -> str:
 
 
 class _TaskOutput:
-    """What is kept of one task: its first lines are handed on at once, its last ones are held."""
+    """The output of one task: first lines are passed on immediately, last ones are held."""
 
     __slots__ = (
         "cut_bytes",
@@ -114,7 +114,7 @@ class _TaskOutput:
         self.held_bytes += size
 
     def cut(self) -> int:
-        """The oldest held line is gone; how many bytes that frees."""
+        """Drop the oldest held line; the bytes freed."""
         entry, size = self.held.popleft()
         self.held_bytes -= size
         self.cut_first = self.cut_first or entry
@@ -123,7 +123,7 @@ class _TaskOutput:
         return size
 
     def release(self) -> list[LogEntry]:
-        """What is held, behind a mark of what was cut before it."""
+        """The held lines, after a marker for the lines cut before them."""
         entries = [entry for entry, _ in self.held]
         if self.cut_first is not None:
             text = cut_text(self.cut_lines, self.cut_bytes)
@@ -135,11 +135,10 @@ class _TaskOutput:
 
 
 class RunOutput:
-    """How much of what a run prints is kept: a task that prints without end must not fill the store.
+    """Limits the stored output of a run, so that a task with endless output does not fill the store.
 
-    The first lines of a task are to be stored at once. Later ones are held, the oldest of them cut where
-    there are too many, and are to be stored when the task has ended; when the run has ended, if by then too
-    much of its room was taken.
+    The first lines of a task are stored immediately. Later ones are held, with the oldest cut beyond the
+    limit, and stored when the task ends, or when the run ends if its space is nearly used up.
     """
 
     def __init__(self, task_limit: int = MAX_TASK_BYTES, run_limit: int = MAX_RUN_BYTES) -> None:
@@ -155,7 +154,7 @@ class RunOutput:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing has been printed."""
+        """No output so far."""
         return self._n == 0
 
     @property
@@ -164,11 +163,11 @@ class RunOutput:
 
     @property
     def has_excerpt(self) -> bool:
-        """Lines are held that those who watch have not seen."""
+        """There are held lines that watchers have not seen."""
         return self._held_bytes > 0 and self._shown < self._n - 1
 
     def add(self, task: str | None, stream: str, text: str, ts: float) -> None:
-        """One line, or a piece of one."""
+        """Add a line, or a part of one."""
         size = len(text)
         if not text.isascii():
             text, size = _encodable(text)
@@ -183,7 +182,7 @@ class RunOutput:
             self._run_left -= size
             self._ready.append(entry)
         else:
-            output.head_left = 0  # or a short line would be stored in front of a long one before it
+            output.head_left = 0  # otherwise a short line could be stored before an earlier long one
             self._hold(output, entry, size)
 
     def _hold(self, output: _TaskOutput, entry: LogEntry, size: int) -> None:
@@ -198,7 +197,7 @@ class RunOutput:
             self._held_bytes -= oldest.cut()
 
     def _oldest(self, current: _TaskOutput) -> _TaskOutput:
-        """Who has to give way: the task that ended first, or who prints."""
+        """The task whose lines are cut: the one that ended first, or the current one."""
         while self._over:
             if self._over[0].held:
                 return self._over[0]
@@ -206,7 +205,7 @@ class RunOutput:
         return current
 
     def ended(self, task: str | None) -> None:
-        """Its last lines are to be stored now if there is room; if not, the run's last ones come first."""
+        """Store the task's last lines if there is space; otherwise the run's last lines take precedence."""
         output = self._tasks.get(task)
         if output is None or not output.held:
             return
@@ -229,12 +228,12 @@ class RunOutput:
         self._ready += output.release()
 
     def take(self) -> list[LogEntry]:
-        """What is to be stored since the last time."""
+        """The lines to store since the last call."""
         ready, self._ready = self._ready, []
         return ready
 
     def excerpt(self, limit: int = EXCERPT_BYTES) -> list[LogEntry]:
-        """The newest of the held lines, each once, for those who watch."""
+        """The newest held lines for watchers, each once."""
         found = sorted(self._newest(limit), key=lambda entry: entry.n)
         self._shown = self._n - 1
         return [replace(entry, is_excerpt=True) for entry in found]
@@ -251,7 +250,7 @@ class RunOutput:
 
 
 def _encodable(text: str) -> tuple[str, int]:
-    """With what no encoding has, such as a file name that was never text, escaped; and its size."""
+    """The text with lone surrogates (e.g. from file names) escaped, and its size."""
     try:
         return text, len(text.encode())
     except UnicodeEncodeError:

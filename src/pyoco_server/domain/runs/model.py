@@ -1,4 +1,4 @@
-"""A run: one life of a flow, as the snapshot that everybody reads."""
+"""Run snapshots, and trimming them to the size limit."""
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -38,7 +38,7 @@ class TaskState(StrEnum):
 
 
 class Owner(Struct, frozen=True):
-    """Who may write a running snapshot: this instance of this worker, for this delivery of the job."""
+    """The writer of a running snapshot: a worker instance with a delivery of the job."""
 
     worker_id: str
     instance_id: str
@@ -46,7 +46,7 @@ class Owner(Struct, frozen=True):
 
 
 class CodeWheel(Struct, frozen=True):
-    """A wheel that a run's executor had: which code ran."""
+    """A wheel installed in the run's executor."""
 
     name: str
     version: str
@@ -66,7 +66,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True):
 
 
 class RunSnapshot(Struct, frozen=True, kw_only=True):
-    """The latest state of a run, as it stands in the bucket. Times are unix seconds."""
+    """The current state of a run as stored in the bucket. Times are Unix seconds."""
 
     run_id: str
     flow_name: str
@@ -82,19 +82,19 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     instance_id: str | None = None
     attempt: int | None = None
     job_seq: int | None = None
-    """The queue's number of the job that the owner holds; a worker of another make leaves none."""
+    """Stream sequence of the owner's job; not set by other worker implementations."""
     task_records: dict[str, TaskRecord] | None = field(default_factory=dict)
     task_records_truncated: bool = False
     task_dependencies: dict[str, tuple[str, ...]] | None = None
-    """Which task waits for which, as far as the flow tells; a worker of another make does not say."""
+    """Task dependencies as far as known; not set by other worker implementations."""
     submitted_at: float | None = None
     start_time: float | None = None
     end_time: float | None = None
     result: Any = None
     result_truncated: bool = False
-    """The run returned a result that is too large to be kept."""
+    """The result was too large to store."""
     warnings: tuple[str, ...] = ()
-    """What a person should know of a run that went well: what became null, what was not kept."""
+    """Warnings for people, e.g. values replaced by null or not stored."""
     error: str | None = None
     cancel_requested_at: float | None = None
     cancel_requested_by: str | None = None
@@ -107,26 +107,21 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     node_id: str | None = None
     wheels: tuple[CodeWheel, ...] | None = None
     retention_sec: float | None = None
-    """How long it is kept after its end; None: as long as whoever ends it says."""
+    """Retention after the end; None: set by the process that ends the run."""
 
     @property
     def owner(self) -> Owner | None:
-        """The worker that holds the run; a worker of another make leaves no instance or attempt."""
+        """The owner of the run; other worker implementations set no instance or attempt."""
         if self.worker_id is None:
             return None
         return Owner(self.worker_id, self.instance_id or "", self.attempt or 0)
 
 
-# Keeping a snapshot under its byte limit: what is dropped, and in which order.
-#
-# What people need last goes first: inputs and outputs of tasks, then tracebacks, then the records
-# themselves,
-# then the picture of the flow, then the result, then the tail of the error. `params` and `tasks` are
-# promised
-# and always stay.
+# Trimming to the size limit drops the least important parts first: inputs and outputs of tasks, tracebacks,
+# the records themselves, the task graph, the result, the end of the error. `params` and `tasks` always stay.
 
 SHORT_ERROR = 2_000
-"""Characters of an error's text that are kept when nothing else helped."""
+"""Characters of the error to keep in the last step."""
 
 
 class TrimmedSnapshot(Struct, frozen=True):
@@ -138,10 +133,10 @@ class TrimmedSnapshot(Struct, frozen=True):
 def trim_snapshot(
     snapshot: RunSnapshot, limit: int, encode: Callable[[RunSnapshot], bytes]
 ) -> TrimmedSnapshot:
-    """The largest reduction of `snapshot` that fits, with its bytes.
+    """The largest version of `snapshot` that fits, with its bytes.
 
-    When even the smallest is over the limit it is returned all the same: a run whose end cannot be written
-    would stay RUNNING for ever, so the caller writes it and tells the operator (ERR-PYOCO-0010).
+    If even the smallest exceeds the limit, it is returned anyway: a run whose end is not written would stay
+    RUNNING forever, so the caller writes it and logs ERR-PYOCO-0010.
     """
     data = encode(snapshot)
     if len(data) <= limit:
@@ -171,9 +166,7 @@ def _without_result(snapshot: RunSnapshot) -> RunSnapshot:
     if snapshot.result is None:
         return snapshot
     size = len(msgspec.json.encode(snapshot.result))
-    text = (
-        f"the result has {size:,} bytes as JSON; with the rest of its snapshot that is too large to be kept"
-    )
+    text = f"the result has {size:,} bytes as JSON; with the rest of the snapshot it is too large to store"
     return replace(
         snapshot, result=None, result_truncated=True, warnings=bounded_warnings([text, *snapshot.warnings])
     )
