@@ -15,7 +15,8 @@ import pytest
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.processes import STOP_TIMEOUT_SEC
 from support.nats_server import free_port
-from support.programs import PATIENCE_SEC, Program, Programs, command_of
+from support.programs import Program, Programs, command_of
+from support.waiting import PATIENCE_SEC
 
 FLOWS = """
 from pyoco import Flow, task

@@ -18,8 +18,8 @@ from pyoco_server.http_client import PyocoHttpClient
 from support import hanging_gateway
 from support.lab import environment
 from support.nats_server import free_port
-from support.programs import PATIENCE_SEC, SCRIPTS, Programs
-from support.waiting import until_now
+from support.programs import SCRIPTS, Programs
+from support.waiting import PATIENCE_SEC, until_now
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "events.md"
 TOKEN = "choose-a-long-one"  # noqa: S105 - as the page has it

@@ -14,8 +14,8 @@ import pytest
 
 from pyoco_server import PyocoHttpClient
 from support.nats_server import free_port
-from support.programs import PATIENCE_SEC, SCRIPTS, Programs
-from support.waiting import until_now
+from support.programs import SCRIPTS, Programs
+from support.waiting import PATIENCE_SEC, until_now
 
 HOWTO = Path(__file__).parents[2] / "docs/how-to/executions.md"
 FILE = re.compile(r"^`([\w.-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

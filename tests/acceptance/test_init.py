@@ -10,8 +10,8 @@ import yaml
 
 from pyoco_server.http_client import PyocoHttpClient
 from support.nats_server import free_port
-from support.programs import PATIENCE_SEC, Programs
-from support.waiting import until_now
+from support.programs import Programs
+from support.waiting import PATIENCE_SEC, until_now
 
 
 @pytest.fixture

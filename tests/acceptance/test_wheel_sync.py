@@ -12,11 +12,11 @@ import pytest
 from pyoco_server.http_client import PyocoHttpClient
 from support.nats_server import free_port
 from support.programs import Program, Programs
+from support.waiting import PATIENCE_SEC
 from support.wheels import a_wheel, a_wheel_file, wheel_name
 
 RESOLVER = "def resolve(name):\n    raise KeyError(name)\n"
 WORKFLOW = 'flow: {graph: "which"}\ntasks: {which: {callable: "my_flows.tasks:which"}}\n'
-PATIENCE_SEC = 60.0
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ from pyoco_server.engine.executors.protocol import (
 )
 from support import process_flows
 from support.things import a_job
-
-PATIENCE_SEC = 20.0
+from support.waiting import PATIENCE_SEC
 
 
 class _WithoutControl(Executor):

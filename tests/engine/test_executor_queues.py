@@ -8,7 +8,8 @@ from pathlib import Path
 from pyoco_server.engine.executors.pool import MAX_QUEUE
 from pyoco_server.engine.executors.process import QUEUE_TIMEOUT_SEC
 from support import process_flows
-from support.executor_lab import PATIENCE_SEC, Listener, ended, endings, lab
+from support.executor_lab import Listener, ended, endings, lab
+from support.waiting import PATIENCE_SEC
 
 
 async def test_queued_flows_end_in_order_with_their_own_results(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import ExecutorSpec
 from support import printing_flows
 from support.things import a_job
-from support.waiting import until
+from support.waiting import PATIENCE_SEC, until
 
-PATIENCE_SEC = 60.0
 MAX_GROWN_KIB = 20 * 1024
 
 

@@ -15,9 +15,9 @@ import pytest
 from pyoco_server.domain.runs.jobs import FlowProgress
 from pyoco_server.engine.executors import process as executor_process
 from support.captured_logs import capture_logs
-from support.executor_lab import PATIENCE_SEC, Lab, Listener, ended, endings, lab
+from support.executor_lab import Lab, Listener, ended, endings, lab
 from support.things import a_job
-from support.waiting import until
+from support.waiting import PATIENCE_SEC, until
 
 
 async def test_a_process_that_dies_takes_only_the_flow_that_it_ran(tmp_path: Path) -> None:

@@ -42,11 +42,11 @@ from pyoco_server.usecases.ports.events import ServerBackend
 from pyoco_server.usecases.ports.stores import Revision, Versioned
 from pyoco_server.wiring.gateway import authentication, let_everybody_in
 from support.captured_logs import capture_logs
+from support.waiting import PATIENCE_SEC
 
 PEPPER = "pepper"
 SALT = b"0123456789abcdef"
 SLOW_ITERATIONS = 100_000
-PATIENCE_SEC = 30.0
 
 
 class CountedKeys(MemoryApiKeys):

@@ -10,10 +10,7 @@ from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.wiring import new_run_id
 from support.gateway import RunningGateway, another_gateway, memory_app
 from support.things import NOW, OWNER, a_snapshot
-from support.waiting import until
-
-PATIENCE_SEC = 30.0
-"""Only a failing test waits so long."""
+from support.waiting import PATIENCE_SEC, until
 
 
 @pytest.fixture

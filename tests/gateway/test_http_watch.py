@@ -14,11 +14,10 @@ from pyoco_server.usecases.ports.stores import Revision
 from pyoco_server.usecases.runs.watch import HEARTBEAT_SEC, MAX_LINES_WAITING
 from support.gateway import RunningGateway, memory_app, new_key
 from support.things import NOW, OWNER, RUN_ID, a_snapshot
+from support.waiting import PATIENCE_SEC
 from support.watching import stream
 
 WATCH = f"/runs/{RUN_ID}/watch"
-PATIENCE_SEC = 30.0
-"""Only a failing test waits so long."""
 
 
 @pytest.fixture

@@ -30,10 +30,9 @@ from pyoco_server.usecases.auth import (
 )
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_api_key, new_salt, open_backend
 from support.nats_server import free_port
-from support.waiting import until
+from support.waiting import PATIENCE_SEC, until
 
 PROMISE_SEC = 1.0
-PATIENCE_SEC = 30.0
 
 
 @pytest.fixture(scope="module")

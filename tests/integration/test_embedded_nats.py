@@ -15,8 +15,7 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream import nats_server as embedded_server
 from pyoco_server.wiring import EmbeddedNats
 from support.nats_server import free_port, raw_nats
-
-PATIENCE_SEC = 30.0
+from support.waiting import PATIENCE_SEC
 
 
 def is_alive(pid: int) -> bool:

@@ -29,8 +29,8 @@ from support.lab import new_lab
 from support.nats_server import free_port, jobs_waiting, messages_in, raw_nats, unique_config
 from support.programs import Programs
 from support.silent_proxy import silent_proxy
-from support.waiting import until
-from support.workers import PATIENCE_SEC, entered, worker
+from support.waiting import PATIENCE_SEC, until
+from support.workers import entered, worker
 
 IMPATIENT = Tuning(connect_timeout_sec=0.2)
 

@@ -20,8 +20,8 @@ from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import dead_letters, jobs_waiting, put_message, raw_nats, stored_run
 from support.things import NOW, a_job, a_snapshot
-from support.waiting import until
-from support.workers import PATIENCE_SEC, entered, worker
+from support.waiting import PATIENCE_SEC, until
+from support.workers import entered, worker
 
 FLOWS = {"chain": flows.chain, "failing": flows.failing}
 

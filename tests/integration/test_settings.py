@@ -20,9 +20,9 @@ from support import flows
 from support.gateway import gateway
 from support.lab import environment
 from support.nats_server import dead_letters, raw_nats, stored_run
-from support.waiting import until
+from support.waiting import PATIENCE_SEC, until
 from support.wheels import a_wheel, wheel_name
-from support.workers import PATIENCE_SEC, entered, worker
+from support.workers import entered, worker
 
 FLOWS = {"chain": flows.chain, "failing": flows.failing}
 SOON_SEC = 15.0

@@ -25,8 +25,8 @@ from support.gateway import running
 from support.lab import Lab
 from support.nats_server import jobs_waiting, raw_nats
 from support.things import NOW, a_job
-from support.waiting import until
-from support.workers import PATIENCE_SEC, worker
+from support.waiting import PATIENCE_SEC, until
+from support.workers import worker
 
 Labs = Callable[..., Awaitable[Lab]]
 

@@ -18,7 +18,8 @@ from support import flows
 from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import free_port, raw_nats, streams_of, unique_config
-from support.workers import PATIENCE_SEC, worker
+from support.waiting import PATIENCE_SEC
+from support.workers import worker
 
 
 @asynccontextmanager

@@ -17,8 +17,8 @@ from support import flows
 from support.gateway import gateway
 from support.nats_server import free_port, jobs_waiting, raw_nats, unique_config
 from support.things import RUN_ID, a_job, a_snapshot, a_worker
-from support.waiting import until
-from support.workers import PATIENCE_SEC, entered, worker
+from support.waiting import PATIENCE_SEC, until
+from support.workers import entered, worker
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from pyoco_server.http_client import PyocoHttpClient
 from support import dashboard_flows
 from support.nats_server import free_port
 from support.programs import Programs
-from support.waiting import until_now
+from support.waiting import PATIENCE_SEC, until_now
 
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "artifacts" / "dashboard"
 FLOWS = f"{dashboard_flows.__file__}:resolve"
 TESTS = Path(__file__).parents[1]
-PATIENCE_MS = 60_000
+PATIENCE_MS = 1_000 * PATIENCE_SEC
 """Only a failing test waits so long."""
 expect.set_options(timeout=PATIENCE_MS)
 FLAGS = [

@@ -14,9 +14,8 @@ from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import ExecutorSpec
 from support import process_flows
 from support.things import a_job
-from support.waiting import until
+from support.waiting import PATIENCE_SEC, until
 
-PATIENCE_SEC = 20.0
 TINY_ONES = 30
 """Enough runs for the prefetch to learn that flows are tiny."""
 

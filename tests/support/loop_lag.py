@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from support.gateway_process import GatewayProcess
+from support.waiting import PATIENCE_SEC
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 TICK = 1.0 / os.sysconf("SC_CLK_TCK")
-PATIENCE_SEC = 60.0
 PAUSE_SEC = 0.005
 SO_TIMESTAMPNS = 35
 """Linux: the kernel notes when each packet arrived."""

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.nats_server import free_port
+from support.waiting import PATIENCE_SEC
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "accounts.conf"
 BACKUP_PAGE = CONFIG.parents[2] / "docs" / "how-to" / "backup.md"
 USERS = ("gateway", "admin", "worker", "backup")
-PATIENCE_SEC = 20.0
 
 
 class NatsWithAccounts:

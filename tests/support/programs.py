@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE_SEC = 60.0
+from support.waiting import PATIENCE_SEC
+
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 

@@ -5,7 +5,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from support.programs import PATIENCE_SEC, SCRIPTS, Programs
+from support.programs import SCRIPTS, Programs
+from support.waiting import PATIENCE_SEC
 
 
 class Shell:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pexpect
 import pyte
 
-from support.programs import PATIENCE_SEC, SCRIPTS, Programs
+from support.programs import SCRIPTS, Programs
+from support.waiting import PATIENCE_SEC
 
 
 class Terminal:

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from msgspec import Struct
 
-PATIENCE_SEC = 60.0
+from support.waiting import PATIENCE_SEC
 
 
 class Event(Struct, frozen=True):

@@ -7,9 +7,7 @@ from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.worker import PyocoNatsWorker
-
-PATIENCE_SEC = 30.0
-"""How long a test waits for what must happen; only a failing test waits so long."""
+from support.waiting import PATIENCE_SEC
 
 
 @asynccontextmanager
