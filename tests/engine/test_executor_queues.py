@@ -5,8 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from pyoco_server.engine.executors.pool import MAX_QUEUE
-from pyoco_server.engine.executors.process import QUEUE_TIMEOUT_SEC
+from pyoco_server.engine.executors.protocol import MAX_QUEUE, Limits
 from support import process_flows
 from support.executor_lab import Listener, ended, endings, lab
 from support.waiting import PATIENCE_SEC
@@ -78,7 +77,7 @@ async def test_a_process_that_is_slow_to_begin_is_not_forgotten(tmp_path: Path) 
         for process in at.processes:
             os.kill(process.pid, signal.SIGSTOP)
         flows = [await at.tiny() for _ in range(4)]
-        await asyncio.sleep(5 * QUEUE_TIMEOUT_SEC)  # they go to and fro
+        await asyncio.sleep(5 * Limits().queue_timeout_sec)  # they go to and fro
         for process in at.processes:
             os.kill(process.pid, signal.SIGCONT)
         assert await endings(flows) == ["completed"] * 4

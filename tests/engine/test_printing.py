@@ -9,9 +9,9 @@ import pytest
 
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs.logs import MAX_TASK_BYTES, LogEntry
-from pyoco_server.engine.executors.pool import Limits, ProcessExecutors
+from pyoco_server.engine.executors.pool import ProcessExecutors
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
-from pyoco_server.engine.executors.protocol import ExecutorSpec
+from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
 from support import printing_flows
 from support.things import a_job
 from support.waiting import PATIENCE_SEC, until

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from pyoco_server.domain.runs.jobs import FlowProgress
-from pyoco_server.engine.executors import process as executor_process
 from support.captured_logs import capture_logs
 from support.executor_lab import Lab, Listener, ended, endings, lab
 from support.things import a_job
@@ -199,11 +198,10 @@ async def test_a_run_whose_channel_carries_foreign_bytes_ends_alone(tmp_path: Pa
 )
 @pytest.mark.parametrize("stolen", [1, 2])
 async def test_jobs_that_a_task_reads_from_the_channel_are_run_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], ending: str, stolen: int
+    tmp_path: Path, how: dict[str, Any], ending: str, stolen: int
 ) -> None:
     """They were RUNNING until somebody cancelled them, while their executor waited for a job."""
-    monkeypatch.setattr(executor_process, "QUEUE_TIMEOUT_SEC", PATIENCE_SEC)  # they stay queued
-    async with lab(tmp_path) as at:
+    async with lab(tmp_path, queue_timeout_sec=PATIENCE_SEC) as at:  # they stay queued
         await at.learn_that_flows_are_tiny()
         thief = await at.start("stealing", **how)
         await at.reached("in-steal")
@@ -213,13 +211,9 @@ async def test_jobs_that_a_task_reads_from_the_channel_are_run_elsewhere(
         assert (await ended(await at.tiny())).result == {"three": 3}
 
 
-async def test_a_job_that_follows_a_stolen_one_is_run_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_follows_a_stolen_one_is_run_elsewhere(tmp_path: Path) -> None:
     """Its executor sees the gap and begins nothing more."""
-    monkeypatch.setattr(executor_process, "QUEUE_TIMEOUT_SEC", PATIENCE_SEC)
-    monkeypatch.setattr(executor_process, "PING_AFTER_SEC", PATIENCE_SEC)
-    async with lab(tmp_path) as at:
+    async with lab(tmp_path, queue_timeout_sec=PATIENCE_SEC, ping_after_sec=PATIENCE_SEC) as at:
         await at.learn_that_flows_are_tiny()
         thief = await at.start("stealing", tickets=True)
         await at.reached("in-steal")

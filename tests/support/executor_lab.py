@@ -8,10 +8,10 @@ from typing import Any
 
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs.logs import LogEntry
-from pyoco_server.engine.executors.pool import MAX_QUEUE, Limits, ProcessExecutors
+from pyoco_server.engine.executors.pool import ProcessExecutors
 from pyoco_server.engine.executors.process import ExecutorProcess
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
-from pyoco_server.engine.executors.protocol import ExecutorSpec
+from pyoco_server.engine.executors.protocol import MAX_QUEUE, ExecutorSpec, Limits
 from support import process_flows
 from support.things import a_job
 from support.waiting import PATIENCE_SEC, until

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from packaging.tags import sys_tags
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.engine.executors.pool import Limits, ProcessExecutors, follow_flow_files, version_of
-from pyoco_server.engine.executors.protocol import ExecutorSpec
+from pyoco_server.engine.executors.pool import ProcessExecutors, follow_flow_files, version_of
+from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
 from pyoco_server.engine.executors.thread import ThreadExecutors
 from pyoco_server.running_server import settings_here
 from pyoco_server.usecases.ports.runs import WheelStore, WorkerBackend

@@ -15,14 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.runs.jobs import FlowListener, Job
 from pyoco_server.engine.executors.prefetch import Prefetch
 from pyoco_server.engine.executors.process import ExecutorProcess
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
-from pyoco_server.engine.executors.protocol import ExecutorSpec
+from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
 from pyoco_server.engine.executors.zygote_process import Zygote, ZygoteEnded
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import get_logger
@@ -32,25 +31,7 @@ log = get_logger(__name__)
 READY_TIMEOUT_SEC = 60.0
 """Importing users' modules may take long."""
 FIRST_RETRY_SEC, MAX_RETRY_SEC = 1.0, 30.0
-MAX_QUEUE = 8
-"""Most flows of one executor, including the running one."""
 CHECK_FILES_SEC = 0.5
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    max_runs: int = 0
-    """A healthy executor is replaced after this many runs; 0: never."""
-    max_rss_bytes: int = 0
-    """A healthy executor is replaced when it has grown beyond this; 0: never."""
-    grace_sec: float = 30.0
-    """How long a task may take to stop after its timeout before its process is killed."""
-    move_timeout_sec: float = 1.0
-    """How long a flow that was taken back waits for another executor before its job is returned."""
-
-    @property
-    def max_queue(self) -> int:
-        """If any flow may be the last of its process, nothing is queued behind it."""
-        return 1 if self.max_runs or self.max_rss_bytes else MAX_QUEUE
 
 
 class ProcessExecutors:
@@ -172,8 +153,8 @@ class ProcessExecutors:
     # Reports from executors
 
     @property
-    def grace_sec(self) -> float:
-        return self._limits.grace_sec
+    def limits(self) -> Limits:
+        return self._limits
 
     def flow_ended(self, busy_sec: float) -> None:
         self.prefetch.ended(busy_sec)

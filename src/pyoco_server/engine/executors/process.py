@@ -21,6 +21,7 @@ from pyoco_server.engine.executors.protocol import (
     Ended,
     ExecutorSpec,
     FromExecutor,
+    Limits,
     Lost,
     Ping,
     Printed,
@@ -45,19 +46,13 @@ log = get_logger(__name__)
 
 EXIT_TIMEOUT_SEC = 5.0
 """How long to wait for the exit code of a process that cannot be reached."""
-QUEUE_TIMEOUT_SEC = 0.01
-"""Flows queued behind one that takes longer are taken back: another executor may be free."""
-PING_AFTER_SEC = 1.0
-"""An executor that runs one flow for this long checks that it has received all its jobs."""
 
 
 class Pool(Protocol):
     """The owner of the executor."""
 
     @property
-    def grace_sec(self) -> float:
-        """How long a task may take to stop after its timeout."""
-        ...
+    def limits(self) -> Limits: ...
 
     def flow_ended(self, busy_sec: float) -> None: ...
     def reuse(self, executor: "ExecutorProcess") -> None:
@@ -209,7 +204,9 @@ class ExecutorProcess(asyncio.Protocol):
 
     def _check_queue_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._queue_check = loop.call_later(QUEUE_TIMEOUT_SEC, self._check_queue, self._flows[0])
+        self._queue_check = loop.call_later(
+            self._pool.limits.queue_timeout_sec, self._check_queue, self._flows[0]
+        )
 
     def _check_queue(self, first: ProcessFlowHandle) -> None:
         self._queue_check = None
@@ -225,7 +222,7 @@ class ExecutorProcess(asyncio.Protocol):
 
     def _ping_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._ping = loop.call_later(PING_AFTER_SEC, self._ping_if_still, self._flows[0])
+        self._ping = loop.call_later(self._pool.limits.ping_after_sec, self._ping_if_still, self._flows[0])
 
     def _ping_if_still(self, first: ProcessFlowHandle) -> None:
         """Once for each flow that runs for long."""
@@ -284,7 +281,7 @@ class ExecutorProcess(asyncio.Protocol):
             case Printed():
                 flow.listener.printed(message.entries)
             case TaskStarted():
-                flow.task_started(message, min(self._pool.grace_sec, message.timeout_sec))
+                flow.task_started(message, min(self._pool.limits.grace_sec, message.timeout_sec))
             case TaskEnded():
                 flow.task_ended(message)
             case Ended():

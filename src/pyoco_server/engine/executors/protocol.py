@@ -19,6 +19,29 @@ from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, TaskRecord
 from pyoco_server.engine.results import MAX_VALUE_BYTES
 
+MAX_QUEUE = 8
+"""Most flows of one executor, including the running one."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    max_runs: int = 0
+    """A healthy executor is replaced after this many runs; 0: never."""
+    max_rss_bytes: int = 0
+    """A healthy executor is replaced when it has grown beyond this; 0: never."""
+    grace_sec: float = 30.0
+    """How long a task may take to stop after its timeout before its process is killed."""
+    move_timeout_sec: float = 1.0
+    """How long a flow that was taken back waits for another executor before its job is returned."""
+    queue_timeout_sec: float = 0.01
+    """Flows queued behind one that takes longer are taken back: another executor may be free."""
+    ping_after_sec: float = 1.0
+    """An executor that is busy with one flow for longer must confirm that it has all its jobs."""
+
+    @property
+    def max_queue(self) -> int:
+        """If any flow may be the last of its process, nothing is queued behind it."""
+        return 1 if self.max_runs or self.max_rss_bytes else MAX_QUEUE
+
 
 class ExecutorSpec(Struct, frozen=True, kw_only=True):
     """What a new executor loads: the first message on its work channel."""
