@@ -339,10 +339,14 @@ async def test_records_that_have_not_changed_cross_the_socket_once_before_the_en
             return completed(progress)
 
         flow._records.completed = remembered  # type: ignore[method-assign]
-        await at.reached("in-first")
+        listener: Any = flow.listener
+
+        async def has_reported_tasks() -> bool:
+            return any(step.tasks for step in listener.steps)
+
+        await until(has_reported_tasks)
         at.let_go()
         outcome = await ended(flow)
-        listener: Any = flow.listener
     complete = [set(step.task_records) for step in listener.steps if step.tasks]
     assert complete == [{"first", "second"}] * len(complete) != []
     assert set(outcome.progress.task_records) == {"first", "second"}
