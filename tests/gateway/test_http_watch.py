@@ -42,7 +42,7 @@ def line(n: int, text: str = "hello\n") -> LogLine:
 
 
 def watchers(gateway: RunningGateway) -> int:
-    count: int = gateway.app.state.gateway.hub.count
+    count: int = gateway.app.state.gateway.levels.watchers
     return count
 
 

@@ -90,13 +90,13 @@ async def test_a_reader_that_falls_behind_is_told_to_read_the_list_again(gateway
 
 
 async def test_watchers_of_the_list_are_counted_and_sent_home(gateway: RunningGateway) -> None:
-    hub = gateway.app.state.gateway.hub
+    levels = gateway.app.state.gateway.levels
     async with stream(gateway.app, WATCH) as watching:
         await watching.next()
-        assert hub.count == 1
-        hub.close()
+        assert levels.watchers == 1
+        levels.close_watchers()
         await watching.rest()
-    assert hub.count == 0
+    assert levels.watchers == 0
 
 
 async def test_too_many_watchers_of_the_list_are_refused() -> None:
