@@ -44,6 +44,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Figures for Prometheus
+         * @description With auth on, runs are counted for the caller's tenant only.
+         */
+        get: operations["metrics_metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/runs": {
         parameters: {
             query?: never;
@@ -259,26 +279,6 @@ export interface paths {
         head?: never;
         /** Hide or show a worker */
         patch: operations["patch_worker_workers__worker_id__patch"];
-        trace?: never;
-    };
-    "/metrics": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Figures for Prometheus
-         * @description With auth on, runs are counted for the caller's tenant only.
-         */
-        get: operations["metrics_metrics_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
         trace?: never;
     };
     "/wheels": {
@@ -698,7 +698,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the events of a month came to */
+        /** Monthly event summary */
         get: operations["summary_api_workflow_events_summary_get"];
         put?: never;
         post?: never;
@@ -715,7 +715,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Events that are tried again */
+        /** List retry jobs */
         get: operations["list_retry_jobs_api_workflow_events_retry_jobs_get"];
         put?: never;
         post?: never;
@@ -735,8 +735,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Try the queued events again
-         * @description Those that are due; with `force`, the others too.
+         * Drain the retry queue
+         * @description Retries the due jobs; with `force`, all of them.
          */
         post: operations["drain_retry_jobs_api_workflow_events_retry_jobs_drain_post"];
         delete?: never;
@@ -754,7 +754,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Try a job again from the beginning */
+        /** Restart a retry job */
         post: operations["retry_job_api_workflow_events_retry_jobs__job_id__retry_post"];
         delete?: never;
         options?: never;
@@ -771,7 +771,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a job up */
+        /** Discard a retry job */
         post: operations["discard_job_api_workflow_events_retry_jobs__job_id__discard_post"];
         delete?: never;
         options?: never;
@@ -786,10 +786,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Where escalations are told */
+        /** Get the notification settings */
         get: operations["get_notification_settings_api_workflow_events_notification_settings_get"];
         put?: never;
-        /** Tell escalations to a space of Google Chat */
+        /** Set the Google Chat webhook */
         post: operations["save_notification_settings_api_workflow_events_notification_settings_post"];
         delete?: never;
         options?: never;
@@ -824,8 +824,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * An event from outside
-         * @description Starts the template, or resumes the node, that the event means: once for each idempotency key.
+         * Receive an event
+         * @description Starts a template or resumes a waiting node, once per idempotency key.
          */
         post: operations["receive_event_api_workflow_events_post"];
         delete?: never;
@@ -844,8 +844,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Send an event again
-         * @description One that started something is started again; one that did not has its key tried again.
+         * Replay an event
+         * @description An event that succeeded is started again; for any other, its key is retried.
          */
         post: operations["replay_event_api_workflow_events__event_id__replay_post"];
         delete?: never;
@@ -861,7 +861,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All templates */
+        /** List templates */
         get: operations["list_templates_api_workflow_templates_get"];
         put?: never;
         post?: never;
@@ -878,12 +878,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A template */
+        /** Get a template */
         get: operations["get_template_api_workflow_templates__template_id__get"];
-        /** Make or change a template */
+        /** Create or change a template */
         put: operations["put_template_api_workflow_templates__template_id__put"];
         post?: never;
-        /** Remove a template */
+        /** Delete a template */
         delete: operations["delete_template_api_workflow_templates__template_id__delete"];
         options?: never;
         head?: never;
@@ -900,8 +900,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Start a template by hand
-         * @description Whatever starts it otherwise.
+         * Start a template
+         * @description Works with any trigger_kind.
          */
         post: operations["start_template_api_workflow_templates__template_id__start_post"];
         delete?: never;
@@ -917,7 +917,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All actions */
+        /** List actions */
         get: operations["list_actions_api_workflow_actions_get"];
         put?: never;
         post?: never;
@@ -934,12 +934,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** An action */
+        /** Get an action */
         get: operations["get_action_api_workflow_actions__key__get"];
-        /** Allow an action */
+        /** Create or change an action */
         put: operations["put_action_api_workflow_actions__key__put"];
         post?: never;
-        /** Forbid an action */
+        /** Delete an action */
         delete: operations["delete_action_api_workflow_actions__key__delete"];
         options?: never;
         head?: never;
@@ -953,7 +953,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who may send signed events */
+        /** List sources of signed events */
         get: operations["list_sources_api_workflow_sources_get"];
         put?: never;
         post?: never;
@@ -970,12 +970,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A source */
+        /** Get a source */
         get: operations["get_source_api_workflow_sources__source_id__get"];
-        /** Accept signed events of a source */
+        /** Create or change a source */
         put: operations["put_source_api_workflow_sources__source_id__put"];
         post?: never;
-        /** Forget a source */
+        /** Delete a source */
         delete: operations["delete_source_api_workflow_sources__source_id__delete"];
         options?: never;
         head?: never;
@@ -1307,7 +1307,7 @@ export interface components {
             sequence: number;
             type: string;
             occurred_at: number;
-            actor: components["schemas"]["pyoco_server.domain.execution.events.Actor"];
+            actor: components["schemas"]["pyoco_server.domain.executions.events.Actor"];
             correlation_id: string | null;
             causation_id: string | null;
             schema_version: number;
@@ -1317,7 +1317,7 @@ export interface components {
          * Actor
          * @description Who acts: `kind` and `id` as the sender claims, the other fields as it was authenticated.
          */
-        "pyoco_server.domain.execution.events.Actor": {
+        "pyoco_server.domain.executions.events.Actor": {
             kind: components["schemas"]["ActorKind"];
             /** @default null */
             id: string | null;
@@ -2033,6 +2033,42 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
         };
     };
     ready_ready_get: {
@@ -2053,12 +2089,96 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             /** @description Not yet */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    metrics_metrics_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                    "text/plain": unknown;
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
             };
         };
     };
@@ -2963,63 +3083,6 @@ export interface operations {
                 };
             };
             /** @description ERR-PYOCO-0019: invalid workers request */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description ERR-PYOCO-0003: nats unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-        };
-    };
-    metrics_metrics_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                    "text/plain": unknown;
-                };
-            };
-            /** @description ERR-PYOCO-0014: api key required */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description ERR-PYOCO-0015: invalid api key */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description ERR-PYOCO-0002: invalid request */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -5783,7 +5846,7 @@ export interface operations {
                 "application/json": {
                     /**
                      * Webhook Url
-                     * @description empty: take the saved one away
+                     * @description Empty: remove the saved URL
                      */
                     webhook_url: string;
                 };
@@ -5943,14 +6006,14 @@ export interface operations {
                     data?: unknown;
                     /**
                      * Execution Id
-                     * @description with node_id: resume that node
+                     * @description With node_id: the node to resume
                      */
                     execution_id?: string | null;
                     /** Node Id */
                     node_id?: string | null;
                     /**
                      * Wait Key
-                     * @description resume the node that waits with this key
+                     * @description Key of the waiting node to resume
                      */
                     wait_key?: string | number | null;
                 } & {
@@ -6281,7 +6344,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description updated_at of the template that was read */
+                /** @description updated_at of the template as read */
                 "if-match"?: string | null;
             };
             path: {
@@ -6324,7 +6387,7 @@ export interface operations {
                     notes?: string | null;
                     /**
                      * Needs Month
-                     * @description false: events need no year and month; by default true if the template has them
+                     * @description false: events need no year and month. Default: true if the template has them
                      */
                     needs_month?: boolean | null;
                 };
@@ -6400,7 +6463,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description updated_at of the template that was read */
+                /** @description updated_at of the template as read */
                 "if-match"?: string | null;
             };
             path: {
@@ -7028,7 +7091,7 @@ export interface operations {
                     timestamp_header?: string | null;
                     /**
                      * Key Of
-                     * @description of kind github: equal bodies are one event; or by the id of the delivery, not signed
+                     * @description Kind github: identity of an event; the delivery id is not signed
                      * @default body
                      * @enum {string}
                      */
