@@ -128,7 +128,7 @@ def test_the_library_knows_no_loops_but_ours(expr: str) -> None:
         ("1 + 1", "gives int, not true or false"),
         ("'a'", "gives string, not true or false"),
         ("nodes.approve.outptu == 1", "'outptu' (did you mean 'output'?) is not a field of a node"),
-        ("nodes.approve != {}", "names no field; write nodes['approve'].output"),
+        ("nodes.approve != {}", "a field is missing; write nodes['approve'].output"),
         ("size(nodes) == 1", "nodes must be followed by a name"),
         ("nodes[input.ym].output == 1", "nodes must be followed by a name"),
         ("x" * (MAX_LENGTH + 1), "characters; 1,000 are allowed"),
