@@ -362,7 +362,7 @@ async def test_a_run_that_no_worker_can_take_is_accepted_with_a_warning(impatien
         await world.backend.workers.create(worker_id, a_worker(worker_id=worker_id, tags=tags, **seen))
     await until(warning, lambda found: found is None)
     assert await warning(tag="cpu") is None
-    meant = "no running worker has the tag 'gpuu' (did you mean 'gpu'?): the run waits until one comes"
+    meant = "no live worker has the tag 'gpuu' (did you mean 'gpu'?); the run waits for one"
     assert await warning(tag="gpuu") == meant
     batch = {"runs": [{"flow_name": "f", "tag": "gpuu"}, {"flow_name": "f"}]}
     results = (await world.client.post("/runs/batch", json=batch)).json()["results"]

@@ -157,7 +157,7 @@ async def test_a_key_of_the_command_line_works_until_it_is_revoked_there(
 
 def test_the_command_line_fails_with_one_and_says_why(config: NatsBackendConfig, tmp_path: Path) -> None:
     for arguments, reason in [
-        (("api-key", "revoke", "--key-id", "unknown"), "no API key has the id 'unknown'"),
+        (("api-key", "revoke", "--key-id", "unknown"), "API key not found: 'unknown'"),
         (("api-key", "create", "--tenant", "a.b"), "tenant 'a.b' must match"),
         (("api-key", "create"), "--tenant"),
     ]:

@@ -121,7 +121,7 @@ async def test_a_store_that_refuses_every_write_is_a_fault_and_no_endless_loop(
 ) -> None:
     runs = AlwaysTooLate(backend.runs)
     await runs.create(RUN_ID, a_snapshot())
-    with pytest.raises(NatsUnavailable, match="100 writes in a row were refused"):
+    with pytest.raises(NatsUnavailable, match="100 consecutive conflicts"):
         await change_run(runs, RUN_ID, Claim(OWNER), clock)
     assert runs.reads == MAX_TRIES
 

@@ -43,10 +43,10 @@ def test_a_wheel_is_known_by_its_package_and_version() -> None:
         (b"not a zip", "not a zip archive"),
         (a_wheel()[:-30], "not a zip archive"),
         (b"PK\x05\x06" + b"\xff" * 18, "members"),
-        (with_member(lambda z: z.writestr("../outside.py", "x")), "outside of it: '../outside.py'"),
-        (with_member(lambda z: z.writestr("/etc/passwd", "x")), "outside of it"),
-        (with_member(lambda z: z.writestr("a\\..\\b", "x")), "outside of it"),
-        (with_member(lambda z: z.writestr("C:/x", "x")), "outside of it"),
+        (with_member(lambda z: z.writestr("../outside.py", "x")), "with an unsafe path: '../outside.py'"),
+        (with_member(lambda z: z.writestr("/etc/passwd", "x")), "with an unsafe path"),
+        (with_member(lambda z: z.writestr("a\\..\\b", "x")), "with an unsafe path"),
+        (with_member(lambda z: z.writestr("C:/x", "x")), "with an unsafe path"),
         (with_member(lambda z: z.writestr(a_link(), "/etc/passwd")), "symbolic link"),
         (with_member(lambda z: z.writestr("big", b"\0" * (65 * 1024 * 1024))), "unpacks to"),
         (a_wheel(without=("METADATA",)), "0 *.dist-info/METADATA"),
@@ -68,7 +68,7 @@ def test_a9_a_file_that_is_no_wheel_is_refused_with_the_reason(data: bytes, reas
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a9_a_member_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="twice"):
+    with pytest.raises(InvalidRequest, match="duplicate member"):
         check(with_member(lambda z: z.writestr("my_flows/__init__.py", "other")))
 
 

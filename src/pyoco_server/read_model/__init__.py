@@ -1,1 +1,1 @@
-"""What a gateway remembers of the stores to answer lists quickly: a cache, never the truth."""
+"""Indexes of a gateway for lists: caches of the stores."""

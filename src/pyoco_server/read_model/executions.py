@@ -1,6 +1,6 @@
-"""Executions in SQLite, in memory: lists, the inbox of waits and counts that cost the page, not the history.
+"""Index of executions in SQLite, in memory: lists, waits and counts at the cost of a page, not the history.
 
-It is made anew at every start from the last commit of each execution, which says where the execution stands.
+It is rebuilt at every start from the last commit of each execution, which contains its summary.
 """
 
 import sqlite3
@@ -46,7 +46,7 @@ CREATE INDEX by_key ON waits (scope, wait_key, waiting_at, execution_id, node_id
 
 
 class SqliteExecutionIndex:
-    """`tenants` keeps the executions of different tenants in different lists."""
+    """`tenants`: separate lists per tenant."""
 
     def __init__(self, *, tenants: bool) -> None:
         self._tenants = tenants
@@ -61,7 +61,7 @@ class SqliteExecutionIndex:
         self._db.execute("DELETE FROM waits")
 
     def apply(self, changes: Sequence[Change[LoggedCommit]]) -> None:
-        """Of several commits of one execution only the last one matters."""
+        """Only the last of several commits of an execution matters."""
         latest = {change.key: change.value for change in changes}
         self._db.execute("BEGIN")
         for execution_id, logged in latest.items():
@@ -117,7 +117,7 @@ class SqliteExecutionIndex:
         return found.fetchone() is not None
 
     def waiting_with(self, tenant_id: str | None, wait_key: str) -> list[tuple[str, str]]:
-        """The ids are those that people know."""
+        """With the tenants' ids."""
         rows = self._db.execute(
             "SELECT line FROM waits WHERE scope = ? AND wait_key = ? "
             "ORDER BY waiting_at, execution_id, node_id",

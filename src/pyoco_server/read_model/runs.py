@@ -1,4 +1,4 @@
-"""Runs in SQLite: lists, filters, cursors and counts that cost the page, not the history."""
+"""Index of runs in SQLite: lists, filters, cursors and counts at the cost of a page, not the history."""
 
 import hashlib
 import sqlite3
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 SCHEMA_VERSION = 3
 MAX_FILE_AGE_SEC = 12 * 3600
-"""An older file may have missed a removal, whose mark is gone from the store by now."""
+"""An older file may have missed a removal whose marker has expired."""
 _SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY,
@@ -50,13 +50,13 @@ MAX_WAITING = 500
 
 
 class SqliteRunIndex:
-    """One writer, one thread. `tenants` keeps the runs of different tenants in different lists.
+    """One writer, one thread. `tenants`: separate lists per tenant.
 
-    A run is in one list per combination of flow, tag and flow.yaml that somebody may filter by, so that every
-    page is a walk along one index; without a status, six walks side by side.
+    A run is in one list per filter combination of flow, tag and flow.yaml, so that every page is a walk along
+    one index; without a status, six parallel walks.
 
-    Changes wait in memory until somebody asks, or until they are many: a run is written several times in a
-    moment, and only its last state is worth an insert.
+    Changes are buffered in memory until a query or a limit, because a run changes several times in a moment
+    and only its last state needs an insert.
     """
 
     def __init__(self, path: Path | None, *, tenants: bool, max_waiting: int = MAX_WAITING) -> None:
@@ -77,7 +77,7 @@ class SqliteRunIndex:
 
     @property
     def position(self) -> FeedPosition | None:
-        """How far the feed was read."""
+        """Position of the feed."""
         if self._position is not None:
             return self._position
         found = self._db.execute("SELECT value FROM facts WHERE name = 'position'").fetchone()
@@ -93,7 +93,7 @@ class SqliteRunIndex:
         self._counts.clear()
 
     def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
-        """Take changes over. Of several changes of one run only the last one matters."""
+        """Apply changes. Only the last of several changes of a run matters."""
         for change in changes:
             self._waiting[change.key] = _Waiting(_lean(change), self._changed_at(change))
         self._position = position
@@ -107,7 +107,7 @@ class SqliteRunIndex:
             for change, changed in self._waiting.values():
                 self._remove(change.key)
                 if change.value is not None:
-                    # The key is what a run is found by, whatever a writer of another make put in the record.
+                    # The key identifies the run, whatever another implementation wrote into the record.
                     self._insert(replace(change.value, run_id=change.key), change, changed)
             self._db.execute(
                 "INSERT OR REPLACE INTO facts VALUES ('position', ?), ('written_at', ?)",
@@ -116,7 +116,7 @@ class SqliteRunIndex:
         self._waiting.clear()
 
     def expire(self, now: float) -> int:
-        """Forget what the store has forgotten by age. Answers with how many."""
+        """Remove runs that have expired in the store; their number."""
         self._write_waiting()
         gone = [row[0] for row in self._db.execute("SELECT run_id FROM runs WHERE expires_at <= ?", (now,))]
         with self._db:
@@ -125,13 +125,13 @@ class SqliteRunIndex:
         return len(gone)
 
     def forget(self, run_id: str) -> None:
-        """The store does not have it, and no mark of its removal is left to be read."""
+        """Remove a run that the store does not have, without a marker in the feed."""
         self._write_waiting()
         with self._db:
             self._remove(run_id)
 
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
-        """Up to `limit` summaries (as JSON) behind `after`, and the place of the last if there are more."""
+        """Up to `limit` summaries (as JSON) after `after`, and the place of the last if there are more."""
         self._write_waiting()
         statuses = list(RunStatus) if wanted.status is None else [wanted.status]
         within, values = _within(wanted, after)
@@ -173,7 +173,7 @@ class SqliteRunIndex:
         return known is not None and change.value is not None and known[:2] == _state(change.value)
 
     def _changed_at(self, change: Change[RunSnapshot]) -> float:
-        """A heartbeat leaves a run where it is in the lists."""
+        """A heartbeat does not move a run in the lists."""
         if change.value is None:
             return 0.0
         if is_beat(change.value):
@@ -183,7 +183,7 @@ class SqliteRunIndex:
         return changed_at(change.value, change.stored_at)
 
     def _known(self, run_id: str) -> tuple[str, float, float] | None:
-        """Its status, what its writer called `updated_at`, and its place in the lists."""
+        """Its status, the writer's `updated_at`, and its place in the lists."""
         waiting = self._waiting.get(run_id)
         if waiting is not None:
             run = waiting.change.value
@@ -238,14 +238,14 @@ class _Waiting(NamedTuple):
 
 
 def _lean(change: Change[RunSnapshot]) -> Change[RunSnapshot]:
-    """Without what no list shows: 500 waiting runs with large params would take gigabytes."""
+    """Without fields that no list shows, because 500 buffered runs with large params would take gigabytes."""
     if change.value is None:
         return change
     return replace(change, value=replace(change.value, params={}, task_records=None, result=None))
 
 
 class _Listed(msgspec.Struct):
-    """Of a summary, what says in which lists a run is."""
+    """The fields of a summary that determine its lists."""
 
     flow_name: str
     tag: str | None = None
@@ -258,7 +258,7 @@ def _state(run: RunSnapshot) -> tuple[str, float]:
 
 
 def _lists_of(scope: str, run: RunSnapshot | _Listed) -> list[bytes]:
-    """The tag that routes and the tags that people search for are both found."""
+    """Both the routing tag and the labels."""
     tags = {tag for tag in (run.tag, *(run.tags or ())) if tag}
     sha256 = run.workflow_yaml_sha256
     return [
@@ -271,7 +271,7 @@ def _lists_of(scope: str, run: RunSnapshot | _Listed) -> list[bytes]:
 
 @lru_cache(maxsize=4096)
 def _name(scope: str, flow: str | None, tag: str | None, sha256: str | None) -> bytes:
-    """Of a list: short, because every run in it repeats it."""
+    """Key of a list, short because every run in it repeats it."""
     parts = msgspec.json.encode((scope, flow, tag, sha256))
     return hashlib.blake2b(parts, digest_size=12).digest()
 
@@ -288,7 +288,7 @@ def _within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:
 
 
 def _open(path: Path | None, kind: str) -> sqlite3.Connection:
-    """The index in `path` if it is of our kind and whole, else a new one: it is a cache."""
+    """The index in `path` if compatible and intact, else a new one."""
     if path is None:
         return _new(":memory:", kind)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -297,7 +297,7 @@ def _open(path: Path | None, kind: str) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous = OFF")
         return db
     db.close()
-    log.info("the index of runs is made anew", action="index.new", path=str(path))
+    log.info("rebuilding the run index", action="index.new", path=str(path))
     for suffix in ("", "-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return _new(str(path), kind)
@@ -307,7 +307,7 @@ def _is_usable(db: sqlite3.Connection, kind: str) -> bool:
     try:
         facts = dict(db.execute("SELECT name, value FROM facts").fetchall())
         is_fresh = time.time() - float(facts.get("written_at", 0)) < MAX_FILE_AGE_SEC
-        # Nothing waited for the disk, so a power failure may have left anything.
+        # Writes are not synced, so a power failure may have corrupted the file.
         is_whole = db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
         return facts.get("kind") == kind and is_fresh and is_whole
     except sqlite3.DatabaseError:
@@ -316,7 +316,7 @@ def _is_usable(db: sqlite3.Connection, kind: str) -> bool:
 
 def _new(path: str, kind: str) -> sqlite3.Connection:
     db = sqlite3.connect(path)
-    # Losing it costs a rebuild, so nothing waits for the disk; WAL keeps it whole after a kill.
+    # No sync, because a loss costs only a rebuild; WAL keeps the file intact after a kill.
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = OFF")
     with db:

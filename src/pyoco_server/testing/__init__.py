@@ -1,4 +1,4 @@
-"""All ports in memory, for tests without a server. One suite proves that they behave as JetStream does."""
+"""All ports in memory, for tests without a server. The contract suite checks them against JetStream."""
 
 from pyoco_server.testing.memory import (
     MemoryBackend,

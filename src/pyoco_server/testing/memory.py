@@ -1,4 +1,4 @@
-"""Backends in memory: the same answers as JetStream's, in one process and without its durability."""
+"""Backends in memory: the behaviour of JetStream in one process, without durability."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +29,7 @@ from pyoco_server.testing.memory_stores import (
 )
 from pyoco_server.usecases.clock import SharedClock
 
-# The store's clock: this machine's.
+# The store's clock is that of this machine.
 
 
 class MemoryTime:
@@ -37,11 +37,11 @@ class MemoryTime:
         return time.time()
 
 
-# Signals of foreign writes: none.
+# No signals of foreign writes.
 
 
 class MemorySignals:
-    """No hints at all: who uses them must also look for himself."""
+    """No hints; callers have to poll."""
 
     async def on_foreign_write(
         self,
@@ -54,7 +54,7 @@ class MemorySignals:
         return stop
 
 
-# Whether memory stores what is written, unless somebody says otherwise.
+# Storage check, which a test can make fail.
 
 
 class MemoryStorage:
@@ -128,7 +128,7 @@ def _parts(settings: NatsBackendConfig) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_memory_backend(config: NatsBackendConfig | None = None) -> AsyncIterator[MemoryBackend]:
-    """What a worker needs."""
+    """The backend of a worker."""
     yield MemoryBackend(**_parts(config or NatsBackendConfig()))
 
 
@@ -136,7 +136,7 @@ async def open_memory_backend(config: NatsBackendConfig | None = None) -> AsyncI
 async def open_memory_gateway_backend(
     config: NatsBackendConfig | None = None,
 ) -> AsyncIterator[MemoryGatewayBackend]:
-    """What a gateway needs: `create_app(open_backend=open_memory_gateway_backend)`."""
+    """The backend of a gateway: `create_app(open_backend=open_memory_gateway_backend)`."""
     settings = config or NatsBackendConfig()
     tenants = settings.http_auth_mode != "none"
     with (

@@ -1,4 +1,4 @@
-"""The queue of jobs, in memory. It fails like JetStream does: see `QueueFaults`."""
+"""The job queue in memory, with the faults of JetStream: see `QueueFaults`."""
 
 import asyncio
 from collections import deque
@@ -18,22 +18,22 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class QueueFaults:
-    """What JetStream may do to whoever relies on more than it promises."""
+    """Behaviour of JetStream that a client must not rely on."""
 
     duplicate_window_sec: float = 120.0
-    """A message id is forgotten after so many seconds."""
+    """Duplicate window: a message id is forgotten after this time."""
     batch_bytes: int = 64 * MEGABYTE
-    """Where a batch is cut, however many messages were asked for."""
+    """Maximum size of a batch."""
     lag_sec: Callable[[], float] | None = None
-    """How far behind the replica is that answers a batch of a scan; None: there are no replicas.
+    """Lag of the replica that serves a batch of a scan; None: no replicas.
 
-    It has what the leader had then: it lacks what was stored since, and has what was removed since. Most are
-    behind for moments. One that is overloaded, or cut off from its leader and not from the client, is so
-    for as long as that lasts, and answers all the same: a server checks whether it is up to date before it
-    answers for the first time, and not again.
+    It has the leader's earlier state: without later messages, with messages removed since. Most replicas lag
+    for moments. An overloaded replica, or one partitioned from its leader but not from the client, lags for
+    as long as that lasts and still replies: a server checks that it is up to date only before its first
+    reply.
     """
     loses_advisory: Callable[[], bool] = lambda: False
-    """Whether the next advisory is lost: its stream is full, absent or has no leader."""
+    """Whether the next advisory is lost, because its stream is full, missing or without a leader."""
 
 
 @dataclass(eq=False)
@@ -45,14 +45,14 @@ class MemoryMessage:
     stored_at: float
     num_delivered: int = 0
     redeliver_at: float | None = None
-    """When a delivered message comes back; None: it waits in the queue."""
+    """Redelivery time of a delivered message; None: queued."""
     is_given_up: bool = False
-    """It is never delivered again, and stays."""
+    """It is not redelivered, and stays on the queue."""
     removed_at: float = float("inf")
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it was delivered, and an acknowledgement or the next delivery is to come."""
+        """Whether it was delivered and awaits an ack or redelivery."""
         return bool(self.num_delivered) and not self.is_given_up and self.removed_at == float("inf")
 
 
@@ -99,7 +99,7 @@ class MemoryDelivery:
 
 
 class MemoryQueue:
-    """A work queue: a message is held by one taker at a time and comes back if it is not acknowledged."""
+    """A work queue: one consumer holds a message at a time, and it is redelivered without an ack."""
 
     BATCH = 1000
     delivery = MemoryDelivery
@@ -112,11 +112,11 @@ class MemoryQueue:
         self._faults = faults or QueueFaults()
         self._messages: deque[MemoryMessage] = deque()
         self._removed: list[MemoryMessage] = []
-        """Which a replica may still have."""
+        """Removed messages that a replica may still have."""
         self._sequence = 0
         self._seen: dict[str, float] = {}
         self._advisories: dict[MemoryMessage, float] = {}
-        """Of messages that were given up, with the time at which each is due to a gateway."""
+        """Advisories, with the time at which each is due to a gateway."""
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         known_as = message_id or job.run_id
@@ -127,7 +127,7 @@ class MemoryQueue:
         return is_new
 
     async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
-        """A message as it is, readable or not."""
+        """Add a raw message, readable or not."""
         self._sequence += 1
         self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
 
@@ -151,13 +151,13 @@ class MemoryQueue:
         ]
 
     async def _listed(self) -> list[MemoryMessage]:
-        """What replicas have, and what the leader has behind that."""
+        """The messages of replicas, then later ones of the leader."""
         found = [message async for message in read_all(self._batch, 1)]
         reached = found[-1].sequence if found else 0
         return [*found, *(message for message in self._messages if message.sequence > reached)]
 
     async def _batch(self, start: int) -> Batch[MemoryMessage]:
-        """Of the replica that answers, as much as it puts into one batch."""
+        """One batch of the replica that replies."""
         messages = [message for message in self._replica() if message.sequence >= start]
         sizes = accumulate(len(message.payload) for message in messages[: self.BATCH])
         fitting = [size for size in sizes if size <= self._faults.batch_bytes]
@@ -198,13 +198,13 @@ class MemoryQueue:
         return None
 
     def _give_up(self, message: MemoryMessage) -> None:
-        """A server does so when a worker asks for the next message, and reports it once."""
+        """Give up on messages; a server does so when a worker requests the next one, and reports it once."""
         message.is_given_up = True
         if not self._faults.loses_advisory():
             self._advisories[message] = _now()
 
     def take_undeliverable(self) -> MemoryMessage | None:
-        """A message that was given up. It comes again until it is settled."""
+        """The next advisory. It is repeated until it is settled."""
         for message, due in self._advisories.items():
             if due <= _now():
                 self._advisories[message] = _now() + self.ack_wait
@@ -220,7 +220,7 @@ class MemoryQueue:
 
 class MemoryJobSource:
     _LOOK_SEC = 0.01
-    """How often a waiting taker looks whether a delay has passed."""
+    """How often a waiting consumer checks for due messages."""
 
     def __init__(self, queue: MemoryQueue, subjects: Sequence[str]) -> None:
         self._queue = queue
@@ -250,7 +250,7 @@ class MemoryJobSource:
         await asyncio.get_running_loop().create_future()  # nobody changes them
 
     async def pause(self) -> None:
-        """It asks for nothing ahead."""
+        """Nothing is prefetched."""
 
     async def close(self) -> None:
         pass
@@ -260,7 +260,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# Dead letters, in memory.
+# Dead letters
 
 
 class MemoryDeadLetters:
@@ -274,7 +274,7 @@ class MemoryDeadLetters:
         return len(self.letters)
 
 
-# Jobs that were delivered as often as they may be, in memory.
+# Undeliverable jobs
 
 
 class MemoryUndeliverableJob:

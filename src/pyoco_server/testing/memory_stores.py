@@ -1,4 +1,4 @@
-"""Values by key, in memory, and the feed of their changes."""
+"""Stores in memory, with feeds of their changes."""
 
 import asyncio
 import hashlib
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class MemoryStore(Generic[T]):
-    """Values are kept as bytes: what JSON would lose is lost here too."""
+    """Values are kept as bytes, so that they lose what JSON loses."""
 
     def __init__(self, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
         self._encode = encode
@@ -114,7 +114,7 @@ class MemoryStore(Generic[T]):
         return Change(key, revision, None if data is None else self._decode(data), None)
 
 
-# API keys, in memory.
+# API keys
 
 
 class MemoryApiKeys(MemoryStore[ApiKeyRecord]):
@@ -135,7 +135,7 @@ class MemoryApiKeys(MemoryStore[ApiKeyRecord]):
 
 
 class MemoryApiKeyFeed:
-    """Never behind. A test that needs a feed which fell silent says so with `is_current`."""
+    """Always up to date. A test sets `is_current` to simulate a stale feed."""
 
     def __init__(self, keys: MemoryApiKeys) -> None:
         self._keys = keys
@@ -145,11 +145,11 @@ class MemoryApiKeyFeed:
         return self._keys.now(key_id)
 
 
-# The logs of executions in memory.
+# Execution logs
 
 
 class MemoryExecutionLog(MemoryStore[LoggedCommit]):
-    """Every commit is kept in the store's history; its values are the last ones."""
+    """The store's history has every commit; its values are the last ones."""
 
     def __init__(self) -> None:
         super().__init__(encode_commit, decode_commit)
@@ -176,7 +176,7 @@ def _commit_in(data: bytes) -> LoggedCommit | None:
         return None
 
 
-# The versions of graphs in memory.
+# Graphs
 
 
 class MemoryGraphs(MemoryStore[GraphRecord]):
@@ -192,7 +192,7 @@ class MemoryGraphs(MemoryStore[GraphRecord]):
         return sorted(found, key=lambda stored: stored.revision)[:limit]
 
 
-# What flows print, in memory.
+# Run logs
 
 
 class MemoryTaskLogs:
@@ -229,7 +229,7 @@ class MemoryTaskLogs:
         return stop
 
 
-# Wheels and their history, in memory.
+# Wheels and their history
 
 
 class MemoryWheels:
@@ -289,7 +289,7 @@ class MemoryWheelHistory:
         return list(self._events)
 
 
-# The ports of workflow events in memory.
+# Workflow events
 
 
 class MemoryListedStore(MemoryStore[T]):
@@ -305,7 +305,7 @@ class MemoryListedStore(MemoryStore[T]):
 
 
 class MemoryReceipts(MemoryListedStore[Receipt]):
-    """At most so many of each tenant."""
+    """Limit per tenant."""
 
     def __init__(self, max_receipts: int) -> None:
         super().__init__(codec.decode_receipt)
@@ -325,7 +325,7 @@ class MemoryReceipts(MemoryListedStore[Receipt]):
 
 
 class MemoryAudit:
-    """The stream and its feed."""
+    """The audit stream and its feed."""
 
     def __init__(self) -> None:
         self.events: list[StoredEvent] = []

@@ -1,1 +1,1 @@
-"""What the product does, in terms of ports. No broker and no framework is known here."""
+"""The use cases, in terms of ports, without broker or framework."""

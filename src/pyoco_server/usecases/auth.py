@@ -1,4 +1,4 @@
-"""Who asks, and what they may see."""
+"""Callers and their API keys: authentication, visibility, and management of keys."""
 
 import asyncio
 import hmac
@@ -28,7 +28,7 @@ from pyoco_server.usecases.ports.stores import Clock, WrongRevision
 
 
 class Caller(Struct, frozen=True):
-    """With auth off everybody is the same caller, without a tenant."""
+    """With auth off all callers are the same, without a tenant."""
 
     tenant_id: str | None = None
     api_key_id: str | None = None
@@ -44,20 +44,18 @@ AskWho = Callable[[str | None], Awaitable[Caller]]
 
 
 def may_see(caller: Caller, snapshot: RunSnapshot) -> bool:
-    """Another tenant's run is answered like one that does not exist."""
+    """Another tenant's run is treated as missing."""
     return caller.tenant_id is None or caller.tenant_id == snapshot.tenant_id
 
 
-# Who is asking: from the text of an API key to its tenant.
+# Authentication: from the text of an API key to its tenant.
 #
-# Records come from the feed, which has all of them in memory: a guess costs no read of the store, and a
-# change
-# (a new key, a revoked one) counts from the moment the feed tells it. A feed that cannot promise to be at
-# most
-# a second behind is not believed: then the store is asked, and without its answer nobody is let in.
+# Records come from the feed, which holds all of them in memory: a guess costs no read of the store, and a
+# change (a new or revoked key) takes effect as soon as the feed receives it. If the feed may be more than a
+# second behind, the store is read; if that fails, access is denied.
 #
-# A secret that was verified is remembered, as a fingerprint and together with the record it was verified
-# against. It has to be derived again when the record is another one.
+# A verified secret is cached as a fingerprint, together with its record. It is derived again when the record
+# changes.
 
 
 class _Verified(Struct, frozen=True):
@@ -72,14 +70,14 @@ class Authenticate:
         self._pepper = pepper
         self._process_key = process_key
         self._decoy = new_record("decoy", "decoy", process_key.hex(), process_key, pepper, 0.0)
-        # One per key that exists and was used: guesses never add to it.
+        # One per existing and used key, so guesses never add to it.
         self._verified: dict[str, _Verified] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        # A single thread: however many guesses come in, the event loop and its other work go on.
+        # A single thread, so that any number of guesses does not block the event loop.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="api-key")
 
     async def __call__(self, presented: str | None) -> Caller:
-        """Raises ApiKeyRequired, InvalidApiKey, or NatsUnavailable when nobody can tell."""
+        """Raises ApiKeyRequired, InvalidApiKey, or NatsUnavailable if the key cannot be checked."""
         if not presented:
             raise ApiKeyRequired
         key = parse(presented)
@@ -87,7 +85,7 @@ class Authenticate:
             raise InvalidApiKey
         record = await self._record(key.key_id)
         if record is None:
-            # As long as a wrong secret takes: the time of the answer does not say which ids exist.
+            # Takes as long as a wrong secret, so that the response time does not reveal which ids exist.
             verify(self._decoy, key.secret, self._pepper)
             raise InvalidApiKey
         shown = fingerprint(key.secret, self._process_key)
@@ -96,14 +94,14 @@ class Authenticate:
         return self._remember(record, shown)
 
     async def is_still_allowed(self, caller: Caller) -> bool:
-        """Whether the key of a caller that was let in may still be used. Raises NatsUnavailable."""
+        """Whether the key of an authenticated caller is still valid. Raises NatsUnavailable."""
         if caller.api_key_id is None:
             return True
         record = await self._record(caller.api_key_id)
         return record is not None and record.tenant_id == caller.tenant_id
 
     async def _record(self, key_id: str) -> ApiKeyRecord | None:
-        """The record of a key that may be used."""
+        """The record of a valid key."""
         record = self._feed.known(key_id) if self._feed.is_current else await self._stored(key_id)
         if record is None or record.is_revoked or record.key_id != key_id:
             self._verified.pop(key_id, None)
@@ -130,7 +128,7 @@ class Authenticate:
     async def _is_right(self, key: ApiKey, record: ApiKeyRecord, shown: bytes) -> bool:
         if not record.is_slow:
             return verify(record, key.secret, self._pepper)
-        # One at a time per key: guesses at one key do not keep the holders of other keys waiting.
+        # One at a time per key, so that guesses at one key do not delay others.
         async with self._turns.setdefault(key.key_id, asyncio.Lock()):
             if self._is_remembered(record, shown):
                 return True
@@ -141,7 +139,7 @@ class Authenticate:
             )
 
     async def _is_still(self, record: ApiKeyRecord) -> bool:
-        """Waiting and deriving take time, in which a key can be revoked."""
+        """A key can be revoked while its secret is being derived."""
         return await self._record(record.key_id) == record
 
     async def _verify_in_thread(self, record: ApiKeyRecord, secret: str) -> bool:
@@ -149,7 +147,7 @@ class Authenticate:
         return await loop.run_in_executor(self._thread, verify, record, secret, self._pepper)
 
 
-# Issue, list and revoke API keys. Only the answer to issuing one ever holds its secret.
+# Management of API keys. Only the response to issuing a key contains its secret.
 
 
 class IssuedApiKey(Struct, frozen=True, kw_only=True):
@@ -161,7 +159,7 @@ class IssuedApiKey(Struct, frozen=True, kw_only=True):
 
 
 class ListedApiKey(Struct, frozen=True, kw_only=True):
-    """A key as its administrator sees it: nothing to check guesses against."""
+    """A key as shown to administrators, without its hash."""
 
     key_id: str
     tenant_id: str
@@ -176,7 +174,7 @@ class IssueApiKey:
         self._pepper = pepper
 
     async def __call__(self, tenant_id: str, key: ApiKey, salt: bytes) -> IssuedApiKey:
-        """`key` and `salt` are fresh randomness. Raises InvalidRequest for a tenant that cannot be one."""
+        """`key` and `salt` are fresh random values. Raises InvalidRequest for an invalid tenant."""
         record = new_record(key.key_id, tenant_id, key.secret, salt, self._pepper, self._clock())
         await self._keys.create(record_key(key.key_id), record)
         return IssuedApiKey(
@@ -194,11 +192,11 @@ async def list_api_keys(keys: ApiKeyStore) -> list[ListedApiKey]:
 
 
 async def revoke_api_key(keys: ApiKeyStore, key_id: str, clock: Clock) -> ListedApiKey:
-    """Revoking again changes nothing. Raises InvalidRequest when there is no such key."""
+    """Idempotent. Raises InvalidRequest for an unknown key."""
     for _ in range(MAX_TRIES):
         stored = await keys.get(record_key(key_id)) if is_key_id(key_id) else None
         if stored is None:
-            raise InvalidRequest(f"no API key has the id {key_id!r}")
+            raise InvalidRequest(f"API key not found: {key_id!r}")
         record = revoked(stored.value, clock())
         if record is stored.value:
             return _listed(record)

@@ -1,4 +1,4 @@
-"""Wait for an event, but not for ever."""
+"""Waiting with a timeout, work off the event loop, batched reads, and a bounded cache."""
 
 import asyncio
 from collections import OrderedDict
@@ -17,11 +17,8 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-# Computing that would hold up the event loop: in one thread, one piece after the other.
-#
-# Python runs one thread at a time. A single thread beside the loop costs a request some milliseconds; one
-# per
-# execution would add up to seconds.
+# Heavy computations run one after the other in one thread. Because of the GIL, a single thread beside the
+# event loop costs a request some milliseconds; one per execution would add up to seconds.
 
 T = TypeVar("T")
 
@@ -35,18 +32,18 @@ class HeavyWork:
         return await loop.run_in_executor(self._thread, partial(work, *args, **named))
 
 
-# Read something that is answered in batches, to its end.
+# Batched reads
 
 
 class Batch(Struct, Generic[T], frozen=True):
     items: Sequence[T]
     next_start: int
     left: int
-    """How many are behind it. A short batch is not the last one: a server cuts them by size as well."""
+    """Number of items after this batch. A short batch need not be the last: servers limit its size."""
 
 
 async def read_all(read: Callable[[int], Awaitable[Batch[T]]], start: int) -> AsyncGenerator[T, None]:
-    """Everything from `start` on; one batch at a time is in memory."""
+    """All items from `start`, with one batch in memory at a time."""
     while True:
         batch = await read(start)
         for item in batch.items:
@@ -56,21 +53,21 @@ async def read_all(read: Callable[[int], Awaitable[Batch[T]]], start: int) -> As
         start = batch.next_start
 
 
-# Work on large values: off the event loop, since others wait for it.
+# Work on large values, off the event loop.
 
 
 LIGHT_BYTES = 32 * 1024
-"""Of JSON: even one that has to be parsed twice takes some 10 ms."""
+"""Size of JSON that takes some 10 ms, even if parsed twice."""
 
 
 async def off_loop(size: int, work: Callable[..., T], *args: Any) -> T:
-    """`work` in a thread if `size` bytes are many; in a thread the interpreter changes hands every 5 ms."""
+    """Run `work` in a thread if `size` is large; the interpreter switches threads every 5 ms."""
     if size <= LIGHT_BYTES:
         return work(*args)
     return await asyncio.to_thread(work, *args)
 
 
-# Values by key, the least recently used ones forgotten: bounded by number and by what they take.
+# An LRU cache, bounded by number and memory.
 
 V = TypeVar("V")
 
@@ -92,7 +89,7 @@ class BoundedMemory(Generic[V]):
         return None if found is None else found.value
 
     def used(self, key: str) -> V | None:
-        """Like `get`, and it is the last to be forgotten."""
+        """Like `get`, and mark the value as recently used."""
         if key in self._kept:
             self._kept.move_to_end(key)
         return self.get(key)
@@ -102,7 +99,7 @@ class BoundedMemory(Generic[V]):
         return 0 if found is None else found.size
 
     def keep(self, key: str, value: V, size: int) -> None:
-        """In the place of what was kept. One that is too large for itself is not kept."""
+        """Replace the value. A value above the limit is not kept."""
         self.forget(key)
         self._kept[key] = _Kept(value, size)
         self._bytes += size

@@ -1,4 +1,7 @@
-"""Load, decide, write with the expected revision; if somebody was faster, load and decide again."""
+"""Compare-and-set loops, and read-your-writes for lists.
+
+A compare-and-set loop loads, decides and writes with the expected revision; after a conflict it starts again.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -10,10 +13,8 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock, Revision, Store, Versioned, WrongRevision
 
-# Load, decide, write with the expected revision; if somebody was faster, load and decide again.
-
 MAX_TRIES = 100
-"""Each lost race means that somebody else's write succeeded; so many in a row is a fault, not a race."""
+"""Each conflict means that another write succeeded; this many in a row indicate a fault."""
 
 
 async def change_run(
@@ -23,9 +24,9 @@ async def change_run(
     clock: Clock,
     known: Versioned[RunSnapshot] | None = None,
 ) -> Versioned[RunSnapshot] | Refusal | None:
-    """The run after `change`, or why it was refused; None when there is no such run.
+    """The run after `change`, or the refusal; None if there is no such run.
 
-    `known` saves the first read: a decision on an old snapshot is refused by the store, not written.
+    `known` saves the first read; the store refuses a decision based on an old snapshot.
     """
     for _ in range(MAX_TRIES):
         current = known or await runs.get(run_id)
@@ -43,14 +44,14 @@ async def change_run(
             return Versioned(decision, await runs.update(run_id, decision, current.revision))
         except WrongRevision:
             known = None
-    raise NatsUnavailable(f"run {run_id} could not be written: {MAX_TRIES} writes in a row were refused")
+    raise NatsUnavailable(f"run {run_id} could not be written: {MAX_TRIES} consecutive conflicts")
 
 
 T = TypeVar("T")
 
 
 async def change_value(store: Store[T], key: str, decide: Callable[[T | None], T | None]) -> T | None:
-    """The value after `decide`; None when that wanted nothing written. `decide` may be called again."""
+    """The value after `decide`; None if it wrote nothing. `decide` may be called several times."""
     for _ in range(MAX_TRIES):
         current = await store.get(key)
         decision = decide(None if current is None else current.value)
@@ -61,17 +62,17 @@ async def change_value(store: Store[T], key: str, decide: Callable[[T | None], T
         except WrongRevision:
             continue
         return decision
-    raise NatsUnavailable(f"{key} could not be written: {MAX_TRIES} writes in a row were refused")
+    raise NatsUnavailable(f"{key} could not be written: {MAX_TRIES} consecutive conflicts")
 
 
 async def write(store: Store[T], key: str, value: T, current: Versioned[T] | None) -> Revision:
-    """Over `current`. Raises WrongRevision."""
+    """Replace `current`. Raises WrongRevision."""
     if current is None:
         return await store.create(key, value)
     return await store.update(key, value, current.revision)
 
 
-# How far a feed was read, and waiting for it to get somewhere.
+# Progress of a feed
 
 
 class FeedProgress:
@@ -90,7 +91,7 @@ class FeedProgress:
         self._waiting = [(wanted, waiter) for wanted, waiter in self._waiting if not waiter.done()]
 
     async def wait(self, revision: Revision, patience: float) -> None:
-        """Until `revision` was read, or `patience` is over: people want to see what they did."""
+        """Wait until `revision` was read, or for `patience` seconds, so that callers see their own writes."""
         if self._seen >= revision:
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -99,10 +100,10 @@ class FeedProgress:
         waiter.cancel()
 
 
-# Read your own writes: a list asked for after a submit at the same gateway shows the submitted run.
+# Read your writes: a list requested after a submit at the same gateway contains the submitted run.
 
 PATIENCE_SEC = 0.25
-"""The feed is normally a millisecond behind; when it is not, an older list now is better than a late one."""
+"""The feed is normally a millisecond behind; otherwise a stale list is better than a late one."""
 
 
 class RunFeedFollower(Protocol):
@@ -118,7 +119,7 @@ class OwnWrites:
         self._latest = max(self._latest, revision)
 
     async def are_visible(self) -> None:
-        """A write that never comes (say, the bucket was made anew) is waited for once, not by every list."""
+        """Only one list waits for a write that never arrives (e.g. after the bucket was recreated)."""
         wanted = self._latest
         await self._follower.reached(wanted, PATIENCE_SEC)
         if self._latest == wanted:

@@ -1,4 +1,4 @@
-"""The fleet as operators see it, and the one thing they may change about it."""
+"""The fleet: its live view in a gateway, lists, hiding of workers, and registration."""
 
 import time
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from pyoco_server.usecases.consistency import MAX_TRIES
 from pyoco_server.usecases.ports.runs import RunIndex, WorkerStore
 from pyoco_server.usecases.ports.stores import Change, Clock, Feed, Versioned, WrongRevision
 
-# Keep a gateway's picture of the fleet up to date: a handful of records, in memory.
+# The fleet in memory, from a feed.
 
 
 class FollowWorkers:
-    """How long a worker is silent is measured by the store's clock alone: its own may be minutes off."""
+    """Silence of workers is measured by the store's clock, because a worker's clock may be wrong."""
 
     def __init__(self, feed: Feed[WorkerRecord], clock: Clock, store_clock: Clock) -> None:
         self._feed = feed
@@ -43,10 +43,9 @@ class FollowWorkers:
         return self._feed.stale_sec
 
     def silent_for(self, record: WorkerRecord) -> float:
-        """Seconds without a sign of life while we could have received one.
+        """Seconds without a heartbeat while we could have received one.
 
-        While the store is away from us, or away altogether, nobody's heartbeat arrives: that says nothing of
-        the workers.
+        While the store is unavailable no heartbeat arrives, which does not mean that workers are down.
         """
         heard_at = self._heard_at.get(record.worker_id)
         if heard_at is None:  # a store that does not say when: then the worker's word has to do
@@ -54,7 +53,7 @@ class FollowWorkers:
         return self._listened() - self._feed.stale_sec - heard_at
 
     def _listened(self) -> float:
-        """The store's time, stopped while we were out of contact."""
+        """The store's time, stopped during loss of contact."""
         return self._store_clock() - self._feed.missed_sec
 
     async def run(self) -> None:
@@ -73,7 +72,7 @@ class FollowWorkers:
             return
         known = self.records.get(change.key)
         self.records[change.key] = change.value
-        # Others write to the record as well (to hide it): that is no sign of the worker's life.
+        # A write by others (to hide the worker) is not a heartbeat.
         is_sign_of_life = known is None or known.last_seen_at != change.value.last_seen_at
         if change.stored_at is not None and is_sign_of_life:
             self._heard_at[change.key] = change.stored_at - self._feed.missed_sec
@@ -81,7 +80,7 @@ class FollowWorkers:
 
 START_SEC = 15.0
 TAGS_SEC = 1.0
-"""For how long the tags of the living workers are remembered."""
+"""How long the tags of live workers are cached."""
 
 
 class WorkerFilter(Struct, frozen=True, kw_only=True):
@@ -110,7 +109,7 @@ class ListWorkers:
         self._began = now()
 
     def for_caller(self, wanted: WorkerFilter, caller: Caller) -> list[WorkerRecord]:
-        """The fleet is everybody's; which run a worker is at is shown to the run's tenant only."""
+        """All tenants see the fleet; only its tenant sees a worker's current run."""
         workers = self(wanted, caller.tenant_id)
         if caller.tenant_id is None:
             return workers
@@ -131,7 +130,7 @@ class ListWorkers:
         return with_observed_state(record, self._followed.silent_for(record), self._disconnect_timeout)
 
     def warning_for(self, tag: str) -> str | None:
-        """Why a run of this tag may wait for long; None when a living worker has it."""
+        """A warning if no live worker has this tag."""
         tags = self._living_tags()
         if tag in tags or not self._followed.is_caught_up or self._followed.stale_sec > 0:
             return None
@@ -139,10 +138,10 @@ class ListWorkers:
             return None  # server and worker were started together, and the server was faster
         if not tags:
             return "no worker is running: the run waits until one comes"
-        return f"no running worker has the tag {tag!r}{nearest(tag, tags)}: the run waits until one comes"
+        return f"no live worker has the tag {tag!r}{nearest(tag, tags)}; the run waits for one"
 
     def _living_tags(self) -> frozenset[str]:
-        """Looked up at most once a second: submits are many, and so may workers be."""
+        """Read at most once a second, because submits and workers may be many."""
         now = self._now()
         if now >= self._tags_until:
             alive = [
@@ -172,7 +171,7 @@ class HideWorker:
         self._clock = clock
 
     async def __call__(self, worker_id: str, tenant_id: str | None, *, hidden: bool) -> WorkerRecord:
-        """For the tenant alone: what one hides, others may need to see."""
+        """Hide a worker for this tenant only."""
         for _ in range(MAX_TRIES):
             stored = await self._workers.get(worker_id) if is_worker_id(worker_id) else None
             if stored is None:
@@ -187,11 +186,11 @@ class HideWorker:
         raise NatsUnavailable(f"worker record {worker_id} could not be written")
 
 
-# Keep a worker's record up to date without losing what others wrote into it.
+# Registration: update a worker's record without losing the fields of others.
 
 
 class RegisterWorker:
-    """One per worker process: it remembers the revision it wrote last, so a heartbeat costs one write."""
+    """One per worker process. It caches the last written revision, so a heartbeat costs one write."""
 
     def __init__(self, workers: WorkerStore, clock: Clock) -> None:
         self._workers = workers
@@ -199,14 +198,14 @@ class RegisterWorker:
         self._known: Versioned[WorkerRecord] | None = None
 
     async def holder(self, activity: WorkerActivity) -> WorkerRecord | None:
-        """The record of another instance of this worker, if that should be running."""
+        """The record of another instance of this worker, if it may be running."""
         stored = await self._workers.get(activity.worker_id)
         return stored.value if stored and is_held_by_another(stored.value, activity) else None
 
     async def __call__(self, activity: WorkerActivity, replaces: str | None = None) -> WorkerRecord:
-        """The record as it is now: ours, or untouched that of another instance which holds the id.
+        """The current record: ours, or that of another instance that holds the id.
 
-        `replaces` is an instance that is known to be dead.
+        `replaces` is a dead instance.
         """
         for _ in range(MAX_TRIES):
             known = self._known or await self._workers.get(activity.worker_id)

@@ -1,9 +1,9 @@
-"""Work that one of several gateways does at a time.
+"""Leases for work that one gateway does at a time.
 
-The holder renews its lease now and then. Who asks once (`take`) goes by the date on it, and by the clock that
-all gateways share. Who waits for it (`run`) goes by its own ears: the same record for long enough, and its
-holder is dead, whatever the clocks say. The lease saves work, it proves nothing: for a moment two may believe
-to hold it, so whatever is done under it must be harmless when done twice.
+The holder renews its lease periodically. `take` checks the expiry date against the clock that all gateways
+share. `run` treats the holder as dead if the record is unchanged for `lasts_sec`, whatever the clocks. A
+lease saves work but guarantees nothing: two gateways may hold it for a moment, so work under it must be
+idempotent.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Lease:
         lasts_sec: float,
         beat_sec: float = BEAT_SEC,
     ) -> None:
-        """`lasts_sec`: so long without a word, and the holder is taken for dead."""
+        """`lasts_sec`: lease timeout before another gateway takes over."""
         self._store = store
         self._name = name
         self._holder = holder
@@ -40,13 +40,13 @@ class Lease:
         self._lasts_sec = lasts_sec
         self._beat_sec = beat_sec
         self.is_held = False
-        """As far as we know."""
+        """Whether this gateway holds the lease, as far as it knows."""
 
     def _ours(self) -> LeaseRecord:
         return LeaseRecord(self._holder, self._clock() + self._lasts_sec)
 
     async def take(self) -> bool:
-        """Take it, or keep it for longer. False: somebody else has it. Raises NatsUnavailable."""
+        """Take or renew the lease. False: held by another gateway. Raises NatsUnavailable."""
 
         def decide(found: LeaseRecord | None) -> LeaseRecord | None:
             return self._ours() if is_free(found, self._holder, self._clock()) else None
@@ -55,7 +55,7 @@ class Lease:
         return self.is_held
 
     async def give_back(self) -> None:
-        """So that the next holder need not wait. If that fails it runs out by itself."""
+        """Release the lease, so that the next holder need not wait. On failure it expires."""
         self.is_held = False
         with best_effort(log, "lease.give_back", NatsUnavailable, lease=self._name):
             found = await self._store.get(self._name)
@@ -64,10 +64,10 @@ class Lease:
                     await self._store.remove(self._name, found.revision)
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do `work` whenever the lease is ours, for ever. It is cancelled when the lease is lost."""
+        """Run `work` whenever this gateway holds the lease, forever. Cancelled when the lease is lost."""
         while True:
             await self._wait_for_it()
-            log.info("took over", action="lease.taken", lease=self._name, holder=self._holder)
+            log.info("lease acquired", action="lease.taken", lease=self._name, holder=self._holder)
             working = asyncio.ensure_future(work())
             try:
                 await self._keep(working)
@@ -75,7 +75,9 @@ class Lease:
                 await self._stop(working)
                 raise
             await self._stop(working)
-            log.warning("lost to another", action="lease.lost", lease=self._name, holder=self._holder)
+            log.warning(
+                "lease lost to another gateway", action="lease.lost", lease=self._name, holder=self._holder
+            )
 
     async def _stop(self, working: "asyncio.Future[None]") -> None:
         working.cancel()
@@ -98,7 +100,7 @@ class Lease:
                 await asyncio.sleep(self._beat_sec)
 
     async def _keep(self, working: "asyncio.Future[None]") -> None:
-        """Returns when the lease is lost; work that ends by itself ends this, with its error."""
+        """Returns when the lease is lost, or when the work ends, with its error."""
         while self.is_held:
             done, _ = await asyncio.wait({working}, timeout=self._beat_sec)
             if done:
@@ -107,10 +109,10 @@ class Lease:
             try:
                 self.is_held = await self._renew()
             except NatsUnavailable:
-                log.debug("a beat was not answered", action="lease.beat", lease=self._name)
+                log.debug("lease renewal timed out", action="lease.beat", lease=self._name)
 
     async def _renew(self) -> bool:
-        """Only what is still ours, also by a beat that was written though its answer was lost."""
+        """Release only our own lease, including one renewed by a write whose reply was lost."""
 
         def decide(found: LeaseRecord | None) -> LeaseRecord | None:
             return self._ours() if found is not None and found.holder == self._holder else None

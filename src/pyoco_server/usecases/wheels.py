@@ -1,4 +1,4 @@
-"""Register, read and remove wheels, with a history of who did."""
+"""Wheels: validation of files, the registry with its history, and the sync of a worker."""
 
 import asyncio
 import re
@@ -41,16 +41,16 @@ from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.runs import WheelHistory, WheelInstaller, WheelStore
 from pyoco_server.usecases.ports.stores import Clock
 
-# Whether a file is a wheel that may be installed: judged by its directory, before its content.
+# Validation of a wheel file by its zip directory, without unpacking.
 
 MAX_MEMBERS = 20_000
 MAX_DIRECTORY_BYTES = 8 * 1024 * 1024
-"""The count of members is only claimed; how much of a directory is read is known."""
+"""Limit of the zip directory in bytes, because its member count is not reliable."""
 MAX_METADATA_BYTES = 1024 * 1024
 MAX_GROWTH = 50
-"""How many times its own size a wheel may unpack to; code compresses to a quarter, seldom to a tenth."""
+"""Maximum ratio of unpacked to packed size; code compresses to a quarter, seldom to a tenth."""
 FREE_BYTES = 64 * 1024 * 1024
-"""So much a small wheel may unpack to in any case."""
+"""Allowed unpacked size of small wheels."""
 
 _END_OF_DIRECTORY = b"PK\x05\x06"
 _END_SIZE = 22
@@ -62,16 +62,16 @@ _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
 class WheelContent(Struct, frozen=True):
-    """What a wheel says of itself, beside its name."""
+    """Metadata of a wheel beside its name."""
 
     requires_python: str
     entry_points: str
-    """The text of entry_points.txt; empty when there is none."""
+    """The text of entry_points.txt; empty if missing."""
     members: frozenset[str]
 
 
 def check_wheel(name: str, file: BinaryIO, size: int) -> WheelName:
-    """Raises InvalidRequest with the reason. Never unpacks anything but the metadata."""
+    """Raises InvalidRequest with the reason. Unpacks only the metadata."""
     expected = read_name(name)
     _check_member_count(file, size)
     try:
@@ -86,7 +86,7 @@ def check_wheel(name: str, file: BinaryIO, size: int) -> WheelName:
 
 
 def read_content(file: BinaryIO) -> WheelContent:
-    """Of a file that was checked."""
+    """The content of a checked file."""
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
         metadata = next(name for name in members if _METADATA.fullmatch(name))
@@ -105,7 +105,7 @@ def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 
 
 def _check_member_count(file: BinaryIO, size: int) -> None:
-    """Before the directory is read: each entry of it costs memory."""
+    """Check the size of the directory before reading it, because each entry takes memory."""
     tail_size = min(size, _END_SIZE + _MAX_COMMENT)
     file.seek(size - tail_size)
     tail = file.read(tail_size)
@@ -130,11 +130,11 @@ def _check_members(members: list[zipfile.ZipInfo]) -> None:
             or "\\" in member.filename
             or _DRIVE.match(member.filename)
         ):
-            raise InvalidRequest(f"the wheel has a member outside of it: {member.filename[:200]!r}")
+            raise InvalidRequest(f"the wheel has a member with an unsafe path: {member.filename[:200]!r}")
         if (member.external_attr >> 16) & _FILE_TYPE == _SYMLINK:
             raise InvalidRequest(f"the wheel has a symbolic link: {member.filename[:200]!r}")
         if str(path) in seen:
-            raise InvalidRequest(f"the wheel has a member twice: {member.filename[:200]!r}")
+            raise InvalidRequest(f"the wheel has a duplicate member: {member.filename[:200]!r}")
         seen.add(str(path))
 
 
@@ -172,7 +172,7 @@ log = get_logger(__name__)
 CHUNK_BYTES = 128 * 1024
 COLLECT_INTERVAL_SEC = 3600.0
 UPLOAD_SEC = 3600.0
-"""An upload that has stored nothing for this long will not come to its end."""
+"""An upload without progress for this long is considered abandoned."""
 
 
 class Upload(Struct, frozen=True, kw_only=True):
@@ -195,8 +195,8 @@ class ManageWheels:
         self._new_id = new_id
 
     async def upload(self, upload: Upload) -> Wheel:
-        """Raises InvalidRequest for a bad file, WheelVersionConflict for a version that is not newer."""
-        # In a thread: a directory of thousands of members takes a while to read.
+        """Raises InvalidRequest for an invalid file, WheelVersionConflict unless the version is newer."""
+        # In a thread, because a directory with thousands of members takes a while.
         name = await asyncio.to_thread(check_wheel, upload.name, upload.file, upload.size)
         wheel = await self._wheels.put(
             upload.name, _chunks(upload.file), upload.tags, partial(check_version, name)
@@ -205,11 +205,11 @@ class ManageWheels:
         return wheel
 
     async def keep_collecting(self) -> None:
-        """What uploads left whose gateway died."""
+        """Remove chunks of uploads whose gateway crashed."""
         while True:
             with best_effort(log, "wheel.collect", NatsUnavailable):
                 if count := await self._wheels.collect(UPLOAD_SEC):
-                    log.info("unfinished uploads removed", action="wheel.collected", count=count)
+                    log.info("removed unfinished uploads", action="wheel.collected", count=count)
             await asyncio.sleep(COLLECT_INTERVAL_SEC)
 
     async def find(self, name: str) -> Wheel:
@@ -245,7 +245,7 @@ class ManageWheels:
     async def _record(
         self, action: WheelAction, wheel: Wheel, actor: Actor, source: Source, *, replace: bool | None
     ) -> None:
-        """The wheel is registered (or gone) already: a history that fails must not say otherwise."""
+        """Best effort, because the wheel is already registered or removed."""
         event = WheelEvent(
             event_id=self._new_id(),
             occurred_at=self._clock(),
@@ -269,10 +269,10 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
         yield chunk
 
 
-# Give a worker the code that is registered for it. Between runs only; a bad wheel is skipped and shown.
+# Sync of a worker with the registered wheels, between runs. A wheel that cannot be installed is skipped.
 
 Use = Callable[[Sequence[InstalledWheel]], Awaitable[str | None]]
-"""Start executors with these wheels. Answers with why they cannot be used, if they cannot."""
+"""Start executors with these wheels. Returns the problem if they cannot be used."""
 
 
 class SyncWheels:
@@ -290,15 +290,15 @@ class SyncWheels:
         self._supported = supported
         self._clock = clock
         self.active: tuple[InstalledWheel, ...] = ()
-        """What executors that are started now get."""
+        """The wheels for newly started executors."""
         self.status = WheelSync(enabled=True, last_result=SyncResult.IDLE)
         self._failed: frozenset[str] = frozenset()
-        """What could not be installed at the last sync, by nuid."""
+        """Failed installations of the last sync, by nuid."""
         self._refused: tuple[InstalledWheel, ...] | None = None
-        """The set with which the flows could not be loaded."""
+        """The set of wheels with which the flows could not be loaded."""
 
     async def is_due(self, *, with_retries: bool) -> bool:
-        """Whether a sync would change anything; `with_retries`: or would try again what has failed."""
+        """Whether a sync would change anything; `with_retries`: or retry failed installations."""
         attempt = self._clock()
         try:
             selection = select(await self._wheels.list_wheels(), self._worker_tags, self._supported)
@@ -314,13 +314,13 @@ class SyncWheels:
         return True
 
     def _target(self, planned: Plan, failed: Collection[str]) -> tuple[InstalledWheel, ...]:
-        """What would be active if everything but `failed` could be installed."""
+        """The active set if everything but `failed` is installed."""
         good = [described(wheel) for wheel in planned.install if wheel.nuid not in failed]
         bad = [wheel for wheel in planned.install if wheel.nuid in failed]
         return tuple(after_failures(planned, good, bad))
 
     async def __call__(self, use: Use) -> None:
-        """One sync. `use` gets the new set when it is another one; a set it cannot use is not kept."""
+        """One sync. `use` receives a changed set; a set it cannot use is discarded."""
         attempt = self._clock()
         try:
             selection = select(await self._wheels.list_wheels(), self._worker_tags, self._supported)
@@ -350,7 +350,7 @@ class SyncWheels:
                 installed.append(await self._installer.install(wheel, self._wheels.read(wheel)))
             except (WheelSyncFailed, NatsUnavailable) as error:
                 log.exception(
-                    "a wheel could not be installed; the worker goes on without it",
+                    "cannot install a wheel; continuing without it",
                     action="wheel.install_failed",
                     wheel=wheel.name,
                     reason=error.detail,
@@ -398,7 +398,7 @@ class SyncWheels:
             )
 
     def _fail(self, attempt: float, error: str) -> None:
-        log.warning("wheels not synced", action="wheel.sync_failed", reason=error, **WheelSyncFailed().ids)
+        log.warning("wheel sync failed", action="wheel.sync_failed", reason=error, **WheelSyncFailed().ids)
         self.status = WheelSync(
             enabled=True,
             last_result=SyncResult.ERROR,

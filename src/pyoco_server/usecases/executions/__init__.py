@@ -1,1 +1,1 @@
-"""Executions as people and programs use them: create, command, read, watch, and the orchestrator."""
+"""Use cases of executions: create, command, read and watch."""

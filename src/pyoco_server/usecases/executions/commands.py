@@ -1,4 +1,4 @@
-"""Carry a command out: decide on what is known, append, and decide again when somebody was faster."""
+"""Execute a command: decide on the known state, append, and decide again after a conflict."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -25,7 +25,7 @@ from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.executions import ExecutionLog, Graphs
 from pyoco_server.usecases.ports.stores import Clock, WrongRevision
 
-# The end of an execution, told once: by whoever appended it.
+# The end of an execution, logged once by the process that appended it.
 
 log = get_logger(__name__)
 
@@ -48,7 +48,7 @@ def tell_if_ended(meter: EndMeter, before: Execution, after: Execution) -> None:
 
 
 MAX_TRIES = 100
-"""Each lost race is somebody else's progress; only a storm of writers on one execution comes near it."""
+"""Each conflict is another writer's progress; only very many concurrent writers come near this limit."""
 
 
 class CommandMeter(EndMeter, Protocol):
@@ -61,19 +61,19 @@ class Commanded(Struct, frozen=True):
 
 
 def is_execution_id(text: str) -> bool:
-    """One token of a subject, as tags are."""
+    """One token of a subject, like a tag."""
     return is_tag(text)
 
 
 def is_visible(caller: Caller, record: ExecutionRecord) -> bool:
-    """Another tenant's execution is answered like one that does not exist."""
+    """Another tenant's execution is treated as missing."""
     return caller.tenant_id is None or caller.tenant_id == record.state.tenant_id
 
 
 async def find_visible(
     records: ExecutionRepository, execution_id: str, caller: Caller, *, is_known_enough: bool = False
 ) -> ExecutionRecord | None:
-    """The execution that the caller calls so. `is_known_enough`: in the state that this process knows."""
+    """The execution with the caller's id. `is_known_enough`: the state known to this process suffices."""
     if not is_execution_id(execution_id):
         return None
     for stored in possible_ids(caller.tenant_id, execution_id):
@@ -106,7 +106,7 @@ class CommandExecution:
     async def __call__(
         self, execution_id: str, command: Command, caller: Caller, key: str | None = None
     ) -> Commanded:
-        """The state that the command led to. Raises CommandRejected, ExecutionNotFound, NodeNotFound."""
+        """The state after the command. Raises CommandRejected, ExecutionNotFound, NodeNotFound."""
         record = await find_visible(self._records, execution_id, caller, is_known_enough=True)
         if record is None:
             raise ExecutionNotFound
@@ -129,7 +129,7 @@ class CommandExecution:
                 record = await self._current(record)
                 continue
             return Commanded(record.state)
-        raise NatsUnavailable("too many writers on this execution; try again in a moment")
+        raise NatsUnavailable("too many concurrent writers on this execution; retry in a moment")
 
     async def _decide(self, record: ExecutionRecord, command: Command) -> list[Payload] | Rejected:
         state = record.state
@@ -193,7 +193,7 @@ class CommandExecution:
         raise CommandRejected(decision.message, decision.code.value)
 
     async def _replayed(self, record: ExecutionRecord, command_id: str, digest: str) -> Commanded:
-        """The first answer again, whatever has happened since."""
+        """The original response, whatever has happened since."""
         known = record.keys[command_id]
         if known.request_digest != digest:
             raise IdempotencyConflict

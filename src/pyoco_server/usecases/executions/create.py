@@ -1,4 +1,4 @@
-"""Begin an execution: by itself, or as another life of one that has ended."""
+"""Create an execution, or rerun an ended one."""
 
 import hashlib
 from collections.abc import Callable
@@ -44,7 +44,7 @@ from pyoco_server.usecases.ports.stores import Clock, WrongRevision
 log = get_logger(__name__)
 
 CREATES = "create:"
-"""The scope of the idempotency keys of creates. No execution id has a colon."""
+"""Scope of the idempotency keys of creates; no execution id contains a colon."""
 
 
 class NewExecution(Struct, frozen=True, kw_only=True):
@@ -52,9 +52,9 @@ class NewExecution(Struct, frozen=True, kw_only=True):
     graph_version: int | None = None
     input: Any = None
     execution_id: str | None = None
-    """Under which it is stored."""
+    """The stored id."""
     given_id: str | None = None
-    """What the caller calls it."""
+    """The caller's id."""
     start: bool = True
     correlation_id: str | None = None
     rerun_of: str | None = None
@@ -103,7 +103,7 @@ class CreateExecutions:
             return Commanded(first, is_replayed=True)
 
     async def _placed(self, wanted: NewExecution, caller: Caller) -> NewExecution:
-        """With the id under which an execution that the caller calls so is stored."""
+        """With the stored id for the caller's id."""
         given = wanted.given_id
         if given is None:
             return wanted
@@ -123,13 +123,13 @@ class CreateExecutions:
         key: str | None = None,
         correlation_id: str | None = None,
     ) -> Commanded:
-        """A new execution of the same graph version and input. The old one stays as it is."""
+        """A new execution of the same graph version and input. The old one is unchanged."""
         old = await find_visible(self._records, execution_id, caller)
         if old is None:
             raise ExecutionNotFound
         if start_from == "failed" and not old.state.is_terminal:
             raise CommandRejected(
-                "only an execution that has ended can be re-run from where it failed",
+                "only an ended execution can be rerun from its failure",
                 Code.EXECUTION_NOT_TERMINAL.value,
             )
         wanted = NewExecution(
@@ -165,7 +165,7 @@ class CreateExecutions:
             record = await self._records.append(None, commit)
         except WrongRevision:
             if await self._records.stored(execution_id) is None:  # the server that was asked is behind
-                raise NatsUnavailable("the execution is there, but cannot be read yet") from None
+                raise NatsUnavailable("the execution exists but is not readable yet") from None
             raise self._rejected(execution_id, wanted) from None
         self._nudge(commit)
         log.info(
@@ -194,7 +194,7 @@ class CreateExecutions:
     async def _events(
         self, wanted: NewExecution, graph: VersionedGraph, caller: Caller, actor: Actor
     ) -> list[Payload]:
-        """Created and, unless somebody wants to start it later, started: one commit, so never half of it."""
+        """Create and, unless disabled, start it in one atomic commit."""
         create = CreateExecution(
             actor=actor,
             input=wanted.input,
@@ -225,7 +225,7 @@ class CreateExecutions:
         return payloads
 
     async def _claimed(self, wanted: NewExecution, caller: Caller, key: str, scope: str) -> str:
-        """The execution id of this key: that of the first request with it."""
+        """The execution id of the first request with this key."""
         place = claim_key(caller.tenant_id, key, scope)
         digest = _digest(wanted)
         claim = IdempotencyClaim(
@@ -243,7 +243,7 @@ class CreateExecutions:
         return claim.run_id
 
     async def _first(self, execution_id: str, command_id: str) -> Execution | None:
-        """The execution as its creation left it, if it was created by this very command."""
+        """The execution after its creation, if this command created it."""
         async for logged, _ in self._log.read(execution_id):
             if logged is not None:
                 is_ours = logged.commit.command_id == command_id
@@ -252,7 +252,7 @@ class CreateExecutions:
 
 
 def _digest(wanted: NewExecution) -> str:
-    """As older versions made it, which knew one id alone: their keys are still in use."""
+    """The format of older versions, whose keys are still in use."""
     fields = msgspec.structs.asdict(wanted)
     given = fields.pop("given_id")
     fields |= {"correlation_id": None, "execution_id": given or wanted.execution_id}

@@ -1,4 +1,4 @@
-"""Register and read graphs, each tenant its own."""
+"""Register and read graphs, per tenant."""
 
 import asyncio
 from typing import Any
@@ -62,8 +62,8 @@ class ManageGraphs:
     async def register(
         self, graph_id: str, text: bytes, content_type: str | None, caller: Caller
     ) -> Registered:
-        """Raises InvalidRequest with all that is wrong, RequestTooLarge for what no message can hold."""
-        # In a thread: a thousand nodes are some 150 ms of computing.
+        """Raises InvalidRequest with all problems, RequestTooLarge above the message limit."""
+        # In a thread, because a thousand nodes take some 150 ms.
         graph = await asyncio.to_thread(_read, graph_id, text, content_type)
         wanted = Registration(graph=graph, tenant_id=caller.tenant_id, by=caller.name, at=self._clock())
         for _ in range(MAX_TRIES):
@@ -76,17 +76,17 @@ class ManageGraphs:
             except WrongRevision:
                 continue
             except SnapshotTooLarge as error:
-                raise RequestTooLarge(f"graph {graph_id}: NATS does not take it: {error.detail}") from error
+                raise RequestTooLarge(f"graph {graph_id}: NATS refused it: {error.detail}") from error
             log.info("graph registered", action="graph.registered", graph_id=graph_id, version=record.version)
             return Registered(record, is_new=True)
         raise NatsUnavailable(f"graph {graph_id} could not be written")
 
     async def find(self, graph_id: str, version: int | None, caller: Caller) -> GraphRecord:
-        """The newest version where none is named. Raises GraphNotFound."""
+        """The newest version unless one is given. Raises GraphNotFound."""
         return await self._record(caller.tenant_id, graph_id, version)
 
     async def read(self, tenant_id: str | None, graph_id: str, version: int | None = None) -> ParsedGraph:
-        """The same, ready to be carried out. A version is read and parsed once, because it never changes."""
+        """The parsed graph, cached because a version never changes."""
         if version is not None and (known := self._known(version_key(tenant_id, graph_id, version))):
             return known
         record = await self._record(tenant_id, graph_id, version)
@@ -94,7 +94,7 @@ class ManageGraphs:
         return self._known(key) or await self._parse(key, record)
 
     async def page(self, cursor: str | None, limit: int, caller: Caller) -> GraphPage:
-        """In the order of their newest versions; a graph that is registered meanwhile comes last."""
+        """In the order of their newest versions; a graph registered meanwhile comes last."""
         of = digest_of("graphs", caller.tenant_id)
         after = Revision(0) if cursor is None else Revision(int(place_of(cursor, of).updated_at))
         found = await self._graphs.newest(tenant_token(caller.tenant_id), after, limit + 1)
@@ -104,7 +104,7 @@ class ManageGraphs:
         return GraphPage([stored.value for stored in found[:limit]], next_cursor)
 
     async def _write(self, newest: Versioned[GraphRecord] | None, record: GraphRecord) -> None:
-        """First the newest version gets a key with its number, then the new one takes its place."""
+        """First copy the newest version to a key with its number, then replace it."""
         key = newest_key(record.tenant_id, record.graph_id)
         if newest is None:
             await self._graphs.create(key, record)
@@ -141,7 +141,7 @@ class ManageGraphs:
 
 
 def _parsed(record: GraphRecord) -> tuple[Graph, int]:
-    """The graph, and about what it takes in memory: twice its definition."""
+    """The graph, and its approximate memory: twice its definition."""
     return parse_graph(record.definition, is_stored=True), 2 * memory_of(record.definition)
 
 
@@ -151,7 +151,7 @@ def _read(graph_id: str, text: bytes, content_type: str | None) -> Graph:
     definition: dict[str, Any] = graph_definition(text, content_type)
     if definition.get("id") not in (None, graph_id):
         raise InvalidRequest(
-            f"graph {graph_id}: its id in the body is {str(definition['id'])[:64]!r}; "
-            "leave it out, or let it be the one in the path"
+            f"graph {graph_id}: the id in the body is {str(definition['id'])[:64]!r}; "
+            "omit it, or use the id in the path"
         )
     return parse_graph({**definition, "id": graph_id})

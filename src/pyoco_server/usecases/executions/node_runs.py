@@ -1,4 +1,4 @@
-"""The runs that carry out task nodes: started once per attempt, read, and cancelled."""
+"""The runs of task nodes: started once per attempt, read, and cancelled."""
 
 import asyncio
 from collections import defaultdict
@@ -15,7 +15,7 @@ from pyoco_server.usecases.ports.stores import Clock, Versioned
 from pyoco_server.usecases.runs.cancel import CancelRun
 from pyoco_server.usecases.runs.submit import SubmitRun
 
-# The runs of executions that have not ended, as this process has heard of them.
+# Active runs of executions, as known to this process.
 
 
 class LiveRuns:
@@ -23,7 +23,7 @@ class LiveRuns:
         self._by_execution: dict[str, dict[str, RunStatus]] = defaultdict(dict)
 
     def heard(self, run: RunSnapshot) -> bool:
-        """Whether its status is news: most changes of a run are signs of life."""
+        """Whether the status changed; most changes of a run are heartbeats."""
         assert run.execution_id is not None  # noqa: S101 - the caller asks for runs of executions only
         known = self.of(run.execution_id).get(run.run_id)
         if not run.status.is_terminal:
@@ -36,7 +36,7 @@ class LiveRuns:
         return self._by_execution.get(execution_id, {})
 
     def executions(self) -> Iterable[str]:
-        """Those that have such runs, whether they have ended themselves or not."""
+        """Executions with active runs, ended or not."""
         return list(self._by_execution)
 
     def _forget(self, execution_id: str, run_id: str) -> None:
@@ -47,24 +47,24 @@ class LiveRuns:
 
 
 def fact_of(run: RunSnapshot) -> RunFact:
-    """What an execution needs to know of a run."""
+    """Facts about a run for its execution."""
     if run.status is RunStatus.COMPLETED and run.result is None and _was_cut(run):
-        # A run of this kind has ended well, but a node whose output nobody can read has not.
+        # The run completed, but a node without a readable output fails.
         text = "its run completed, but its result was too large to be kept; return less, or where it is"
         return RunFact(RunStatus.FAILED, error=text, code="OUTPUT_TOO_LARGE")
     return RunFact(run.status, run.result, run.error)
 
 
 def _was_cut(run: RunSnapshot) -> bool:
-    """The second: as workers before `result_truncated` left it."""
+    """The second form is from workers before `result_truncated`."""
     return run.result_truncated or run.task_records_truncated
 
 
 REMEMBERED_SEC = 60.0
-"""Half of the time for which a queue drops repeats. Another host's clock only decides what this costs."""
+"""Half of the queue's duplicate window. The clock of another host affects only the cost."""
 QUEUED_SEC = 5.0
 QUEUED_PER_READING = 10.0
-"""A long queue is read less often. A job too many does no harm: a worker drops it."""
+"""A long queue is read less often. A redundant job does no harm, because a worker drops it."""
 
 
 class NodeRuns:
@@ -88,7 +88,7 @@ class NodeRuns:
         self._queued_for = QUEUED_SEC
 
     async def read(self, run_ids: Iterable[str]) -> dict[str, RunFact | None]:
-        """What the store has of them. One whose dispatch was cut off gets its job."""
+        """Read runs from the store. A run whose dispatch was interrupted gets its job."""
         wanted = list(run_ids)
         if not wanted:
             return {}
@@ -102,9 +102,9 @@ class NodeRuns:
         }
 
     async def _mend(self, run: Versioned[RunSnapshot]) -> None:
-        """Whoever placed this run may have died before it placed its job.
+        """Place the job of a run whose dispatcher may have crashed before doing so.
 
-        For a while a queue drops a job that it was given before. Later it has to be asked what it holds.
+        Within its duplicate window the queue drops a repeated job. After that its content has to be checked.
         """
         job = _job_of(run.value)
         if self._clock() - job.submitted_at < REMEMBERED_SEC:
@@ -113,7 +113,7 @@ class NodeRuns:
             await self._submit_run.replace_job(run, job)
 
     async def _queued_jobs(self) -> set[str]:
-        """Read once for all who ask at about the same time: after a start these may be thousands."""
+        """One read for all concurrent callers, which may be thousands after a start."""
         now = asyncio.get_running_loop().time()
         if self._queued is None or now - self._queued_at > self._queued_for:
             self._queued = asyncio.ensure_future(self._read_queue())
@@ -133,7 +133,7 @@ class NodeRuns:
         return found
 
     async def dispatch(self, state: Execution, wanted: DispatchRun) -> RunFact | None:
-        """Answers with a failure if no such run can be placed, now or later."""
+        """Returns a failure if such a run can never be placed."""
         submission = Submission(
             flow_name=wanted.flow,
             params=wanted.params,
@@ -159,7 +159,7 @@ def _named(state: Execution) -> str:
 
 
 def _job_of(run: RunSnapshot) -> Job:
-    """The job that a PENDING run was placed with."""
+    """The job of a PENDING run."""
     return Job(
         run_id=run.run_id,
         flow_name=run.flow_name,

@@ -1,4 +1,4 @@
-"""Keep a gateway's picture of the executions up to date: one feed of commits for everything that needs it."""
+"""Read and watch executions: state now or at an earlier event, log, lists, and the inbox of waits."""
 
 import asyncio
 from collections import defaultdict
@@ -30,7 +30,7 @@ from pyoco_server.usecases.ports.stores import Revision
 
 
 class ExecutionHub:
-    """Who watches which execution. A watcher is only told that there is news; it reads them in the log."""
+    """The watchers of executions. A watcher is only notified; it reads the events from the log."""
 
     def __init__(self, max_watchers: int) -> None:
         self._max_watchers = max_watchers
@@ -58,19 +58,19 @@ class ExecutionHub:
             bell.set()
 
     def close(self) -> None:
-        """The gateway is going away, and its watchers' clients should look for another."""
+        """The gateway stops; clients should reconnect to another."""
         self.is_closed = True
         for bells in self._bells.values():
             for bell in bells:
                 bell.set()
 
 
-# Read executions: the state now or at an earlier moment, the log, lists, and the inbox of waits.
+# Queries
 
 log = get_logger(__name__)
 
 HEARTBEAT_SEC = 1.5
-"""Clients give up after some seconds of silence."""
+"""Heartbeat interval; clients time out after some seconds of silence."""
 
 
 class Page(Struct, frozen=True):
@@ -100,7 +100,7 @@ class ReadExecutions:
         return (await self._record(execution_id, caller)).state
 
     async def state_at(self, execution_id: str, sequence: int, caller: Caller) -> Execution:
-        """Exactly as it was after the event with this sequence."""
+        """The state after the event with this sequence."""
         record = await self._record(execution_id, caller)
         state: Execution | None = None
         async for event in self._events(record.state.execution_id):
@@ -111,7 +111,7 @@ class ReadExecutions:
         raise InvalidRequest(f"at_sequence: the execution has the events 1 to {version}")
 
     async def edges(self, state: Execution) -> list[EdgeState]:
-        """Which ways it went, up to that state."""
+        """The state of its edges."""
         versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
         return await self._heavy_work(edge_states, state, versioned.graph)
 
@@ -134,14 +134,14 @@ class ReadExecutions:
         return self._index.matching(wanted)
 
     def waits(self, tenant_id: str | None, cursor: str | None, limit: int) -> Page:
-        """What waits for somebody, oldest first."""
+        """Waiting nodes, oldest first."""
         of = digest_of("waits", tenant_id)
         found = self._index.waits(tenant_id, None if cursor is None else place_of(cursor, of), limit)
         return _page(found, of)
 
     @asynccontextmanager
     async def watching(self, stored_id: str, after: int) -> AsyncIterator[AsyncIterator[Event | None]]:
-        """A place among the watchers, and every event from it; None when nothing happened for a while."""
+        """Register a watcher and return its events; None after a while without any."""
         with self._hub.watching(stored_id) as bell:
             yield self._follow(stored_id, after, bell)
 
@@ -165,7 +165,9 @@ class ReadExecutions:
                             yield event
                     has_ended = logged.summary.ended_at is not None
             except NatsUnavailable as error:
-                log.warning("a watcher has to wait for NATS", action="execution.watch", exc_info=error)
+                log.warning(
+                    "NATS unavailable; a watcher is waiting", action="execution.watch", exc_info=error
+                )
                 asyncio.get_running_loop().call_later(HEARTBEAT_SEC, bell.set)
                 yield None
 

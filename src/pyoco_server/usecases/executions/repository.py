@@ -1,4 +1,4 @@
-"""The folded states of executions: from memory, from the cache, or from the log, and always the same."""
+"""Folded states of executions, from memory, the cache or the log."""
 
 from collections import OrderedDict
 
@@ -25,38 +25,38 @@ log = get_logger(__name__)
 
 MAX_IN_MEMORY = 2_000
 MAX_BYTES_IN_MEMORY = 16_000_000
-"""An input of 256 KiB may take 10 MB once it is decoded; the cache has it for whoever needs it again."""
+"""Memory limit; an input of 256 KiB may take 10 MB when decoded, and the cache still has it."""
 SAVE_TRIES = 5
 FAR_BEHIND = 50
-"""Events that a reader folds from the log with less effort than writing the cache for each would take."""
+"""Number of events that are cheaper to fold from the log than to cache one by one."""
 
 
 class _Held(Struct, frozen=True):
     record: ExecutionRecord
     cached: Revision | None = None
-    """The cache's revision when it was last read or written."""
+    """Revision of the cache at the last read or write."""
     cached_version: int = 0
 
 
 class ExecutionRepository:
     def __init__(self, executions: ExecutionLog, cache: ExecutionCache, index: ExecutionIndex) -> None:
-        """`index` knows the newest version of each execution that this process has heard of."""
+        """`index` has the newest known version of each execution."""
         self._log = executions
         self._cache = cache
         self._index = index
         self._memory: BoundedMemory[_Held] = BoundedMemory(MAX_IN_MEMORY, MAX_BYTES_IN_MEMORY)
         self._written: OrderedDict[Revision, None] = OrderedDict()
-        """Commits of this process that it has not heard of yet."""
+        """Commits of this process that the feed has not delivered yet."""
 
     async def known(self, execution_id: str) -> ExecutionRecord | None:
-        """The state as this process knows it: right enough to act on, since the log refuses what is late."""
+        """The state known to this process, sufficient to act on because the log refuses stale writes."""
         held = self._memory.used(execution_id)
         if held is not None:
             return held.record
         return await self.stored(execution_id)
 
     async def stored(self, execution_id: str) -> ExecutionRecord | None:
-        """The state in the cache, with whatever the log has beyond it."""
+        """The cached state with later commits of the log."""
         cached = await self._cached(execution_id)
         if cached is None:
             record = await self._caught_up(execution_id, None)
@@ -75,12 +75,12 @@ class ExecutionRepository:
         return record
 
     async def fresh(self, execution_id: str) -> ExecutionRecord | None:
-        """The state with everything that is in the log now."""
+        """The state with all commits in the log."""
         known = await self.known(execution_id)
         return await self._caught_up(execution_id, known)
 
     async def append(self, record: ExecutionRecord | None, commit: Commit) -> ExecutionRecord:
-        """The record with the commit. Raises WrongRevision when the log has gone on without us."""
+        """The record with the commit. Raises WrongRevision if the log has advanced."""
         expected = Revision(0 if record is None else record.log_revision)
         after = advance(record, commit, 0)
         assert after is not None  # noqa: S101 - the first commit creates it
@@ -99,30 +99,30 @@ class ExecutionRepository:
         return appended
 
     async def save_if_far(self, record: ExecutionRecord) -> None:
-        """For commits that others follow soon: the cache is written at the end, and now and then."""
+        """For a series of commits: the cache is written at the end, and now and then."""
         held = self._memory.get(record.state.execution_id)
         behind = record.state.version - (0 if held is None else held.cached_version)
         if record.state.is_terminal or behind >= FAR_BEHIND:
             await self.save(record)
 
     async def save(self, record: ExecutionRecord) -> None:
-        """Best effort: a cache that is behind costs its next reader a look into the log."""
+        """Best effort: with a stale cache the next reader has to read the log."""
         with best_effort(log, "execution.cache", NatsUnavailable, execution_id=record.state.execution_id):
             try:
                 await self._save(record)
             except SnapshotTooLarge as error:
                 log.warning(
-                    "an execution's state is too large for its cache; it is folded from the log instead",
+                    "execution state is too large for its cache; folding it from the log instead",
                     action="execution.too_large",
                     execution_id=record.state.execution_id,
                     detail=str(error),
                 )
 
     def heard(self, logged: LoggedCommit, revision: Revision) -> bool:
-        """A commit that is in the log. False: it was written here, by somebody who knows what follows.
+        """Handle a commit of the feed. False: this process wrote it and has handled it.
 
-        One that was only read here, by somebody who asked for the state before the feed told of it, is news
-        all the same. What is in memory goes on with it, or is forgotten.
+        A commit that was only read here before the feed delivered it is still new. The state in memory is
+        advanced, or dropped.
         """
         is_news = revision not in self._written
         self._written.pop(revision, None)
@@ -145,12 +145,12 @@ class ExecutionRepository:
         self._written.clear()
 
     async def _cached(self, execution_id: str) -> Versioned[ExecutionRecord] | None:
-        """A cache that cannot be read is as good as none: the log has it all."""
+        """An unreadable cache counts as missing, because the log has everything."""
         try:
             return await self._cache.get(execution_id)
         except (NatsUnavailable, Unreadable) as error:
             log.warning(
-                "the state of an execution is not in its cache; it is folded from the log",
+                "execution state is not in its cache; folding it from the log",
                 action="execution.not_cached",
                 execution_id=execution_id,
                 exc_info=error,
@@ -166,8 +166,8 @@ class ExecutionRepository:
             elif record is not None:  # the log goes on behind it, so its place counts
                 record = replace(record, log_revision=revision)
         if (0 if record is None else record.state.version) < heard_of:
-            # Told by a server that was cut off: nobody is to be refused for what others have done meanwhile.
-            raise NatsUnavailable("the execution has gone on, but its log cannot be read yet")
+            # From a partitioned server: a conflict with unreadable commits must not reject the request.
+            raise NatsUnavailable("the execution has advanced, but its log is not readable yet")
         if record is not None and record is not start:
             self._go_on(record)
         return record
@@ -198,12 +198,12 @@ class ExecutionRepository:
             self._memory.keep(execution_id, _Held(held.record, revision, version), size)
 
     def _grown_by(self, commit: Commit) -> int | None:
-        """What an execution takes with one more commit, if what it took is known."""
+        """Memory of an execution with one more commit, if known before."""
         before = self._memory.size(commit.execution_id)
         return before + memory_of_commit(commit) if before or commit.first_sequence == 1 else None
 
     def _go_on(self, record: ExecutionRecord, size: int | None = None) -> None:
-        """With a newer record; of the cache we know what we knew."""
+        """With a newer record; the known cache revision is unchanged."""
         held = self._memory.get(record.state.execution_id)
         self._remember(
             record.state.execution_id, _Held(record) if held is None else replace(held, record=record), size

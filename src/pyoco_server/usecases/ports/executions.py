@@ -1,4 +1,4 @@
-"""What executions need from the world, beyond the ports of the runs."""
+"""Ports of the execution use cases, beyond those of the runs."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
@@ -24,21 +24,21 @@ class VersionedGraph(Protocol):
 
 class Graphs(Protocol):
     async def read(self, tenant_id: str | None, graph_id: str, version: int | None = None) -> VersionedGraph:
-        """The newest version where none is named. Raises GraphNotFound."""
+        """The newest version unless one is given. Raises GraphNotFound."""
         ...
 
 
 class ExecutionLog(Protocol):
-    """One log per execution. A commit is appended whole, behind the one its writer knows, or not at all."""
+    """One log per execution. A commit is appended atomically after the expected revision."""
 
     async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
-        """Raises WrongRevision when the log has gone on behind `expected`."""
+        """Raises WrongRevision if the log has advanced beyond `expected`."""
         ...
 
     def read(
         self, execution_id: str, after: Revision = ...
     ) -> AsyncIterator[tuple[LoggedCommit | None, Revision]]:
-        """The commits behind `after`, in order. None: something is there that is no commit."""
+        """The commits after `after`, in order. None: data that is not a commit."""
         ...
 
 
@@ -54,12 +54,12 @@ class ExecutionFilter(Struct, frozen=True, kw_only=True):
 
 class SummaryPage(Struct, frozen=True):
     summaries: list[bytes]
-    """As JSON, ready to be sent."""
+    """As JSON."""
     more_after: Place | None
 
 
 class ExecutionIndex(Protocol):
-    """Which executions there are, and where they stand. Losing it loses nothing."""
+    """The index of executions. It can be rebuilt."""
 
     def clear(self) -> None: ...
     def apply(self, changes: Sequence[Change[LoggedCommit]]) -> None: ...
@@ -67,24 +67,24 @@ class ExecutionIndex(Protocol):
     def waits(self, tenant_id: str | None, after: Place | None, limit: int) -> SummaryPage: ...
     def is_waiting(self, tenant_id: str | None, execution_id: str, node_id: str) -> bool: ...
     def waiting_with(self, tenant_id: str | None, wait_key: str) -> list[tuple[str, str]]:
-        """Executions and their nodes that wait with this key, oldest first."""
+        """Executions and nodes waiting with this key, oldest first."""
         ...
 
     def version(self, execution_id: str) -> int:
-        """Of the last commit that was seen; 0 when there is none."""
+        """Version after the last known commit; 0 if none."""
         ...
 
     def has_ended(self, execution_id: str) -> bool:
-        """Whether it is known to have; of one that nobody has heard of it is not."""
+        """Whether it is known to have ended; False if unknown."""
         ...
 
     def counts(self, tenant_id: str | None) -> dict[ExecutionStatus, int]: ...
     def matching(self, wanted: ExecutionFilter) -> dict[ExecutionStatus, int]:
-        """How many there are in each status, whichever status is wanted."""
+        """Counts by status, ignoring the status filter."""
         ...
 
     def active(self) -> Iterable[str]:
-        """All that have not ended, of all tenants."""
+        """All active executions of all tenants."""
         ...
 
     def close(self) -> None: ...

@@ -1,6 +1,6 @@
-"""What the use cases need from the world. `jetstream` and `testing` both provide it; one suite checks both.
+"""Ports of the use cases. `jetstream` and `testing` implement them; one suite checks both.
 
-Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
+Every method may raise `NatsUnavailable`: the store did not reply in time, and the outcome is unknown.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
@@ -25,11 +25,11 @@ ClaimStore = Store[IdempotencyClaim]
 
 
 class ApiKeyFeed(Protocol):
-    """All API keys as this process knows them without asking, kept up to date by whoever stores them."""
+    """All API keys in memory, kept up to date by the store."""
 
     @property
     def is_current(self) -> bool:
-        """Whether every change is in it but those of the last second. If not, the store has to be asked."""
+        """Whether the feed is at most a second behind. If not, the store has to be read."""
         ...
 
     def known(self, key_id: str) -> ApiKeyRecord | None: ...
@@ -39,7 +39,7 @@ class ApiKeyStore(Store[ApiKeyRecord], Protocol):
     """Records by `record_key(key_id)`."""
 
     async def list_keys(self) -> list[ApiKeyRecord]:
-        """All of them, oldest change first."""
+        """All records, oldest change first."""
         ...
 
     def follow_keys(self) -> AbstractAsyncContextManager[ApiKeyFeed]: ...
@@ -47,15 +47,15 @@ class ApiKeyStore(Store[ApiKeyRecord], Protocol):
 
 class IndexedPage(Struct, frozen=True):
     summaries: list[bytes]
-    """Each run's summary as JSON, ready to be sent."""
+    """Summaries of the runs as JSON."""
     places: list[Place]
-    """Of each run, in the same order."""
+    """Ids of the runs, in the same order."""
     more_after: Place | None
-    """Where the next page starts; None when this was the last."""
+    """Start of the next page; None after the last."""
 
 
 class RunIndex(Protocol):
-    """A cache of the run store that answers lists and counts. Losing it loses nothing."""
+    """A cache of the run store for lists and counts. It can be rebuilt."""
 
     @property
     def position(self) -> FeedPosition | None: ...
@@ -67,55 +67,54 @@ class RunIndex(Protocol):
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
     def is_of(self, run_id: str, tenant_id: str) -> bool: ...
     def is_known(self, change: Change[RunSnapshot]) -> bool:
-        """Whether the index has the run in this state already, apart from its heartbeat."""
+        """Whether the index has this state of the run, apart from its heartbeat."""
         ...
 
     def unfinished(self) -> Iterable[tuple[str, Revision, RunStatus]]:
-        """Every run that has not ended, of all tenants, with the revision it was seen at."""
+        """All active runs of all tenants, with their known revisions."""
         ...
 
     def close(self) -> None: ...
 
 
 class QueuedJob(Struct, frozen=True):
-    """A message of the queue, as a scan finds it."""
+    """A message of the queue, from a scan."""
 
     sequence: int
     run_id: str | None
-    """None: the message names no run."""
+    """None: the message contains no run id."""
     max_deliver: int
-    """How often its consumer delivers a job; 0: without end, or there is no consumer."""
+    """Maximum deliveries of its consumer; 0: unlimited, or no consumer."""
     is_given_up: bool
-    """The consumer's state proves that it is never delivered again."""
+    """The consumer's state shows that it will not be redelivered."""
 
 
 class JobQueue(Protocol):
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
-        """Returns when the queue has the job. False: it had a message of that id already, none is added.
+        """Returns when the job is queued. False: a message with that id exists, and none is added.
 
-        The message id is the run's, unless another is given.
+        The message id is the run id, unless another is given.
         """
         ...
 
     async def jobs(self) -> list[QueuedJob]:
-        """All that are on the queue, taken by a worker or not. It reads the whole queue.
+        """All queued jobs, held by a worker or not. Reads the whole queue.
 
-        None is missing that was there when this was called. Some may have been removed before: a replica
-        that is behind may answer for the older ones.
+        Complete as of the call. It may contain removed jobs, because a lagging replica may serve older ones.
         """
         ...
 
     async def count(self) -> int:
-        """How many `jobs` there are, without reading them."""
+        """The number of `jobs`, without reading them."""
         ...
 
     async def run_ids(self) -> set[str]:
-        """Of `jobs`."""
+        """Run ids of `jobs`."""
         ...
 
 
 class Delivery(Protocol):
-    """One job handed to this worker, until it is acknowledged or AckWait passes."""
+    """A job delivered to this worker, until its ack or until AckWait passes."""
 
     @property
     def payload(self) -> bytes: ...
@@ -125,17 +124,17 @@ class Delivery(Protocol):
     def num_delivered(self) -> int: ...
     @property
     def sequence(self) -> int:
-        """The queue's number of the job: the same at every delivery, another for every job."""
+        """Stream sequence of the job, the same at every delivery."""
         ...
 
     @property
     def revision(self) -> Revision | None:
-        """Of the PENDING snapshot, if the sender told it."""
+        """Revision of the PENDING snapshot, if the sender added it."""
         ...
 
     @property
     def retention_sec(self) -> float | None:
-        """For how long the run is kept after its end, if the sender told it."""
+        """Retention of the run after its end, if the sender added it."""
         ...
 
     def job(self) -> Job:
@@ -149,30 +148,30 @@ class Delivery(Protocol):
 
 
 class JobSource(Protocol):
-    """The jobs of some tags."""
+    """The jobs of a set of tags."""
 
     async def next(self, timeout: float, wanted: int = 1) -> Delivery | None:  # noqa: ASYNC109
-        """The next job of any tag, or None when there was none for `timeout` seconds.
+        """The next job of any tag; None after `timeout` seconds.
 
-        `wanted` says how many more would be taken right after it.
+        `wanted` is the number of jobs to prefetch.
         """
         ...
 
     def interrupt(self) -> None:
-        """Let a `next` that waits return None."""
+        """Make a waiting `next` return None."""
         ...
 
     async def pause(self) -> None:
-        """Nobody asks for `next` for a while: what was asked for ahead is for others, until it is called."""
+        """Return prefetched jobs to the queue until `next` is called again."""
         ...
 
     @property
     def ack_wait_sec(self) -> float:
-        """How soon a job that nobody reports on is delivered again; the shortest of the tags."""
+        """Redelivery time of a job without progress reports; the shortest of the tags."""
         ...
 
     async def keep_settings(self) -> None:
-        """Read what others may change about the deliveries, now and then, for ever."""
+        """Reread consumer settings periodically, forever."""
         ...
 
     async def close(self) -> None: ...
@@ -183,14 +182,14 @@ class JobSources(Protocol):
 
 
 class QueuedMessage(Struct, frozen=True):
-    """A message of the work queue as it lies there, readable as a job or not."""
+    """A raw message of the work queue, which may be unreadable."""
 
     payload: bytes
     subject: str
 
 
 class UndeliverableJob(Protocol):
-    """The queue's word that it has delivered a job as often as it may. It comes again until it is settled."""
+    """A job that has used up its deliveries. It is repeated until it is settled."""
 
     @property
     def deliveries(self) -> int: ...
@@ -202,26 +201,26 @@ class UndeliverableJob(Protocol):
         ...
 
     async def remove(self) -> None:
-        """Take the message off the queue. Fine if it is gone."""
+        """Remove the message from the queue. No error if it is gone."""
         ...
 
     async def settle(self) -> None:
-        """Everything about it is done."""
+        """Mark it as handled."""
         ...
 
 
 class UndeliverableJobs(Protocol):
     def follow(self) -> AsyncIterator[UndeliverableJob]:
-        """Also those of a time when nobody listened; each goes to one of all followers. For ever."""
+        """All such jobs, including earlier ones, without end; each goes to one of all followers."""
         ...
 
     def at(self, sequence: int, deliveries: int) -> UndeliverableJob:
-        """One that was found otherwise."""
+        """A job found by other means."""
         ...
 
 
 class WheelStore(Protocol):
-    """Registered wheels: their content, and which there are."""
+    """Registered wheels and their content."""
 
     async def list_wheels(self) -> list[Wheel]: ...
 
@@ -234,22 +233,22 @@ class WheelStore(Protocol):
         tags: Sequence[str],
         check: Callable[[list[Wheel]], None],
     ) -> Wheel:
-        """Store a wheel. `check` sees all others, and raises if it must not be added to them.
+        """Store a wheel. `check` receives all others and raises if it must not be added.
 
-        Of two uploads at the same moment, the later one is checked against the earlier.
+        Of two concurrent uploads, the later one is checked against the earlier.
         """
         ...
 
     def read(self, wheel: Wheel) -> AsyncIterator[bytes]:
-        """Its content, verified: raises NatsUnavailable when it is not what was stored."""
+        """The verified content. Raises NatsUnavailable if it is damaged."""
         ...
 
     async def delete(self, name: str) -> Wheel | None:
-        """The wheel that was removed; None when there was none."""
+        """The removed wheel; None if there was none."""
         ...
 
     async def collect(self, older_than: float) -> int:
-        """Remove what uploads left that never came to their end, `older_than` seconds ago. How many."""
+        """Remove remains of uploads abandoned `older_than` seconds ago; their number."""
         ...
 
 
@@ -265,11 +264,11 @@ class WheelInstaller(Protocol):
     """Wheels on a worker's disk."""
 
     async def install(self, wheel: Wheel, content: AsyncIterator[bytes]) -> InstalledWheel:
-        """Raises WheelSyncFailed; then nothing of it is left."""
+        """Raises WheelSyncFailed and leaves nothing behind."""
         ...
 
     async def keep_only(self, wheels: Collection[InstalledWheel]) -> None:
-        """Remove others, once nobody can be using them."""
+        """Remove other wheels, once they cannot be in use."""
         ...
 
 
@@ -277,33 +276,33 @@ class WheelHistory(Protocol):
     async def append(self, event: WheelEvent) -> None: ...
 
     async def list_events(self) -> list[WheelEvent]:
-        """All that is kept, newest first."""
+        """All stored events, newest first."""
         ...
 
 
 class TooManyLines(Exception):
-    """More than the store takes at once."""
+    """More lines than the store accepts at once."""
 
 
 class TaskLogs(Protocol):
-    """What flows print, by run."""
+    """Run logs."""
 
     async def append(self, run_id: str, lines: Sequence[LogLine], write_id: str) -> None:
-        """A repeat with the same `write_id`, soon after the first, is stored once. Raises TooManyLines."""
+        """A retry with the same `write_id` soon after the first is stored once. Raises TooManyLines."""
         ...
 
     async def show(self, run_id: str, lines: Sequence[LogLine]) -> None:
-        """To those who follow the run now; nothing is stored."""
+        """Send lines to current followers without storing them."""
         ...
 
     def read(self, run_id: str, after: int = 0) -> AsyncGenerator[LogRecord, None]:
-        """What is stored behind the record `after`, in the order in which it was stored."""
+        """Records stored after `after`, in storage order."""
         ...
 
     async def follow(
         self, run_id: str, callback: Callable[[Sequence[LogLine]], None]
     ) -> Callable[[], Awaitable[None]]:
-        """`callback` gets what is printed from now on, until the answer is called."""
+        """`callback` receives new lines until the returned function is called."""
         ...
 
 
@@ -311,9 +310,9 @@ class RunSignals(Protocol):
     async def on_foreign_write(
         self, run_id: str, callback: Callable[[], None]
     ) -> Callable[[], Awaitable[None]]:
-        """`callback` is called soon after somebody else wrote the run, until the answer is called.
+        """`callback` is called after foreign writes of the run, until the returned function is called.
 
-        A hint, not a promise: who relies on it also looks now and then.
+        A hint without guarantee; callers also have to poll.
         """
         ...
 
@@ -322,12 +321,12 @@ class DeadLetters(Protocol):
     async def publish(self, letter: DeadLetter, tag: str) -> None: ...
 
     async def count(self) -> int:
-        """How many records are kept now."""
+        """The number of stored records."""
         ...
 
 
 class WorkerBackend(Protocol):
-    """What a worker needs, opened together: all that its rights have to allow."""
+    """The ports of a worker; they define the permissions it needs."""
 
     @property
     def runs(self) -> RunStore: ...
@@ -343,12 +342,12 @@ class WorkerBackend(Protocol):
     def run_signals(self) -> RunSignals: ...
     @property
     def is_available(self) -> bool:
-        """Whether a call now has a chance to be answered."""
+        """Whether the backend is connected."""
         ...
 
 
 class Backend(WorkerBackend, Protocol):
-    """What those need who may hand out work."""
+    """The ports for submitting work."""
 
     @property
     def api_keys(self) -> ApiKeyStore: ...
@@ -357,7 +356,7 @@ class Backend(WorkerBackend, Protocol):
 
 
 class GatewayBackend(Backend, Protocol):
-    """What a gateway needs beyond that: to be told of every change."""
+    """The ports of a gateway, including the feeds."""
 
     @property
     def run_feed(self) -> Feed[RunSnapshot]: ...

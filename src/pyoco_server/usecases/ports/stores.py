@@ -1,6 +1,6 @@
-"""What the use cases need from the world. `jetstream` and `testing` both provide it; one suite checks both.
+"""Generic ports: key-value stores and feeds. `jetstream` and `testing` implement them; one suite checks both.
 
-Every method may raise `NatsUnavailable`: the store did not answer in time, so what it did is unknown.
+Every method may raise `NatsUnavailable`: the store did not reply in time, and the outcome is unknown.
 """
 
 from collections.abc import AsyncIterator
@@ -12,39 +12,39 @@ Revision = NewType("Revision", int)
 
 
 class WrongRevision(Exception):
-    """Somebody else wrote first: read again and decide again."""
+    """A concurrent write succeeded; read and decide again."""
 
 
 T = TypeVar("T")
 
 
 class Versioned(Struct, Generic[T], frozen=True):
-    """A stored value and the revision that the next write has to name."""
+    """A stored value and the revision that the next write has to expect."""
 
     value: T
     revision: Revision
 
 
 class Store(Protocol[T]):
-    """Values by key. Every write says what it expects to replace; nobody ever puts blindly."""
+    """Values by key. Every write states the expected revision; there are no blind writes."""
 
     async def create(self, key: str, value: T) -> Revision:
-        """Raises WrongRevision when the key has a value."""
+        """Raises WrongRevision if the key has a value."""
         ...
 
     async def get(self, key: str) -> Versioned[T] | None: ...
 
     async def update(self, key: str, value: T, expected: Revision) -> Revision:
-        """Raises WrongRevision when the value is not at `expected` any more."""
+        """Raises WrongRevision if the value is not at `expected`."""
         ...
 
     async def remove(self, key: str, expected: Revision | None) -> None:
-        """Raises WrongRevision when the value is not at `expected`; None removes whatever is there."""
+        """Raises WrongRevision if the value is not at `expected`; None removes any value."""
         ...
 
 
 class FeedPosition(Struct, frozen=True):
-    """How far a feed was read: the last revision, and which incarnation of the stream it was of."""
+    """The position of a feed: the last revision and the stream's creation time."""
 
     stream_created: str
     last_revision: Revision
@@ -60,44 +60,44 @@ class Change(Struct, Generic[T], frozen=True):
     """None: the value was removed."""
     expires_at: float | None
     stored_at: float | None = None
-    """When the store took it, by the store's own clock; None: it does not say."""
+    """Time of storage by the store's clock; None: unknown."""
 
 
 class FeedBatch(Struct, Generic[T], frozen=True):
     changes: list[Change[T]]
     position: FeedPosition
     is_reset: bool
-    """Everything known before is void: the stream is another one than before."""
+    """Everything read before is void, because the stream was replaced."""
     is_caught_up: bool
-    """Nothing else was stored when this batch was made."""
+    """The feed had caught up when this batch was created."""
 
 
 class Feed(Protocol[T]):
     @property
     def stale_sec(self) -> float:
-        """Seconds since what was read was all there is; 0: it is up to date."""
+        """Seconds since the feed was up to date; 0 if it is."""
         ...
 
     @property
     def missed_sec(self) -> float:
-        """How long it was out of date, in all, before now: what happened then was not seen as it happened."""
+        """Total time the feed was stale; changes in that time arrived late."""
         ...
 
     def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
-        """Changes after `position`, or of everything, for ever. It waits out failures of the store."""
+        """Changes after `position` (None: everything), without end. Retries after store failures."""
         ...
 
 
 class Storage(Protocol):
-    """What all of the ports write to."""
+    """The storage behind all ports."""
 
     async def check(self) -> None:
-        """Raises NatsUnavailable unless a write was stored. What somebody deleted is there again."""
+        """Raises NatsUnavailable unless a test write is stored. Recreates deleted streams."""
         ...
 
 
 class ServerTime(Protocol):
-    """The clock of the store: the one that every host can read."""
+    """The store's clock, shared by all hosts."""
 
     async def now(self) -> float:
         """Unix seconds."""

@@ -1,4 +1,13 @@
-"""Cancel a run. What was answered CANCELLING ends CANCELLED, with or without a worker."""
+"""Cancel runs. An accepted cancel always ends CANCELLED, with or without a worker.
+
+Our workers write with the revision they decided on, so a cancel cannot get lost between them and a gateway.
+Another worker implementation may overwrite it; then the cancel is repeated.
+
+A worker has the grace period to end its run. After that any gateway ends it: the worker is dead, frozen or
+disconnected, or its flow does not stop. Such a run can only end CANCELLED, so nothing is lost. A worker that
+comes back finds an ended run, stops its flow and acknowledges the job. The time in CANCELLING is measured
+from when this gateway first saw it, without relying on the clock of another host.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -15,27 +24,12 @@ from pyoco_server.usecases.consistency import OwnWrites, change_run
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Change, Clock, Versioned
 
-# See every cancel to its end: CANCELLED, whatever becomes of the worker.
-#
-# Our own workers write with the revision they decided on, so a cancel cannot get lost between them and us.
-# A
-# worker of another make may write its whole snapshot over it: then it is asked for again, until it is seen.
-#
-# A worker has the grace period to end its run. After that any gateway does: the worker is dead, frozen or
-# cut
-# off, or its flow does not stop. Nothing but CANCELLED can be the end of such a run, so nothing is lost by
-# it.
-# A worker that comes back finds a run that has ended, stops its flow and acknowledges the job. How long it
-# has
-# been CANCELLING is measured from when this gateway saw it so: no clock of another host is trusted for
-# that.
-
 log = get_logger(__name__)
 
 MAX_REMEMBERED = 10_000
-"""The end of a run may pass before its cancel is remembered; such a one must not stay for ever."""
+"""Retention of cancels; a run may end before its cancel is recorded here."""
 MARGIN_SEC = 0.5
-"""Beyond the grace period: for the worker's own last write."""
+"""Time after the grace period for the worker's last write."""
 RETRY_SEC = 1.0
 AT_ONCE = 50
 
@@ -51,24 +45,24 @@ class ReassertCancels:
         self._accepted: dict[str, RequestCancel] = {}
         self._overwritten: set[str] = set()
         self._overdue_at: dict[str, float] = {}
-        """By run that was seen CANCELLING."""
+        """By run in CANCELLING."""
         self._timers: list[tuple[float, str]] = []
-        """A heap of the same; one that the dict does not have any more is void."""
+        """The same as a heap; entries that are missing in the dict are void."""
         self._wake = asyncio.Event()
 
     def accepted(self, run_id: str, cancel: RequestCancel) -> None:
-        """Remembered until the run has ended."""
+        """Track a cancel until the run has ended."""
         self._accepted[run_id] = cancel
         if len(self._accepted) > self._max_remembered:
             del self._accepted[next(iter(self._accepted))]
 
     def began_with(self, run_ids: Iterable[str]) -> None:
-        """Runs that were CANCELLING before this gateway began to look."""
+        """Track runs that were CANCELLING before this gateway started."""
         for run_id in run_ids:
             self._await_end(run_id)
 
     def look(self, changes: Iterable[Change[RunSnapshot]]) -> None:
-        """Every change of a run passes here."""
+        """Called for every change of a run."""
         for change in changes:
             run_id, run = change.key, change.value
             if run is None or run.status.is_terminal:
@@ -115,7 +109,7 @@ class ReassertCancels:
         return overdue
 
     async def _end(self, run_id: str) -> None:
-        """Until the run has ended. Meanwhile a worker of another make may have overwritten the cancel."""
+        """Follow up until the run has ended; another implementation may have overwritten the cancel."""
         self._end_in(RETRY_SEC, run_id)
         with best_effort(log, "run.cancel_overdue", NatsUnavailable, run_id=run_id):
             ended = await change_run(self._runs, run_id, ConvergeCancel(is_overdue=True), self._clock)
@@ -124,14 +118,14 @@ class ReassertCancels:
             self._overdue_at.pop(run_id, None)
             if isinstance(ended, Versioned):
                 log.warning(
-                    "ended a cancelled run for its worker", action="run.cancel_overdue", run_id=run_id
+                    "grace period is over; ended a cancelled run", action="run.cancel_overdue", run_id=run_id
                 )
 
     async def _ask_again(self, run_id: str) -> None:
         cancel = self._accepted.get(run_id)
         if cancel is None:
             return
-        log.warning("a cancel was overwritten; asking again", action="run.cancel_again", run_id=run_id)
+        log.warning("a cancel was overwritten; repeating it", action="run.cancel_again", run_id=run_id)
         with best_effort(log, "run.cancel_again", NatsUnavailable, run_id=run_id):
             await change_run(self._runs, run_id, cancel, self._clock)
 
@@ -146,14 +140,14 @@ class CancelRun:
         self._clock = clock
 
     async def __call__(self, run_id: str, caller: Caller, reason: str | None) -> RunSnapshot:
-        """The run as it is after the request: CANCELLING, or whatever it ended as before."""
+        """The run after the request: CANCELLING, or ended before."""
         current = await self._runs.get(run_id) if is_run_id(run_id) else None
         if current is None or not may_see(caller, current.value):
             raise RunNotFound
         return await self._ask(run_id, current, RequestCancel(requested_by=caller.name, reason=reason))
 
     async def of_system(self, run_id: str, requested_by: str, reason: str) -> None:
-        """A cancel by a part of the server. A run that is not there needs none."""
+        """A cancel by the server itself. No effect on a missing run."""
         current = await self._runs.get(run_id)
         if current is not None:
             await self._ask(run_id, current, RequestCancel(requested_by=requested_by, reason=reason))
@@ -170,7 +164,7 @@ class CancelRun:
         return asked.value
 
     async def _converge(self, run_id: str, asked: Versioned[RunSnapshot]) -> None:
-        """A run that no worker holds is ended here. If that fails, it is ended like one that has a worker."""
+        """End a run without a worker now. On failure it ends after the grace period."""
         if asked.value.owner is not None:
             return
         with best_effort(log, "run.cancel_converge", NatsUnavailable, run_id=run_id):

@@ -1,4 +1,4 @@
-"""A run as people see it: its snapshot, and whether the worker that holds it is alive."""
+"""Reading runs: a run with the state of its worker, pages of runs, and run logs."""
 
 import asyncio
 import re
@@ -49,18 +49,18 @@ class ReadRun:
         )
 
     def _worker_of(self, snapshot: RunSnapshot) -> WorkerRecord | None:
-        """Only a held run has a worker whose life matters."""
+        """The worker's state matters only for a held run."""
         if snapshot.worker_id is None or snapshot.status not in _HELD:
             return None
         return self._workers.records.get(snapshot.worker_id)
 
 
-# A page of runs, from the index.
+# Pages of runs, from the index.
 
 
 class RunPage(Struct, frozen=True):
     items: list[bytes] | list[RunSnapshot]
-    """Summaries as JSON; snapshots when details were asked for."""
+    """Summaries as JSON, or full snapshots if requested."""
     next_cursor: str | None
 
 
@@ -79,7 +79,7 @@ class ListRuns:
         return RunPage(items, next_cursor)
 
     async def _details(self, places: list[Place]) -> list[RunSnapshot]:
-        """A run that was removed a moment ago is left out: the page is of what exists."""
+        """Skips runs removed meanwhile."""
         stored = await asyncio.gather(*(self._runs.get(place.run_id) for place in places))
         return [
             replace(entry.value, updated_at=place.updated_at)
@@ -88,7 +88,7 @@ class ListRuns:
         ]
 
 
-# What a run's flow printed.
+# Run logs
 
 _CURSOR = re.compile(r"(\d{1,19})(?:\.(\d{1,9}))?", re.ASCII)
 
@@ -96,15 +96,15 @@ _CURSOR = re.compile(r"(\d{1,19})(?:\.(\d{1,9}))?", re.ASCII)
 class LogPage(Struct, frozen=True, kw_only=True):
     lines: list[LogLine]
     next_cursor: str
-    """Behind the last line that was read."""
+    """After the last line read."""
     has_earlier: bool = False
-    """There are lines before these."""
+    """There are earlier lines."""
     has_more: bool = False
-    """There are lines behind these, now."""
+    """There are later lines now."""
 
 
 class _Position(Struct, frozen=True):
-    """Behind the first `taken` lines of the record after `seq`."""
+    """Position after the first `taken` lines of the record following `seq`."""
 
     seq: int = 0
     taken: int = 0
@@ -119,7 +119,7 @@ class ReadLogs:
         self._task_logs = task_logs
 
     async def last(self, run_id: str, caller: Caller, task: str | None, limit: int) -> LogPage:
-        """The last `limit` lines (of one task, if asked for), oldest first. Raises RunNotFound."""
+        """The last `limit` lines (of one task, if given), oldest first. Raises RunNotFound."""
         await self._read_run(run_id, caller)
         found: list[LogLine] = []
         position = _Position()
@@ -131,10 +131,10 @@ class ReadLogs:
         return LogPage(lines=lines[-limit:], next_cursor=str(position), has_earlier=len(lines) > limit)
 
     async def page(self, run_id: str, caller: Caller, task: str | None, limit: int, cursor: str) -> LogPage:
-        """Up to `limit` lines behind the cursor, in the order in which they were stored.
+        """Up to `limit` lines after the cursor, in storage order.
 
-        The last lines of a task that printed more than is kept are stored when it has ended, behind what
-        other tasks printed later: a reader of all pages sorts the lines by attempt and n.
+        The last lines of a task above its limit are stored when it has ended, after later lines of other
+        tasks, so a reader of all pages sorts the lines by attempt and n.
         """
         await self._read_run(run_id, caller)
         position = _position(cursor)
@@ -151,7 +151,7 @@ class ReadLogs:
 
 
 def _taken(record: LogRecord, position: _Position, limit: int) -> tuple[list[LogLine], _Position]:
-    """Lines of the record, and the position behind them."""
+    """Lines of the record, and the position after them."""
     end = position.taken + limit
     lines = record.lines[position.taken : end]
     return lines, _Position(record.seq) if end >= len(record.lines) else _Position(position.seq, end)
@@ -168,5 +168,5 @@ def _of_task(lines: list[LogLine], task: str | None) -> list[LogLine]:
 def _position(cursor: str) -> _Position:
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidRequest("cursor: not one of this route; 0 is the start of the log")
+        raise InvalidRequest("cursor: malformed; use 0 for the start of the log")
     return _Position(int(match[1]), int(match[2] or 0))

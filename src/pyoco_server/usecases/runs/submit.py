@@ -1,4 +1,4 @@
-"""Accept a run: the PENDING snapshot first, then its job. Both, or nothing."""
+"""Accept runs: the PENDING snapshot first, then the job, both or neither; idempotency keys and batches."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +35,7 @@ class SubmitRun:
         on_written: Callable[[Revision], None] = lambda _: None,
         retention_sec: float = 0.0,
     ) -> None:
-        """`retention_sec`: for how long a run is kept after its end; 0: as its worker says."""
+        """`retention_sec`: retention of a run after its end; 0: set by its worker."""
         self._retention_sec = retention_sec or None
         self._runs = runs
         self._queue = queue
@@ -44,7 +44,7 @@ class SubmitRun:
         self._on_written = on_written
 
     async def __call__(self, submission: Submission) -> RunSnapshot:
-        """Raises NatsUnavailable or RequestTooLarge when it was not accepted; then nothing is left behind."""
+        """Raises NatsUnavailable or RequestTooLarge if the run was not accepted; then nothing is stored."""
         job = accept(submission, self._new_run_id(), self._clock())
         snapshot = self._pending(job)
         revision: Revision | None = None
@@ -60,12 +60,12 @@ class SubmitRun:
         return snapshot
 
     async def place_claimed(self, job: Job, before_job: Callable[[], Awaitable[None]] | None = None) -> None:
-        """The run of an `Idempotency-Key`. A repeat carries on wherever an earlier try was cut off.
+        """Place the run of an `Idempotency-Key`. A retry continues where an earlier attempt was interrupted.
 
-        Nothing is taken back when it fails: another try, of which this one knows nothing, may have been
-        answered. If none comes, a sweep ends the run. A second job, of a try that the queue does not
-        remember, is dropped by the worker that gets it. `before_job` records that the run is there: once
-        it has a job it may begin, end and be forgotten, and must not be placed again.
+        Nothing is rolled back on failure, because a concurrent attempt may have succeeded. Without a retry, a
+        sweep ends the run. A worker drops a second job that the queue did not detect as a duplicate.
+        `before_job` records that the run exists: with a job it may start, end and expire, and must not be
+        placed again.
         """
         snapshot = self._pending(job)
         revision = await self._create(snapshot)
@@ -77,15 +77,16 @@ class SubmitRun:
         _say_accepted(snapshot)
 
     async def carry_on(self, job: Job) -> None:
-        """A run that was placed, by a try that may have died before it placed the job."""
+        """Place the job of an existing run, whose first attempt may have crashed before doing so."""
         found = await self._runs.get(job.run_id)
         if found is not None and found.value.status is RunStatus.PENDING:
             await self._queue.publish(job, found.revision)
 
     async def place_derived(self, job: Job) -> None:
-        """A run whose id follows from what it is of: whoever places it, and however often, it is there once.
+        """Place a run with a derived id, which exists once however often it is placed.
 
-        If another one is placing it, or has, the queue drops the second job; if that one died, it takes it.
+        If another caller places it as well, the queue drops the second job; if that caller died, it accepts
+        it.
         """
         snapshot = self._pending(job)
         revision = await self._create(snapshot)
@@ -95,29 +96,29 @@ class SubmitRun:
             _say_accepted(snapshot)
 
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
-        """The job of a PENDING run that lost it. A worker that gets it twice runs it once."""
+        """Place the job of a PENDING run that lost it. A worker runs a duplicate once."""
         await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
 
     def _pending(self, job: Job) -> RunSnapshot:
-        """Whoever ends the run knows how long it is to be kept, whatever its own settings say."""
+        """Stored in the run, so that its retention does not depend on the process that ends it."""
         return pending(job, self._retention_sec)
 
     async def _create(self, snapshot: RunSnapshot) -> Revision | None:
-        """The revision that waits for its job; None when another try got further than that.
+        """The revision without a job; None if another attempt got further.
 
-        Also the first try may come second: its repeat, at another gateway, may have overtaken it.
+        A retry at another gateway may even overtake the first attempt.
         """
         try:
             return await self._runs.create(snapshot.run_id, snapshot)
         except WrongRevision:
             found = await self._runs.get(snapshot.run_id)
         if found is None:
-            # Removed meanwhile, or not known yet to the server that was asked: nobody has got anywhere.
-            raise NatsUnavailable("the run is not there, though another try has written it")
+            # Removed meanwhile, or not yet visible on the queried server: no attempt got further.
+            raise NatsUnavailable("the run of an earlier attempt is not readable yet")
         return found.revision if found.value.status is RunStatus.PENDING else None
 
     async def _withdraw(self, run_id: str, revision: Revision | None) -> bool:
-        """Take the snapshot back. False: a worker has it already, so the job did arrive."""
+        """Remove the snapshot. False: a worker holds the run already, so the job was queued."""
         with best_effort(log, "run.withdraw", OrphanRunSuspected, run_id=run_id):
             try:
                 await self._runs.remove(run_id, revision)
@@ -136,10 +137,10 @@ def _say_accepted(snapshot: RunSnapshot) -> None:
     )
 
 
-# Submit with an `Idempotency-Key`: a repeat is the same run, whatever happened in between.
+# Submit with an `Idempotency-Key`: a retry returns the same run, whatever happened in between.
 
 MAX_TRIES = 3
-"""A claim can expire between finding it and reading it; not three times in a row."""
+"""A claim may expire between the conflict and the read, but not three times in a row."""
 
 
 class Submitted(Struct, frozen=True):
@@ -170,7 +171,7 @@ class SubmitOnce:
         return Submitted(claim.value.run_id, is_replayed=not is_new)
 
     async def _claim(self, place: str, request: str) -> tuple[Versioned[IdempotencyClaim], bool]:
-        """The claim of the key, and whether it is ours."""
+        """The claim of the key, and whether it is new."""
         for _ in range(MAX_TRIES):
             claim = IdempotencyClaim(run_id=self._new_run_id(), request=request, claimed_at=self._clock())
             try:
@@ -182,17 +183,17 @@ class SubmitOnce:
         raise NatsUnavailable("the Idempotency-Key could not be claimed")
 
     async def _mark_accepted(self, place: str, claim: Versioned[IdempotencyClaim]) -> None:
-        """Without the mark a repeat would start the run again once its snapshot has expired."""
+        """Without this mark a retry would start the run again after its snapshot has expired."""
         try:
             await self._claims.update(place, replace(claim.value, is_accepted=True), claim.revision)
         except WrongRevision:
-            log.debug("a repeat marked the claim first", action="idempotency.marked")
+            log.debug("a retry marked the claim first", action="idempotency.marked")
 
 
-# Many submissions in one call, each answered on its own.
+# Batches: many submissions in one call, each with its own result.
 
 IN_FLIGHT = 100
-"""At once: enough for JetStream to batch its writes, few enough that others get their turn."""
+"""Concurrent submissions: enough for JetStream to batch its writes, few enough to be fair to others."""
 
 
 class SubmitBatch:
@@ -202,7 +203,7 @@ class SubmitBatch:
     async def __call__(
         self, submissions: Sequence[Submission | PyocoServerError]
     ) -> list[RunSnapshot | PyocoServerError]:
-        """An answer for each, in order: the accepted run, or why not."""
+        """A result for each submission in order: the accepted run, or the error."""
         turns = asyncio.Semaphore(IN_FLIGHT)
         return await asyncio.gather(*(self._one(submission, turns) for submission in submissions))
 

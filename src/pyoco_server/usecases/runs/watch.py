@@ -1,4 +1,4 @@
-"""One feed, many watchers: each is told of the newest snapshot of its run, and never has to catch up."""
+"""Watching runs: one feed for many watchers, each of which receives the newest state without a backlog."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -19,9 +19,9 @@ from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
 from pyoco_server.usecases.ports.stores import Change, Clock, Revision, Versioned
 
 MAX_LINES_WAITING = 1000
-"""Printed lines for a watcher that does not read; older ones are dropped here, the log has them."""
+"""Buffered lines of a slow watcher; older ones are dropped and remain in the log."""
 MAX_RUNS_WAITING = 500
-"""Changed runs for a watcher of the list that does not read; above it, it has to read the list again."""
+"""Buffered runs of a slow list watcher; above this it has to read the list again."""
 
 
 class News(Struct, frozen=True):
@@ -30,14 +30,14 @@ class News(Struct, frozen=True):
 
 
 class Watcher:
-    """The newest news of one run. A slow reader misses steps in between, never the last one."""
+    """The newest state of one run. A slow reader misses intermediate states, never the last one."""
 
     def __init__(self) -> None:
         self._snapshot: Versioned[RunSnapshot] | None = None
         self._lines: deque[LogLine] = deque(maxlen=MAX_LINES_WAITING)
         self._arrived = asyncio.Event()
         self.is_over = False
-        """There is nothing more to come: the run was removed, or the gateway stops."""
+        """The end of the watch: the run was removed, or the gateway stops."""
 
     def tell(self, snapshot: Versioned[RunSnapshot]) -> None:
         self._snapshot = snapshot
@@ -52,7 +52,7 @@ class Watcher:
         self._arrived.set()
 
     async def next(self, timeout: float) -> News | None:  # noqa: ASYNC109
-        """What is new, or None when nothing happened for `timeout` seconds."""
+        """The next news; None after `timeout` seconds without any."""
         await _set_within(self._arrived, timeout)
         self._arrived.clear()
         if self._snapshot is None and not self._lines:
@@ -64,16 +64,16 @@ class Watcher:
 
 
 class ListNews(Struct, frozen=True):
-    """What is new among all runs since the last look."""
+    """Changes of all runs since the last read."""
 
     changed: list[RunSummary]
     removed: list[str]
     is_partial: bool
-    """More has changed than was kept: the list has to be read again."""
+    """The buffer overflowed; the list has to be read again."""
 
 
 class ListWatcher:
-    """The newest state of every run that changed. A slow reader is told less, never more than fits."""
+    """The newest state of every changed run, in a bounded buffer."""
 
     def __init__(self, sees: Callable[[Change[RunSnapshot]], bool]) -> None:
         self._sees = sees
@@ -96,7 +96,7 @@ class ListWatcher:
         self._arrived.set()
 
     async def next(self, timeout: float) -> ListNews | None:  # noqa: ASYNC109
-        """What is new, or None when nothing happened for `timeout` seconds."""
+        """The next news; None after `timeout` seconds without any."""
         await _set_within(self._arrived, timeout)
         self._arrived.clear()
         if not self._changed and not self._is_partial:
@@ -161,12 +161,12 @@ class WatchHub:
             self.count -= 1
 
     def close(self) -> None:
-        """The gateway is going away, and its watchers' clients should look for another."""
+        """The gateway stops; clients should reconnect to another."""
         self._is_closed = True
         self.send_home()
 
     def send_home(self) -> None:
-        """End every watch. A client that comes back is told what there is now."""
+        """End every watch. A client that reconnects receives the current state."""
         everybody: Iterable[Watcher | ListWatcher] = chain(self._list_watchers, *self._watchers.values())
         for watcher in everybody:
             watcher.end()
@@ -174,7 +174,7 @@ class WatchHub:
     def tell(
         self, changes: Iterable[Change[RunSnapshot]], is_known: Callable[[Change[RunSnapshot]], bool]
     ) -> None:
-        """`is_known`: the lists have this change already, apart from its heartbeat."""
+        """`is_known`: lists already have this change, apart from its heartbeat."""
         for change in changes:
             if self._list_watchers:
                 self._tell_lists(change, is_known)
@@ -187,7 +187,7 @@ class WatchHub:
     def _tell_lists(
         self, change: Change[RunSnapshot], is_known: Callable[[Change[RunSnapshot]], bool]
     ) -> None:
-        """A heartbeat alone is no news: lists would be sent again every second."""
+        """Skip heartbeats, or lists would be sent again every second."""
         if change.value is not None and is_beat(change.value) and is_known(change):
             return
         shown = None if change.value is None else _shown(change.key, change.value, change.stored_at)
@@ -196,14 +196,14 @@ class WatchHub:
 
 
 def _shown(key: str, run: RunSnapshot, stored_at: float | None) -> RunSummary:
-    # The key is what a run is found by, whatever a writer of another make put in the record.
+    # The key identifies the run, whatever another implementation wrote into the record.
     return summary(replace(run, run_id=key), changed_at(run, stored_at))
 
 
-# Follow one run: what it is now, then every change, until it has ended.
+# Watch one run: the current state, then every change until it ends.
 
 HEARTBEAT_SEC = 1.5
-"""Clients give up after some seconds of silence; two seconds is what they were promised."""
+"""Heartbeat interval of the contract; clients time out after some seconds of silence."""
 
 
 class Heartbeat(Struct, frozen=True):
@@ -216,9 +216,9 @@ WatchEvent = Versioned[RunSnapshot] | list[LogLine] | Heartbeat
 class WatchRequest(Struct, frozen=True, kw_only=True):
     run_id: str
     since: float | None = None
-    """Do not repeat what was not updated after this."""
+    """Skip states updated before this time."""
     last_revision: Revision | None = None
-    """The last the client has seen."""
+    """The last event the client has seen."""
     timeout: float | None = None
 
 
@@ -230,14 +230,14 @@ class WatchRun:
         self._clock = clock
 
     async def check(self, run_id: str, caller: Caller) -> None:
-        """Raises RunNotFound: a stream that has begun can only end, not answer 404."""
+        """Raises RunNotFound before the stream starts, because a started stream cannot return 404."""
         current = await self._runs.get(run_id) if is_run_id(run_id) else None
         if current is None or not may_see(caller, current.value):
             raise RunNotFound
 
     @asynccontextmanager
     async def watching(self, wanted: WatchRequest) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """A place among the watchers, and what is seen from it. Raises GatewayOverloaded."""
+        """Register a watcher and return its events. Raises GatewayOverloaded."""
         with self._hub.watching(wanted.run_id) as watcher:
             async with aclosing(self._events(wanted, watcher)) as events:
                 yield events
@@ -250,7 +250,7 @@ class WatchRun:
             if _is_news(current, wanted):
                 yield current
             return
-        # Before the first event: who reads the log behind it misses no line.
+        # Before the first event, so that a client that reads the log after it misses no line.
         stop = await self._task_logs.follow(wanted.run_id, watcher.printed)
         try:
             if _is_news(current, wanted):
@@ -289,10 +289,10 @@ def _is_news(current: Versioned[RunSnapshot], wanted: WatchRequest) -> bool:
     return wanted.since is None or current.value.updated_at > wanted.since
 
 
-# Follow the list of runs: how many there are in each status, and every run that changes.
+# Watch the run list: counts by status, and every changed run.
 
 GATHER_SEC = 0.2
-"""Between two events: thousands of changes in a second are a few events, and the eye sees no difference."""
+"""Minimum time between two events, so that thousands of changes per second become a few events."""
 
 
 NOTHING = ListNews([], [], is_partial=False)
@@ -303,7 +303,7 @@ class ListChange(Struct, frozen=True):
     removed: list[str]
     counts: dict[RunStatus, int]
     is_partial: bool = False
-    """More has changed than is told here: the list has to be read again."""
+    """The buffer overflowed; the list has to be read again."""
 
 
 class WatchRuns:
@@ -313,13 +313,13 @@ class WatchRuns:
 
     @asynccontextmanager
     async def watching(self, caller: Caller) -> AsyncIterator[AsyncIterator[ListChange]]:
-        """A place among the watchers, and what is seen from it. Raises GatewayOverloaded."""
+        """Register a watcher and return its events. Raises GatewayOverloaded."""
         with self._hub.watching_list(lambda change: self._sees(caller, change)) as watcher:
             async with aclosing(self._events(caller, watcher)) as events:
                 yield events
 
     async def _events(self, caller: Caller, watcher: ListWatcher) -> AsyncGenerator[ListChange, None]:
-        """First the counts alone: whoever reads the list after that misses nothing."""
+        """First the counts alone, so that a client that reads the list after them misses nothing."""
         yield self._change(caller, NOTHING)
         while not watcher.is_over:
             news = await watcher.next(HEARTBEAT_SEC)

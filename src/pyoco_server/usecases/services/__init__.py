@@ -1,1 +1,1 @@
-"""What runs beside the requests of a gateway: feeds, the orchestrator, the sweep."""
+"""Background services of a gateway: feeds, the orchestrator, the sweep."""

@@ -1,4 +1,4 @@
-"""Keep a gateway's picture of the executions up to date: one feed of commits for everything that needs it."""
+"""Follow the feed of commits, and keep the gateway's view of all executions up to date."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ class FollowExecutions:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether every execution that was there when the reading began is known."""
+        """Whether all executions that existed at the start are known."""
         return self._caught_up.is_set()
 
     @property
@@ -46,12 +46,12 @@ class FollowExecutions:
             await self._take(batch)
 
     async def orchestrate(self) -> None:
-        """Only who knows all executions can see to all of them."""
+        """The orchestrator needs all executions."""
         await self._caught_up.wait()
         await self._orchestrate.run()
 
     async def next_wait(self, seconds: float) -> bool:
-        """Until something is heard of an execution in which a node waits; False after so long without."""
+        """Wait for news of an execution with a waiting node; False after a timeout."""
         await wait_at_most(self._somebody_waits, seconds)
         has_come = self._somebody_waits.is_set()
         self._somebody_waits.clear()
@@ -76,7 +76,7 @@ class FollowExecutions:
             self._caught_up.set()
 
     async def _made_good(self, change: Change[LoggedCommit]) -> Change[LoggedCommit]:
-        """Where somebody wrote what is no commit, the execution stands where it stood before."""
+        """Data that is not a commit leaves the execution unchanged."""
         if change.value is not None or not is_execution_id(change.key):
             return change
         record = await self._records.fresh(change.key)

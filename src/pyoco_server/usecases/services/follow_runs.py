@@ -1,4 +1,4 @@
-"""Keep a gateway's picture of all runs up to date: one feed, into the index and to the watchers."""
+"""Follow the feed of runs: update the index, the watchers and the run metrics."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -9,11 +9,11 @@ from pyoco_server.usecases.ports.runs import RunIndex
 from pyoco_server.usecases.ports.stores import Change, Clock, Feed, FeedBatch, Revision
 from pyoco_server.usecases.runs.watch import WatchHub
 
-# What a gateway counts while it follows the runs: durations, waits, redeliveries.
+# Run metrics: durations, waits, redeliveries.
 
 
 class RunMeter(Protocol):
-    """Where the figures go."""
+    """Receives the metrics."""
 
     def started(self, queue_wait_sec: float) -> None: ...
     def redelivered(self) -> None: ...
@@ -21,7 +21,7 @@ class RunMeter(Protocol):
 
 
 def record_run_metrics(changes: Iterable[Change[RunSnapshot]], meter: RunMeter) -> None:
-    """Feed every change in once: a snapshot says by its own times what it is news of."""
+    """Call once per change; the times in a snapshot show what changed."""
     for change in changes:
         run = change.value
         if run is None:
@@ -33,7 +33,7 @@ def record_run_metrics(changes: Iterable[Change[RunSnapshot]], meter: RunMeter) 
 
 
 def _is_claim(run: RunSnapshot) -> bool:
-    """The write with which a worker took the run: nothing has beaten or progressed since."""
+    """Whether this is the worker's claim, without heartbeat or progress since."""
     return run.status is RunStatus.RUNNING and not run.tasks and run.heartbeat_at == run.start_time
 
 
@@ -51,7 +51,7 @@ def _duration(run: RunSnapshot) -> float | None:
 
 
 CHUNK = 100
-"""Changes that are indexed before requests get their turn again."""
+"""Changes indexed before the event loop continues with requests."""
 EXPIRE_INTERVAL_SEC = 5.0
 
 
@@ -67,7 +67,7 @@ class FollowRuns:
         *,
         expire_interval_sec: float = EXPIRE_INTERVAL_SEC,
     ) -> None:
-        """`look` sees every change, before it is in the index."""
+        """`look` is called for every change before it is indexed."""
         self._look = look
         self._meter = meter
         self._feed = feed
@@ -78,7 +78,7 @@ class FollowRuns:
         self._seen = Revision(0)
         self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
         self.is_caught_up = False
-        """Whether everything that was stored when the reading began has been read."""
+        """Whether everything stored at the start has been read."""
 
     @property
     def stale_sec(self) -> float:
@@ -94,7 +94,7 @@ class FollowRuns:
             self._index.expire(self._clock())
 
     async def reached(self, revision: Revision, patience: float) -> None:
-        """Until the picture includes `revision`, or `patience` is over: people want to see what they did."""
+        """Wait until `revision` was read, or for `patience` seconds, so that callers see their own writes."""
         if self._seen >= revision:
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -125,7 +125,7 @@ class FollowRuns:
         for start in range(0, len(changes), CHUNK):
             chunk = changes[start : start + CHUNK]
             is_last = start + CHUNK >= len(changes)
-            # In between, the position says no more than what is in: after a crash the rest is read again.
+            # The position covers only what is indexed, so that the rest is read again after a crash.
             reached = chunk[-1].revision
             position = batch.position if is_last else batch.position.at(reached)
             self._index.apply(chunk, position)

@@ -1,7 +1,7 @@
-"""The orchestrator: for every execution that something happened to, do what `react` says is missing.
+"""The orchestrator: after every change of an execution, carry out what `react` returns.
 
-It holds nothing that cannot be lost. After a crash, here or elsewhere, all active executions are looked at
-again; what was appended but not done is done then, what was done is seen to be done.
+It has no state of its own. After a crash all active executions are evaluated again; effects that were
+appended but not carried out are carried out then, and completed ones are recognized.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from pyoco_server.usecases.ports.stores import Change, Clock, WrongRevision
 log = get_logger(__name__)
 
 AT_ONCE = 16
-"""Executions attended at the same time; each waits for the log most of its time."""
+"""Executions processed concurrently; each mostly waits for the log."""
 RETRY_SEC = 1.0
 MAX_TRIES = 100
 SMALL_GRAPH = 200
-"""Nodes and edges; reacting to more may take longer than the event loop can spare."""
+"""Limit of nodes and edges on the event loop; larger graphs are processed in a thread."""
 LIGHT_STEPS = 20_000
-"""Of conditions and templates that are evaluated on the event loop: a few milliseconds."""
+"""Limit of conditions and templates on the event loop: a few milliseconds."""
 LONGEST_TIMER_SEC = 3_600.0
-"""A deadline may be years away; the clocks of the loop and of the wall need not agree for so long."""
+"""Maximum timer, because the loop clock and the wall clock may drift apart."""
 
 
 class OrchestratorMeter(EndMeter, Protocol):
@@ -46,13 +46,13 @@ class OrchestratorMeter(EndMeter, Protocol):
 
 
 class _Due(Struct):
-    """Why an execution is to be looked at."""
+    """Why an execution has to be evaluated."""
 
     since: float
     runs: dict[str, RunFact | None] = field(default_factory=dict)
-    """What was heard of its runs."""
+    """New facts about its runs."""
     look_at: set[str] = field(default_factory=set)
-    """Nodes whose runs are to be read."""
+    """Nodes whose runs have to be read."""
     look_at_all: bool = False
 
 
@@ -88,24 +88,24 @@ class Orchestrate:
         self._wake = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._unsure: set[str] = set()
-        """Executions whose last look was cut off: what was appended may not have been done."""
+        """Executions whose last evaluation was interrupted, so that effects may be missing."""
         self._writing: set[str] = set()
-        """Commands whose appends are under way: the feed may tell of them before their answers come."""
+        """Commands being appended; the feed may deliver them before the ack."""
         self._live = LiveRuns()
 
-    # What may be news
+    # Notifications
 
     def nudge(self, commit: Commit) -> None:
         """A commit that this orchestrator did not write.
 
-        Who speaks for a node may leave its run behind, and another orchestrator may die before it has done
-        what it wrote: the runs are looked at.
+        Its runs are checked, because an external command may leave a run behind, and another orchestrator may
+        have crashed before carrying out its effects.
         """
         if self._lease.is_held and commit.command_id not in self._writing:
             self._want(commit.execution_id).look_at.update(_nodes_of(commit))
 
     def look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
-        """Every change of a run passes here."""
+        """Called for every change of a run."""
         for change in changes:
             run = change.value
             if run is None or run.execution_id is None or not is_execution_id(run.execution_id):
@@ -114,11 +114,11 @@ class Orchestrate:
                 self._want(run.execution_id).runs[run.run_id] = fact_of(run)
 
     def _is_history(self, run: RunSnapshot) -> bool:
-        """A feed that begins tells of all runs there ever were."""
+        """A starting feed delivers all stored runs."""
         return run.status.is_terminal and self._index.has_ended(run.execution_id or "")
 
     def statuses(self, execution_id: str) -> Mapping[str, RunStatus]:
-        """Of its runs that have not ended, by id; known to whoever holds the lease and to all others."""
+        """Active runs of an execution by id, also known without the lease."""
         return self._live.of(execution_id)
 
     def _want(self, execution_id: str) -> _Due:
@@ -165,7 +165,7 @@ class Orchestrate:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _next(self) -> str | None:
-        """The one that waits longest and is not being attended."""
+        """The execution that has waited longest and is not being processed."""
         return next((wanted for wanted in self._due if wanted not in self._attended), None)
 
     async def _attend(self, execution_id: str, due: _Due) -> None:
@@ -178,16 +178,16 @@ class Orchestrate:
             self._meter.attended(asyncio.get_running_loop().time() - due.since)
         except NatsUnavailable as error:
             log.warning(
-                "an execution has to wait for NATS",
+                "NATS unavailable; an execution is waiting",
                 action="orchestrator.waiting",
                 execution_id=execution_id,
                 exc_info=error,
             )
             self._later(execution_id, self._retry_sec)
         except Exception:
-            # One execution that cannot be attended must not keep the others waiting.
+            # A failing execution must not block the others.
             log.exception(
-                "attending an execution failed; trying again",
+                "processing an execution failed; retrying",
                 action="orchestrator.failed",
                 execution_id=execution_id,
             )
@@ -196,7 +196,7 @@ class Orchestrate:
             self._attended.discard(execution_id)
 
     async def _react(self, execution_id: str, due: _Due) -> None:
-        """Look and act until there is nothing left to say."""
+        """Evaluate and act until nothing is left to do."""
         record = await self._records.known(execution_id)
         for _ in range(MAX_TRIES):
             if record is None:
@@ -209,10 +209,10 @@ class Orchestrate:
                 continue
             if is_done:
                 return
-        raise NatsUnavailable("too many writers on this execution")
+        raise NatsUnavailable("too many concurrent writers on this execution")
 
     async def _step(self, known: ExecutionRecord, due: _Due) -> tuple[ExecutionRecord, bool]:
-        """The record after one look, and whether all is said and done."""
+        """The record after one evaluation, and whether nothing is left to do."""
         state = known.state
         graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
         runs = {**due.runs, **await self._node_runs.read(self._runs_to_read(state, due))}
@@ -234,7 +234,7 @@ class Orchestrate:
         return record, not refused
 
     async def _reaction(self, state: Execution, graph: Graph, runs: Mapping[str, RunFact | None]) -> Reaction:
-        """On the loop if it is light, which most are; else in the thread for heavy work."""
+        """On the event loop if cheap, as mostly; else in the thread for heavy work."""
         now = self._clock()
         if len(graph.nodes) + len(graph.edges) <= SMALL_GRAPH:
             try:
@@ -244,18 +244,19 @@ class Orchestrate:
         return await self._heavy_work(react, state, graph, runs, now, self._grace_sec)
 
     async def _check_is_current(self, known: ExecutionRecord, reaction: Reaction) -> None:
-        """An append proves that the state was current. Acts without one need another proof.
+        """An append proves that the state was current. Effects without events need another proof.
 
-        Raises WrongRevision when the log has gone on: what is not needed in a stale state may be needed.
+        Raises WrongRevision if the log has advanced, because a run that a stale state does not need may be
+        needed.
         """
         if reaction.events or not (reaction.dispatches or reaction.cancels):
             return
         current = await self._records.fresh(known.state.execution_id)
         if current is None or current.log_revision != known.log_revision:
-            raise WrongRevision("the state that was reacted to is not current")
+            raise WrongRevision("the evaluated state is not current")
 
     def _runs_to_read(self, state: Execution, due: _Due) -> list[str]:
-        """Of nodes for which somebody else has spoken; or all that go on, whether a node waits or not."""
+        """Runs of nodes changed by others; or all active runs, whether a node waits or not."""
         wanted = {
             node.run_id
             for node_id, node in state.nodes.items()
@@ -270,14 +271,14 @@ class Orchestrate:
         return sorted(run_id for run_id in wanted if not _has_ended(due.runs.get(run_id)))
 
     async def _append(self, record: ExecutionRecord, reaction: Reaction) -> tuple[ExecutionRecord, bool]:
-        """The record with the events, and whether these are all of them: a part, if they are too large."""
+        """The record with the events, and whether all of them fit."""
         payloads = reaction.events
         while payloads:
             try:
                 return await self._append_all(record, payloads), payloads == reaction.events
             except RequestTooLarge as error:
                 log.warning(
-                    "events are too large for one message; appending less",
+                    "events exceed the message size; appending a part",
                     action="orchestrator.too_large",
                     execution_id=record.state.execution_id,
                     events=len(payloads),
@@ -308,7 +309,7 @@ class Orchestrate:
             self._writing.discard(command_id)
 
     async def _carry_out(self, record: ExecutionRecord, reaction: Reaction) -> dict[str, RunFact]:
-        """Answers with the runs that cannot be placed, however often one tries."""
+        """Returns the runs that can never be placed."""
         state = record.state
         work = [
             *(self._node_runs.dispatch(state, wanted) for wanted in reaction.dispatches),
@@ -322,7 +323,7 @@ class Orchestrate:
         }
 
     def _later(self, execution_id: str, seconds: float | None) -> None:
-        """Look at it after so long; only the newest such wish counts."""
+        """Evaluate after a delay; only the newest timer counts."""
         previous = self._timers.pop(execution_id, None)
         if previous is not None:
             previous.cancel()
@@ -337,12 +338,12 @@ class Orchestrate:
 
 
 def _has_ended(fact: RunFact | None) -> bool:
-    """What else was heard of a run does not say whether it has its job."""
+    """Other facts do not show whether a run has its job."""
     return fact is not None and fact.status.is_terminal
 
 
 async def _all_of(work: Sequence[Awaitable[RunFact | None]]) -> list[RunFact | None]:
-    """When this raises, nothing of the work goes on behind the back of whoever tries again."""
+    """On an error, no part of the work continues in the background."""
     answers = await asyncio.gather(*work, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):

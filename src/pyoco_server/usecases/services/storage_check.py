@@ -1,4 +1,4 @@
-"""Whether what a gateway accepts can be stored: a write that works, not a connection that stands."""
+"""Storage check of a gateway: a test write, because a connection alone proves nothing."""
 
 import asyncio
 
@@ -30,11 +30,11 @@ class CheckStorage:
             self.is_ok = False
             if was_ok is not False:
                 log.exception(
-                    "NATS does not store what is written; not ready until it does",
+                    "NATS does not store writes; not ready",
                     action="storage.failed",
                     **error.ids,
                 )
             return
         self.is_ok = True
         if was_ok is False:
-            log.info("NATS stores what is written again", action="storage.ok")
+            log.info("NATS stores writes again", action="storage.ok")

@@ -1,13 +1,12 @@
-"""End the runs that nobody will carry on: no run is PENDING or RUNNING for ever.
+"""End stuck runs, so that no run is PENDING or RUNNING forever.
 
-Normally a job on the queue brings a run to its end, whatever dies on the way. This is for what goes wrong
-beside that: a run that lost its job (its gateway was killed between the snapshot and the job, somebody purged
-the queue or deleted its stream), and a job that is never delivered again, while the advisory of it was lost.
-Both are left alone while their snapshot changes from one look to the next. No clock of another host is
-trusted for that.
+Normally a job on the queue brings a run to its end despite any crash. The sweep handles the rest: a run that
+lost its job (its gateway was killed between snapshot and job, or the queue was purged or deleted), and a job
+that will not be redelivered but whose advisory was lost. Runs whose snapshot changes between two sweeps are
+skipped, so that no clock of another host matters.
 
-A PENDING run without a job is left alone for longer. Whoever submitted it under an `Idempotency-Key` and got
-no answer is trying again, perhaps for a while, and is to find a run that can be given its job.
+A PENDING run without a job is kept for longer, because a client with an `Idempotency-Key` may be retrying and
+can still give the run its job.
 """
 
 import asyncio
@@ -34,11 +33,8 @@ from pyoco_server.usecases.ports.runs import (
 )
 from pyoco_server.usecases.ports.stores import Clock, Revision, WrongRevision
 
-# End the runs whose job was delivered as often as it may: none is RUNNING for ever because workers died.
-#
-# The order makes a crash anywhere harmless: the run's end, the dead letter, the message, the word that all
-# is
-# done. Whatever is repeated is repeated with the same content.
+# Max deliveries: end runs whose job has used up its deliveries. The order makes a crash at any point
+# harmless: the end of the run, the dead letter, the message, the ack of the advisory. Each is idempotent.
 
 log = get_logger(__name__)
 
@@ -58,7 +54,7 @@ class EndMaxDelivered:
                 await self.end(job)
 
     async def end_at(self, sequence: int, deliveries: int) -> None:
-        """One that was found on the queue: its advisory is lost."""
+        """Handle a job found on the queue, whose advisory was lost."""
         await self.end(self._undeliverable.at(sequence, deliveries))
 
     async def end(self, undeliverable: UndeliverableJob) -> None:
@@ -72,24 +68,24 @@ class EndMaxDelivered:
         deliveries = undeliverable.deliveries
         run_id = codec.run_id_in(message.payload)
         run_id = run_id if run_id is not None and is_run_id(run_id) else None
-        error = f"max_deliver: the job was delivered {deliveries} times and not one delivery reached its end"
+        error = f"max_deliver: the job was delivered {deliveries} times without completing"
         change = GiveUp(error=error, last_attempt=deliveries, job_seq=undeliverable.sequence)
         if run_id is not None and await self._ended_otherwise(run_id, change):
-            log.info("a job that its run does not need is removed", action="job.leftover", run_id=run_id)
+            log.info("removed a redundant job", action="job.leftover", run_id=run_id)
             return
-        log.error("a job was delivered too often", action="job.max_deliver", run_id=run_id, error=error)
+        log.error("a job has used up its deliveries", action="job.max_deliver", run_id=run_id, error=error)
         letter = self._letter(message, run_id, error, deliveries)
         await self._dead_letters.publish(letter, _tag_of(message))
 
     async def _ended_otherwise(self, run_id: str, change: GiveUp) -> bool:
-        """Whether the run has its end, or another job to reach it, and not by an earlier try of this."""
+        """Whether the run has ended or has another job, other than by an earlier attempt of this."""
         try:
             answer = await change_run(self._runs, run_id, change, self._clock)
             if not isinstance(answer, Refusal):
                 return False
             stored = await self._runs.get(run_id)
         except codec.Unreadable as damage:
-            log.warning("the run's snapshot is damaged", action="run.unreadable", exc_info=damage)
+            log.warning("run snapshot is damaged", action="run.unreadable", exc_info=damage)
             return False
         return stored is not None and stored.value.error != change.error
 
@@ -122,11 +118,11 @@ def _tag_of(message: QueuedMessage) -> str:
 
 
 INTERVAL_SEC = 30.0
-"""Longer than a submit can take between its snapshot and its job, with all its tries."""
+"""Longer than a submit takes between snapshot and job, including retries."""
 PAUSE_PER_WORK = 20.0
-"""Reading a long queue takes its time: a sweep is at work for a twentieth of it at the most."""
+"""A sweep is active for at most a twentieth of the time, because reading a long queue takes time."""
 PENDING_LOOKS = 4
-"""At so many looks after the first a PENDING run must be the same."""
+"""Number of further sweeps in which a PENDING run must be unchanged."""
 EVERY_DELIVERY = 1 << 31
 LOST = "the run's job is not on the queue any more; submit it again"
 
@@ -135,11 +131,11 @@ class _Seen(NamedTuple):
     revision: Revision
     status: RunStatus
     looks_before: int
-    """At which it was the same."""
+    """Sweeps in which it was unchanged."""
 
 
 class SweepRuns:
-    """For one gateway at a time: a sweep reads the whole queue."""
+    """For one gateway at a time, because a sweep reads the whole queue."""
 
     def __init__(
         self,
@@ -156,7 +152,7 @@ class SweepRuns:
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._given_up: set[int] = set()
-        """Sequences of the jobs that were given up at the last look."""
+        """Sequences of jobs given up at the last sweep."""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -169,13 +165,13 @@ class SweepRuns:
             pause = max(INTERVAL_SEC, PAUSE_PER_WORK * (loop.time() - began))
 
     async def sweep(self) -> None:
-        """Ends runs that were the same at the last looks and have no job, or one that is given up."""
+        """End runs that were unchanged in the last sweeps and have no job, or one that is given up."""
         self._seen = {
             run_id: _Seen(revision, status, self._looks_before(run_id, revision))
             for run_id, revision, status in self._index.unfinished()
         }
         suspects = {run_id for run_id, seen in self._seen.items() if seen.looks_before}
-        # More jobs than runs: some are left over, say of a run whose last acknowledgement was lost.
+        # More jobs than runs: some are redundant, e.g. after a lost acknowledgement.
         is_to_read = bool(suspects) or await self._queue.count() > len(self._seen)
         jobs = await self._queue.jobs() if is_to_read else []
         await self._end_given_up(jobs)
@@ -187,7 +183,7 @@ class SweepRuns:
         return before.looks_before + 1 if before is not None and before.revision == revision else 0
 
     async def _end_given_up(self, jobs: Sequence[QueuedJob]) -> None:
-        """A job that looks so twice is so: a queue removes a job a moment after it is acknowledged."""
+        """Given up in two sweeps, because the queue removes a job a moment after its ack."""
         before, self._given_up = self._given_up, {job.sequence for job in jobs if job.is_given_up}
         for job in jobs:
             seen = self._seen.get(job.run_id or "")
@@ -198,9 +194,9 @@ class SweepRuns:
                 await self._end_undeliverable.end_at(job.sequence, job.max_deliver)
 
     async def _is_used_up(self, job: QueuedJob, seen: _Seen) -> bool:
-        """Its last delivery came to nothing, but the queue has not said so: no worker asks for the next job.
+        """The last delivery failed, but the queue has not reported it: no worker requests the next job.
 
-        The run tells, by the delivery that it was claimed with last.
+        The attempt of the last claim shows it.
         """
         if not job.max_deliver or seen.status is not RunStatus.RUNNING or seen.looks_before < PENDING_LOOKS:
             return False
@@ -230,7 +226,7 @@ class SweepRuns:
         except WrongRevision:  # it goes on after all
             return
         log.error(
-            "a run without a job was ended",
+            "ended a run without a job",
             action="run.orphan_ended",
             run_id=run_id,
             status=ended.status,
@@ -238,7 +234,7 @@ class SweepRuns:
         )
 
 
-# How many dead letters there are, asked for at most once in a while: scrapes must not load the server.
+# The number of dead letters, cached so that scrapes do not load the server.
 
 FRESH_SEC = 5.0
 
