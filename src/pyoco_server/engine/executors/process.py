@@ -103,7 +103,7 @@ class ExecutorProcess(asyncio.Protocol):
         """Create the channels. Returns the executor's ends."""
         loop = asyncio.get_running_loop()
         with ExitStack() as undone:  # on a cancel, or when no descriptors are left
-            undone.callback(self._tickets.close)
+            undone.callback(self._give_up)
             work, their_work = map(undone.enter_context, socket.socketpair())
             control, their_control = map(undone.enter_context, socket.socketpair())
             tickets = self._tickets.for_executor()
@@ -120,6 +120,11 @@ class ExecutorProcess(asyncio.Protocol):
         self._output = output.read
         self._work.write(frame(self.spec))
         return [their_work.detach(), their_control.detach(), tickets, *their_output, *output.write]
+
+    def _give_up(self) -> None:
+        """It was never started: closing its channels must not end it once more."""
+        self._is_over = True
+        self._tickets.close()
 
     @property
     def flow_count(self) -> int:
