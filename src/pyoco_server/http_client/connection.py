@@ -63,7 +63,7 @@ class Connection:
         self._timeouts: dict[int, float | None] = {}
 
     def exchange(
-        self, method: bytes, parts: Iterable[bytes], write: float | None, read: float | None
+        self, method: bytes, parts: bytes | Iterable[bytes], write: float | None, read: float | None
     ) -> "Response":
         """Sends a request; returns when the head of its response has been received."""
         response = Response(self, method)
@@ -77,7 +77,7 @@ class Connection:
             raise
         return response
 
-    def _send(self, parts: Iterable[bytes], timeout: float | None) -> httpx2.WriteError | None:
+    def _send(self, parts: bytes | Iterable[bytes], timeout: float | None) -> httpx2.WriteError | None:
         """The error, if the server closed the connection: it may have sent a refusal before that."""
         self._set_timeout(socket.SO_SNDTIMEO, timeout)
         try:
@@ -118,7 +118,10 @@ class Connection:
         self._socket.close()
 
 
-def _packets(parts: Iterable[bytes]) -> Iterator[bytes]:
+def _packets(parts: bytes | Iterable[bytes]) -> Iterator[bytes]:
+    if isinstance(parts, bytes):
+        yield parts
+        return
     waiting = bytearray()
     for part in parts:
         waiting += part
@@ -152,6 +155,12 @@ class Response:
     def receive_head(self) -> None:
         while not self._has_head:
             self._receive()
+
+    def read(self) -> bytes:
+        """The whole body."""
+        while not self.is_complete:
+            self._receive()
+        return b"".join(self._body)
 
     def body(self) -> Iterator[bytes]:
         """The parts of the body, as they arrive."""

@@ -66,7 +66,7 @@ class LeanTransport(httpx2.BaseTransport):
         self,
         origin: _Origin,
         method: bytes,
-        parts: Iterable[bytes],
+        parts: bytes | Iterable[bytes],
         timeouts: Mapping[str, float | None],
     ) -> "tuple[Response, _Body]":
         connection = self._idle_connection(origin) or self._new_connection(origin, timeouts.get("connect"))
@@ -163,9 +163,9 @@ class JsonCalls:
             lines += header_lines([(name.encode(), value.encode()) for name, value in headers.items()])
         verb = method.encode("ascii")
         head = head_of(verb, (self._prefix + path).encode("ascii"), lines)
-        received, stream = self._transport.exchange(self._origin, verb, (head, body), self._timeouts)
+        received, stream = self._transport.exchange(self._origin, verb, head + body, self._timeouts)
         try:
-            content = b"".join(stream)
+            content = received.read()
         finally:
             stream.close()
         response = httpx2.Response(received.status, headers=received.headers, content=content)
