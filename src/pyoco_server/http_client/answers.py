@@ -19,7 +19,7 @@ class TaskRecord(TypedDict):
 
 
 class CodeWheel(TypedDict):
-    """A wheel that a run's executor had: which code ran."""
+    """A wheel installed in the run's executor."""
 
     name: str
     version: str
@@ -69,7 +69,7 @@ class Run(TypedDict):
 
 
 class RunSummary(TypedDict):
-    """What a list shows of a run."""
+    """A run as shown in a list."""
 
     run_id: str
     flow_name: str
@@ -129,7 +129,7 @@ class RunTasks(TypedDict):
 
 
 class LogLine(TypedDict):
-    """An entry as it is stored: `attempt` and `n` are its place, whatever order it arrives in."""
+    """A stored entry; `attempt` and `n` are its position, whatever its order of arrival."""
 
     attempt: int
     n: int
@@ -170,7 +170,7 @@ class GraphRecord(TypedDict):
 
 
 class GraphSummary(TypedDict):
-    """What a list shows of a graph's newest version."""
+    """A graph's newest version as shown in a list."""
 
     graph_id: str
     version: int
@@ -192,7 +192,7 @@ class SkippedWheel(TypedDict):
 
 
 class InstalledWheel(TypedDict):
-    """A wheel that lies ready on a worker: what answers the question which code ran."""
+    """An installed wheel of a worker; it identifies the code of a run."""
 
     name: str
     package: str
@@ -202,7 +202,7 @@ class InstalledWheel(TypedDict):
 
 
 class WheelSync(TypedDict):
-    """The last sync, as the worker's record shows it."""
+    """The last sync, as shown in the worker's record."""
 
     enabled: bool
     last_result: str
@@ -271,7 +271,7 @@ class WheelActor(TypedDict):
 
 
 class Source(TypedDict):
-    """Where a request came from: the socket's address is known, the rest is what the client claimed."""
+    """Origin of a request: the socket's address is verified, the other fields are the client's claims."""
 
     remote_addr: str | None
     x_forwarded_for: str | None
@@ -282,7 +282,7 @@ class Source(TypedDict):
 
 
 class WheelEvent(TypedDict):
-    """One line of the history: who registered or removed which wheel."""
+    """One entry of the wheel history."""
 
     event_id: str
     occurred_at: float

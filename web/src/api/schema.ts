@@ -1019,7 +1019,7 @@ export interface components {
         };
         /**
          * GraphSummary
-         * @description What a list shows of a graph's newest version.
+         * @description A graph's newest version as shown in a list.
          */
         GraphSummary: {
             graph_id: string;
@@ -1032,7 +1032,7 @@ export interface components {
         };
         /**
          * RunSummary
-         * @description What a list shows of a run.
+         * @description A run as shown in a list.
          */
         RunSummary: {
             run_id: string;
@@ -1060,7 +1060,7 @@ export interface components {
         };
         /**
          * LogLine
-         * @description An entry as it is stored: `attempt` and `n` are its place, whatever order it arrives in.
+         * @description A stored entry; `attempt` and `n` are its position, whatever its order of arrival.
          */
         LogLine: {
             attempt: number;
@@ -1075,7 +1075,7 @@ export interface components {
         };
         /**
          * WheelEvent
-         * @description One line of the history: who registered or removed which wheel.
+         * @description One entry of the wheel history.
          */
         WheelEvent: {
             event_id: string;
@@ -1098,7 +1098,7 @@ export interface components {
         };
         /**
          * Source
-         * @description Where a request came from: the socket's address is known, the rest is what the client claimed.
+         * @description Origin of a request: the socket's address is verified, the other fields are the client's claims.
          */
         Source: {
             /** @default null */
@@ -1246,7 +1246,7 @@ export interface components {
         };
         /**
          * CodeWheel
-         * @description A wheel that a run's executor had: which code ran.
+         * @description A wheel installed in the run's executor.
          */
         CodeWheel: {
             name: string;
@@ -1387,7 +1387,7 @@ export interface components {
         };
         /**
          * Failure
-         * @description Why a node or an execution failed.
+         * @description The failure of a node or an execution.
          */
         Failure: {
             message: string;
@@ -1398,7 +1398,7 @@ export interface components {
         };
         /**
          * Gate
-         * @description What a join knows of its branches, by the node each of them ends with.
+         * @description The branches of a join, by their last node.
          */
         Gate: {
             policy: string;
@@ -1451,7 +1451,7 @@ export interface components {
         };
         /**
          * Wait
-         * @description A node that waits for somebody: a line of the inbox.
+         * @description A waiting node: an entry of the inbox.
          */
         Wait: {
             execution_id: string;
@@ -1525,7 +1525,7 @@ export interface components {
         };
         /**
          * Phase
-         * @description Where an execution is in its life: what the guards ask.
+         * @description The phase of an execution, used by the guards.
          * @enum {unknown}
          */
         Phase: "CANCELED" | "CANCELLING" | "COMPLETED" | "CREATED" | "FAILED" | "FAILING" | "STARTED";
@@ -1543,7 +1543,7 @@ export interface components {
         EdgeOn: "failure" | "success";
         /**
          * Fate
-         * @description What became of an edge, or of a node that was not reached.
+         * @description The state of an edge, or of a node that was not reached.
          * @enum {unknown}
          */
         Fate: "broken" | "canceled" | "failed" | "not taken" | "open" | "taken";
@@ -1575,7 +1575,7 @@ export interface components {
         };
         /**
          * Actor
-         * @description Who acts: `kind` and `id` as the sender claims, the other fields as it was authenticated.
+         * @description The sender: `kind` and `id` are its claims, the other fields are authenticated.
          */
         Actor: {
             kind: components["schemas"]["ActorKind"];
@@ -1634,7 +1634,7 @@ export interface components {
         };
         /**
          * WheelSync
-         * @description The last sync, as the worker's record shows it.
+         * @description The last sync, as shown in the worker's record.
          */
         WheelSync: {
             /** @default false */
@@ -1680,7 +1680,7 @@ export interface components {
         };
         /**
          * InstalledWheel
-         * @description A wheel that lies ready on a worker: what answers the question which code ran.
+         * @description An installed wheel of a worker; it identifies the code of a run.
          */
         InstalledWheel: {
             name: string;
