@@ -103,8 +103,8 @@ async def test_a_version_that_is_none_is_422(gateway: RunningGateway, version: s
         (b"nodes: [", AS_YAML, "graph, line 2, column 1: "),
         (b"{", {"Content-Type": "application/json"}, "graph, line 1, column 2"),
         (b"\xff", AS_YAML, "the file is not UTF-8"),
-        (b"id: other\nnodes: {a: {type: fork}}", AS_YAML, "graph g: its id in the body is 'other'"),
-        (b"id: 7\nnodes: {a: {type: fork}}", AS_YAML, "graph g: its id in the body is '7'"),
+        (b"id: other\nnodes: {a: {type: fork}}", AS_YAML, "graph g: the id in the body is 'other'"),
+        (b"id: 7\nnodes: {a: {type: fork}}", AS_YAML, "graph g: the id in the body is '7'"),
         (
             b"nodes: {a: {type: taks}}",
             AS_YAML,

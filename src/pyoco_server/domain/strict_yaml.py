@@ -72,7 +72,7 @@ class _Refused(Exception):
 def decode(data: bytes, kind: YamlKind = FLOW_YAML) -> str:
     """The text of a file. UTF-8 only, so that bytes, hash and text are equivalent."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidRequest(f"{kind.name}, line 1, column 1: the file is UTF-16; save it as UTF-8")
+        raise InvalidRequest(f"{kind.name}, line 1, column 1: UTF-16; save the file as UTF-8")
     if b"\x00" in data:
         mark = _mark_in_bytes(data, data.index(0))
         raise InvalidRequest(f"{kind.name}, {mark}: NUL byte; save the file as UTF-8")
