@@ -259,6 +259,7 @@ class ExecutorProcess(asyncio.Protocol):
             undone.callback(close_all, their_output)
             self._control, _ = await loop.create_unix_connection(lambda: _Control(self), sock=control)
             undone.callback(self._control.close)
+            undone.callback(setattr, self, "_is_over", True)  # before the transport reports its end
             self._work, _ = await loop.create_unix_connection(lambda: self, sock=work)
             undone.pop_all()
         self._output = output.read
@@ -512,14 +513,13 @@ class ExecutorProcess(asyncio.Protocol):
         self.channel_lost()
 
     def channel_lost(self) -> None:
-        """Of either channel: without both it is of no use."""
+        """Either channel: an executor needs both. The other one is read until the process has exited."""
         if self._is_over:
             return
         if self._is_hung_up or self._has_exited:
             self._finish(None)
             return
-        self.read_arrived()
-        self._work.close()
+        self._is_retired = True
         self.kill_process()
         asyncio.get_running_loop().call_later(EXIT_PATIENCE_SEC, self._finish, None)
 
