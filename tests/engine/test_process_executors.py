@@ -349,7 +349,7 @@ async def test_records_that_have_not_changed_cross_the_socket_once_before_the_en
         at.let_go()
         outcome = await ended(flow)
     complete = [set(step.task_records) for step in listener.steps if step.tasks]
-    assert complete == [{"first", "second"}] * len(complete) != []
+    assert complete == [{"first", "second"}] * len(complete)
     assert set(outcome.progress.task_records) == {"first", "second"}
     assert outcome.progress.task_records["first"].output == "first"
     seen = [(name, record) for records in received for name, record in records.items()]
