@@ -139,7 +139,7 @@ def test_a_backup_of_a_running_server_is_restored_on_one_machine(programs: Progr
     assert restored.returncode == 0, restored.stderr
     assert json.loads(restored.stdout) == json.loads(saved.stdout)
     again = programs.run(*shlex.split(restore[-1]))
-    assert (again.returncode, "already" in again.stderr) == (1, True)
+    assert (again.returncode, "exist" in again.stderr) == (1, True)
     with up(programs) as server:
         assert (server.everything(), server.keys(programs)) == (before, keys)
         goes_on(server, programs, waiting)

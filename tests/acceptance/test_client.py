@@ -240,7 +240,7 @@ def test_graphs_are_registered_and_looked_at(shell: Shell, tmp_path: Path) -> No
     _, err = shell("graphs", "get", "nobody", code=1)
     assert "ERR-PYOCO-0034" in err
     _, err = shell("graphs", "put", "graph.yaml", "--id", "another", code=1)
-    assert "its id in the body is 'close'" in err
+    assert "the id in the body is 'close'" in err
     (tmp_path / "graph.yaml").write_text("nodes: {a: {type: taks}}\n")
     _, err = shell("graphs", "put", "graph.yaml", code=1)
     assert "did you mean 'task'?" in err

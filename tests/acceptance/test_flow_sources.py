@@ -75,16 +75,16 @@ async def test_the_files_of_a_directory_are_loaded_again_when_they_change(labs: 
     async with worker(lab, "--flows", str(directory)) as program:
         assert await answer_of(lab, "by_variable") == "old"
         (directory / "one.py").write_text(FLOWS.format(answer="new"))  # of the same size
-        await asyncio.to_thread(program.says, "the new ones are used")
+        await asyncio.to_thread(program.says, "flows.reloaded")
         answers = {await answer_of(lab, "by_variable") for _ in range(6)}
         assert answers == {"new"}
         (directory / "one.py").write_text("def broken(:")
-        await asyncio.to_thread(program.says, "cannot be loaded; the old ones are used")
+        await asyncio.to_thread(program.says, "flows.unusable")
         assert await answer_of(lab, "by_variable") == "new"
         other = FLOWS.format(answer="2").replace("by_", "other_").replace("by ", "")
         (directory / "two.py").write_text(other)
         (directory / "one.py").write_text(FLOWS.format(answer="mended"))
-        await asyncio.to_thread(program.says, r"(?s)the new ones are used.*the new ones are used")
+        await asyncio.to_thread(program.says, r"(?s)flows.reloaded.*flows.reloaded")
         assert await answer_of(lab, "by_variable") == "mended"
         assert await answer_of(lab, "other_variable") == "2"
 
@@ -99,7 +99,7 @@ async def test_a_run_that_is_going_ends_with_the_code_it_began_with(labs: Labs, 
         running = await lab.submit("waiting")
         pid = await lab.reached("in-give")
         (directory / "one.py").write_text(WAITING.format(answer="new", support=support))
-        await asyncio.to_thread(program.says, "the new ones are used")
+        await asyncio.to_thread(program.says, "flows.reloaded")
         lab.let("go")
         assert (await lab.ended(running))["result"] == {"give": "old"}
         assert {await answer_of(lab, "waiting") for _ in range(6)} == {"new"}

@@ -89,7 +89,7 @@ def test_a_start_that_fails_says_what_was_said(programs: Programs, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--nats-client-port", "4299"), "--nats-client-port is for --with-nats-bootstrap only"),
+        (("--nats-client-port", "4299"), "--nats-client-port requires --with-nats-bootstrap"),
         (
             ("--with-nats-bootstrap", "--nats-url", "nats://elsewhere:4222"),
             "but the NATS URL (--nats-url or PYOCO_NATS_URL) is nats://elsewhere:4222",

@@ -70,7 +70,7 @@ async def test_a_worker_that_was_frozen_writes_nothing_when_it_wakes_up(labs: La
             run = await lab.ended(run_id)
             assert (run["status"], run["worker_id"], run["attempt"]) == ("COMPLETED", "awake", 2)
             frozen.send(signal.SIGCONT)
-            await asyncio.to_thread(frozen.says, "our result is dropped")
+            await asyncio.to_thread(frozen.says, "run.lost")
         assert without_signs_of_life(await lab.run(run_id)) == without_signs_of_life(run)
         assert await jobs_waiting(lab.config) == 0
 
@@ -86,7 +86,7 @@ async def test_a_worker_that_is_frozen_while_it_owns_a_run_leaves_it_to_the_next
         async with lab.worker("awake"):
             await lab.reached("in-first")
             frozen.send(signal.SIGCONT)
-            await asyncio.to_thread(frozen.says, "our result is dropped")
+            await asyncio.to_thread(frozen.says, "run.lost")
 
             async def is_gone() -> bool:
                 return old not in lab.programs.pids()

@@ -157,7 +157,7 @@ def test_ctrl_c_ends_the_wait_with_130(stack: Stack) -> None:
         terminal.shows("wait_for_go +running")
         terminal.press_ctrl_c()
         assert terminal.ends() == 130
-        terminal.shows("the run goes on")
+        terminal.shows("the run continues")
     stack.go("four")
 
 

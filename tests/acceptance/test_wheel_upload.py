@@ -30,15 +30,15 @@ def entry_points(text: str) -> bytes:
 @pytest.mark.parametrize(
     ("tags", "data", "told"),
     [
-        ("py2-none-any", None, "built for py2-none-any; workers run CPython 3.11 or newer"),
+        ("py2-none-any", None, "workers run CPython 3.11 or newer on Linux or macOS"),
         ("cp310-cp310-manylinux2014_x86_64", None, "Build it for one of those"),
         ("py3-none-win_amd64", None, "on Linux or macOS"),
         ("py3-none-any", a_wheel(metadata=METADATA.format("<3.11")), "Requires-Python <3.11"),
-        ("py3-none-any", a_wheel(metadata=METADATA.format("three")), "Requires-Python 'three' cannot be"),
+        ("py3-none-any", a_wheel(metadata=METADATA.format("three")), "invalid Requires-Python 'three'"),
         ("py3-none-any", b"not a zip", "python -m build --wheel"),
         ("py3-none-any", a_wheel(version="2.0"), "the file name says my-flows 0.1.0"),
         ("py3-none-any", entry_points("a = 1+1"), "is not of the form module or module:function"),
-        ("py3-none-any", entry_points("a = other:f"), "names the module other, which is not in the wheel"),
+        ("py3-none-any", entry_points("a = other:f"), "refers to module other, which is not in the wheel"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_is_sent(

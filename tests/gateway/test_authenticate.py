@@ -299,7 +299,7 @@ async def test_revoking_again_changes_nothing_and_an_unknown_key_is_an_error(key
     first = await revoke_api_key(keys, "key-1", lambda: 5.0)
     assert await revoke_api_key(keys, "key-1", lambda: 6.0) == first
     for unknown in ("key-2", "*", "a.b"):
-        with pytest.raises(InvalidRequest, match="no API key"):
+        with pytest.raises(InvalidRequest, match="API key not found"):
             await revoke_api_key(keys, unknown, lambda: 5.0)
 
 

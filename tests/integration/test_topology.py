@@ -13,6 +13,8 @@ from pyoco_server import ensure_resources
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.jetstream import nats_server
+from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.streams import CREATE_ATTEMPTS, ensure_stream, kv_bucket
 from pyoco_server.wiring import EmbeddedNats, open_backend
 from support import flows
 from support.captured_logs import capture_logs
@@ -26,6 +28,37 @@ from support.workers import worker
 async def jetstream(config: NatsBackendConfig) -> AsyncIterator[Any]:
     async with raw_nats(config.nats_url) as client:
         yield client.jetstream()
+
+
+class LosesReplies(NatsConnection):
+    """Its first `lost` creations are carried out and not answered, as when a leader changes."""
+
+    lost = 0
+
+    async def api(self, verb: str, *arguments: Any) -> dict[str, Any]:
+        answer = await super().api(verb, *arguments)
+        if verb.startswith("STREAM.CREATE") and self.lost:
+            self.lost -= 1
+            raise NatsUnavailable("nats unavailable: no reply in time")
+        return answer
+
+
+@asynccontextmanager
+async def losing(config: NatsBackendConfig, replies: int) -> AsyncIterator[NatsConnection]:
+    connection = LosesReplies(config.nats_url, "test")
+    connection.lost = replies
+    await connection.open()
+    yield connection
+    await connection.close()
+
+
+async def test_a_creation_that_is_not_answered_is_tried_again(config: NatsBackendConfig) -> None:
+    async with losing(config, replies=CREATE_ATTEMPTS - 1) as connection:
+        found = await ensure_stream(connection, kv_bucket(config.runs_kv_bucket, "runs"), replicas=1)
+        assert found["name"] == f"KV_{config.runs_kv_bucket}"
+    async with losing(config, replies=CREATE_ATTEMPTS) as connection:
+        with pytest.raises(NatsUnavailable):
+            await ensure_stream(connection, kv_bucket(config.workers_kv_bucket, "workers"), replicas=1)
 
 
 async def test_everything_is_created_once_and_found_again(config: NatsBackendConfig) -> None:
@@ -121,7 +154,7 @@ async def test_a_consumer_that_somebody_deleted_is_made_again(config: NatsBacken
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"retention": "limits"}, "retention='limits', but 'workqueue' is needed"),
+        ({"retention": "limits"}, "retention='limits', but 'workqueue' is required"),
         ({"retention": "workqueue", "subjects": ["elsewhere.>"]}, "subjects="),
     ],
 )
@@ -190,5 +223,5 @@ async def test_d57_a_disk_that_is_too_small_is_named(tmp_path: Path, monkeypatch
     monkeypatch.setattr(nats_server, "_CONFIG", tiny)
     with EmbeddedNats(tmp_path / "nats", durability="fast", port=free_port()) as server:
         config = unique_config(server.url)
-        with pytest.raises(NatsUnavailable, match="JetStream has no room for the dead letter stream"):
+        with pytest.raises(NatsUnavailable, match="JetStream has no space for the dead letter stream"):
             await ensure_resources(config)

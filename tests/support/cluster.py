@@ -75,6 +75,8 @@ class Cluster:
 
     def is_healthy(self, node: str) -> bool:
         """As a probe sees it: the node takes part, and its streams and consumers are up to date."""
+        program = self._running[node][0]
+        assert not program.has_ended, f"{node} has ended:\n{program.output}"
         try:
             return bool(self._ask(node, "healthz") == {"status": "ok"})
         except OSError:

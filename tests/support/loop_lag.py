@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from support.gateway_process import GatewayProcess
-from support.waiting import PATIENCE_SEC
+from support.waiting import PATIENCE_SEC, load_factor
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 TICK = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -112,12 +112,17 @@ def _received(connection: socket.socket) -> tuple[float, bytes]:
 
 @contextmanager
 def unhurt(gateway: GatewayProcess, *, lag_sec: float, growth_mb: float) -> Iterator[None]:
-    """What happens inside neither holds up the gateway nor makes it grow."""
+    """What happens inside neither holds up the gateway nor makes it grow.
+
+    On a busy machine the same work also takes more processor time: caches and cores are shared.
+    """
     before = gateway.rss_mb()
     gateway.forget_peak()
     with LoopLag(gateway) as lag:
         yield
     grown = gateway.peak_mb() - before
     assert lag.polls > 0
-    assert lag.worst_sec <= lag_sec, f"/health waited {lag.worst_sec:.3f} s for the gateway's own work"
+    assert lag.worst_sec <= lag_sec * load_factor(), (
+        f"/health waited {lag.worst_sec:.3f} s for the gateway's own work"
+    )
     assert grown <= growth_mb, f"it grew from {before:.0f} to {before + grown:.0f} MB"

@@ -17,13 +17,15 @@ from pyoco_server.processes import free_port as free_port_on
 
 SIDE_BY_SIDE = 4
 """Processes of tests at once, at the most."""
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """One that tests beside this one do not choose: between the look and the use of it there is time."""
+    """One that no test chooses again, also not beside this one: there is time before it is used."""
     ours = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % SIDE_BY_SIDE
-    while (port := free_port_on("127.0.0.1")) % SIDE_BY_SIDE != ours:
+    while (port := free_port_on("127.0.0.1")) % SIDE_BY_SIDE != ours or port in _given:
         pass
+    _given.add(port)
     return port
 
 

@@ -103,6 +103,10 @@ class Program:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def send(self, signal_: signal.Signals) -> None:
         self._process.send_signal(signal_)
 

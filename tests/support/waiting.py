@@ -9,9 +9,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def load_factor() -> float:
+    """How much slower than on a quiet machine things may be."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def patience_sec() -> float:
-    """How long to wait for what must happen: longer on a busy machine. Only a failing test uses it up."""
-    return 120.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """How long to wait for what must happen. Only a failing test uses it up."""
+    return 120.0 * load_factor()
 
 
 PATIENCE_SEC = patience_sec()

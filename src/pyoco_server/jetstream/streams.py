@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
 from pyoco_server.logs import get_logger
 
@@ -23,6 +23,7 @@ LEAST_BYTES = 1024 * 1024
 
 NANOSECONDS = 1_000_000_000
 MANAGEMENT_TIMEOUT_SEC = 15.0
+CREATE_ATTEMPTS = 4
 """Creating a stream syncs files to disk, which takes seconds on a busy machine."""
 
 
@@ -188,9 +189,7 @@ async def _create_within_limits(
     wanted: int = body.get("max_bytes", -1)
     for size in _sizes(wanted):
         try:
-            answer = await connection.api(
-                f"STREAM.CREATE.{spec.name}", {**body, "max_bytes": size}, MANAGEMENT_TIMEOUT_SEC
-            )
+            answer = await _request_creation(connection, {**body, "max_bytes": size})
         except ApiError as error:
             if error.err_code not in NO_STORAGE:
                 raise
@@ -208,6 +207,25 @@ async def _create_within_limits(
         f"JetStream has no space for the {spec.purpose} stream {spec.name} ({max(0, wanted)} bytes): "
         "free disk space, raise max_file_store of the NATS server, or set a smaller size"
     )
+
+
+async def _request_creation(connection: NatsConnection, body: dict[str, Any]) -> dict[str, Any]:
+    """A cluster drops the reply when a leader changes meanwhile. The same request again is harmless."""
+    name = body["name"]
+    for attempt in range(1, CREATE_ATTEMPTS):
+        try:
+            return await connection.api(f"STREAM.CREATE.{name}", body, MANAGEMENT_TIMEOUT_SEC)
+        except NobodyAnswers:
+            raise
+        except NatsUnavailable as error:
+            log.warning(
+                "no reply to the creation of a stream; trying again",
+                action="stream.creation_retried",
+                stream=name,
+                attempt=attempt,
+                error=str(error),
+            )
+    return await connection.api(f"STREAM.CREATE.{name}", body, MANAGEMENT_TIMEOUT_SEC)
 
 
 def _sizes(wanted: int) -> list[int]:
