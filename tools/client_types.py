@@ -62,8 +62,9 @@ def _structs(kind: Any) -> Iterator[type[Struct]]:
 
 
 def _definition(kind: type[Struct]) -> str:
+    """With its keys in alphabetical order: it is looked up, not read."""
     doc = f'    """{kind.__doc__}"""\n\n' if kind.__doc__ else ""
-    lines = "".join(f"    {field.name}: {_annotation(field.type)}\n" for field in fields(kind))
+    lines = "".join(sorted(f"    {field.name}: {_annotation(field.type)}\n" for field in fields(kind)))
     return f"class {name_of(kind)}(TypedDict):\n{doc}{lines}"
 
 

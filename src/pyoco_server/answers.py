@@ -17,9 +17,8 @@ from pyoco_server.domain.events.sources import KeyOf, SourceKind
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.branches import EdgeState
 from pyoco_server.domain.executions.events import Actor
-from pyoco_server.domain.executions.graph_registry import GraphRecord, GraphSummary
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
-from pyoco_server.domain.executions.records import ExecutionSummary, Wait
+from pyoco_server.domain.executions.records import ExecutionSummary, GraphRecord, GraphSummary, Wait
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.listing import RunSummary
 from pyoco_server.domain.runs.logs import LogLine

@@ -49,7 +49,7 @@ def test_without_the_program_it_says_how_to_get_it(
 ) -> None:
     """In this process: the environment of the tests has the program."""
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("pyoco_server.cli.nats_bootstrap.sysconfig.get_path", lambda _: "/nowhere")
+    monkeypatch.setattr("pyoco_server.cli.stack.sysconfig.get_path", lambda _: "/nowhere")
     with pytest.raises(SystemExit) as ended:
         server.app(["up", "--with-nats-bootstrap", *ports()])
     assert ended.value.code == 1

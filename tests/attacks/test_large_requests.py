@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.cli.http_protocol import BoundedHead
+from pyoco_server.cli.http_server import BoundedHead
 from pyoco_server.cli.stack import gateway as gateway_here
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.wiring.gateway import Tuning

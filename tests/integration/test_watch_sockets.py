@@ -6,7 +6,7 @@ import time
 
 import httpx2
 
-from pyoco_server.cli import http_protocol
+from pyoco_server.cli import http_server
 from pyoco_server.cli.stack import DRAIN_SEC, gateway
 from pyoco_server.config import NatsBackendConfig
 from support.nats_server import free_port
@@ -62,7 +62,7 @@ async def test_a_connection_whose_client_vanished_is_ended_by_the_kernel(
     """D57: who vanishes without a FIN held a watcher's place for the 15 minutes that TCP retries."""
     accepted: list[socket.socket] = []
 
-    class Accepting(http_protocol.BoundedHead):
+    class Accepting(http_server.BoundedHead):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             accepted.append(transport.get_extra_info("socket"))
@@ -76,6 +76,6 @@ async def test_a_connection_whose_client_vanished_is_ended_by_the_kernel(
 
         await until(seen)
         limit_ms = accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        assert limit_ms == http_protocol.VANISHED_AFTER_SEC * 1000 <= 30_000
+        assert limit_ms == http_server.VANISHED_AFTER_SEC * 1000 <= 30_000
         assert accepted[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         writer.close()

@@ -86,7 +86,7 @@ def test_f2_a_broken_promise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_f9_clocks_that_are_compared_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the shared clock, what one gateway has dated runs out by the clock of another."""
-    from pyoco_server.usecases.clock import SharedClock  # noqa: PLC0415 - what is broken here
+    from pyoco_server.usecases.coordination import SharedClock  # noqa: PLC0415 - what is broken here
 
     async def unmeasured(_: SharedClock) -> None:
         pass

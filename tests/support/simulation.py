@@ -25,7 +25,7 @@ from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.engine.executors.prefetch import Prefetch
+from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.read_model.executions import SqliteExecutionIndex
@@ -48,7 +48,7 @@ from pyoco_server.testing.memory_stores import (
     MemoryWheels,
 )
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.clock import SharedClock
+from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.usecases.events.definitions import ManageActions, ManageTemplates
 from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.ports.stores import FeedPosition

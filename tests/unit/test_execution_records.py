@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.executions import commands as c
 from pyoco_server.domain.executions import events as e
-from pyoco_server.domain.executions.codec import (
-    decode_commit,
-    decode_record,
-    encode_commit,
-    encode_record,
-)
+from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_commit, encode_record
 from pyoco_server.domain.executions.commands import command_digest, keyed_command_id
 from pyoco_server.domain.executions.events import PAYLOADS
 from pyoco_server.domain.executions.evolve import fold

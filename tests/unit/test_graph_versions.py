@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.executions.graph_registry import (
+from pyoco_server.domain.executions.graphs import parse_graph
+from pyoco_server.domain.executions.records import (
     MAX_DEFINITION_BYTES,
     GraphRecord,
     Registration,
@@ -13,7 +14,6 @@ from pyoco_server.domain.executions.graph_registry import (
     summary,
     version_key,
 )
-from pyoco_server.domain.executions.graphs import parse_graph
 from pyoco_server.errors import RequestTooLarge
 from support.things import NOW
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from pyoco_server.cli.http_protocol import MAX_HELD_BYTES, InOnePiece
+from pyoco_server.cli.http_server import MAX_HELD_BYTES, InOnePiece
 
 
 class Wire:

@@ -10,7 +10,7 @@ import pytest
 from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.testing.memory_stores import MemoryStore
-from pyoco_server.usecases.lease import Lease
+from pyoco_server.usecases.coordination import Lease
 from support.virtual_time import virtually
 
 BEAT_SEC, SILENT_SEC, PATIENCE_SEC = 0.01, 0.1, 60.0

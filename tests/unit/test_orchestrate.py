@@ -37,7 +37,7 @@ from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.testing.memory_stores import MemoryExecutionLog
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.clock import SharedClock
+from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.stores import FeedBatch, FeedPosition, Revision

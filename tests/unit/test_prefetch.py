@@ -1,10 +1,4 @@
-from pyoco_server.engine.executors.prefetch import (
-    HORIZON_SEC,
-    MAX_AHEAD,
-    STALLED_SEC,
-    WAKE_UP_SEC,
-    Prefetch,
-)
+from pyoco_server.engine.executors.pool import HORIZON_SEC, MAX_AHEAD, STALLED_SEC, WAKE_UP_SEC, Prefetch
 
 
 def after(*durations: float) -> Prefetch:

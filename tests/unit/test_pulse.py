@@ -4,7 +4,7 @@ import asyncio
 from contextlib import ExitStack
 
 from pyoco_server.errors import NatsUnavailable, ProgressNotSent
-from pyoco_server.worker.periodic import PeriodicCalls
+from pyoco_server.worker.pipeline import PeriodicCalls
 from support.captured_logs import capture_logs
 from support.waiting import until
 

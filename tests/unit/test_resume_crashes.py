@@ -9,7 +9,7 @@ from pyoco_server.domain.executions import commands as c
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.executions import ExecutionWaits
-from pyoco_server.usecases.executions.commands import CommandExecution
+from pyoco_server.usecases.executions.commands import CommandExecution, Writing
 from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
 from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.repository import ExecutionRepository
@@ -38,17 +38,11 @@ class Site:
     def __init__(self, backend: Any, stores: MemoryGatewayBackend, clock: FakeClock) -> None:
         records = ExecutionRepository(backend.execution_log, backend.execution_cache, backend.execution_index)
         self.graphs = ManageGraphs(stores.graphs, clock)
-        common: dict[str, Any] = {
-            "records": records,
-            "execution_log": backend.execution_log,
-            "graphs": self.graphs,
-            "clock": clock,
-            "new_id": new_run_id,
-            "nudge": lambda _: None,
-            "meter": Quiet(),
-        }
-        self.command = CommandExecution(**common)
-        self.create = CreateExecutions(**common, claims=stores.claims)
+        writing = Writing(
+            records, backend.execution_log, self.graphs, clock, new_run_id, lambda _: None, Quiet()
+        )
+        self.command = CommandExecution(writing)
+        self.create = CreateExecutions(writing, stores.claims)
         waits = ExecutionWaits(backend.execution_index, records, self.command, None)  # type: ignore[arg-type]
         self.lab: EventsLab = on_memory(backend, CONFIG, clock, waits=waits)
 

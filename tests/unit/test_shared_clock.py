@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.usecases.clock import INTERVAL_SEC, SAMPLES, SharedClock
+from pyoco_server.usecases.coordination import MEASURE_SEC, SAMPLES, SharedClock
 from pyoco_server.usecases.ports.stores import ServerTime
 from support import virtual_time
 
@@ -102,9 +102,9 @@ def test_it_follows_the_servers_and_outlives_its_silence() -> None:
         await clock.measure()
         server.ahead, clock._server = 20.0, Silent()
         following = asyncio.ensure_future(clock.run())
-        await asyncio.sleep(INTERVAL_SEC + 1.0)
+        await asyncio.sleep(MEASURE_SEC + 1.0)
         clock._server = server
-        await asyncio.sleep(INTERVAL_SEC + 1.0)
+        await asyncio.sleep(MEASURE_SEC + 1.0)
         assert not following.done()
         following.cancel()
         return clock() - real()

@@ -23,9 +23,9 @@ from rich.text import Text
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED
+from pyoco_server.cli.http_server import holder_of
 from pyoco_server.cli.language import Message
 from pyoco_server.cli.output import print_json
-from pyoco_server.cli.sockets import holder_of
 from pyoco_server.cli.terminal import run
 from pyoco_server.config import (
     COMMAND_VARIABLES,

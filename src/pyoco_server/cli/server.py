@@ -14,12 +14,15 @@ from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.demo import make_project, run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, reporting_failures, run_app
-from pyoco_server.cli.nats_bootstrap import NO_BOOTSTRAP, BootstrapOptions, bootstrapped_nats, check_options
+from pyoco_server.cli.http_server import Host, Port, holder_of, is_loopback, local_url, require_free
 from pyoco_server.cli.output import Flag, note, server_url
-from pyoco_server.cli.sockets import Host, Port, holder_of, is_loopback, local_url, require_free
 from pyoco_server.cli.stack import (
+    NO_BOOTSTRAP,
+    BootstrapOptions,
     Child,
     OwnNats,
+    bootstrapped_nats,
+    check_options,
     describe_nats,
     nats_for,
     running_stack,

@@ -20,7 +20,6 @@ from pyoco_server.http_api.routes import (
     event_definitions,
     events,
     executions,
-    fleet,
     graphs,
     operations,
     runs,
@@ -132,7 +131,7 @@ def create_app(
     app.include_router(operations.router)
     app.include_router(runs.lists)
     app.include_router(runs.router)
-    app.include_router(fleet.router)
+    app.include_router(operations.workers_router)
     app.include_router(wheels.router)
     app.include_router(graphs.router)
     app.include_router(executions.router)

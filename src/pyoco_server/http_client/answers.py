@@ -7,92 +7,92 @@ from typing import Any, NotRequired, TypedDict
 
 
 class TaskRecord(TypedDict):
-    state: str
-    started_at: float | None
-    ended_at: float | None
+    artifacts: dict[str, Any] | None
     duration_ms: float | None
+    ended_at: float | None
     error: str | None
-    traceback: str | None
     inputs: dict[str, Any] | None
     output: Any
-    artifacts: dict[str, Any] | None
+    started_at: float | None
+    state: str
+    traceback: str | None
 
 
 class CodeWheel(TypedDict):
     """A wheel installed in the run's executor."""
 
     name: str
-    version: str
     sha256: str | None
+    version: str
 
 
 class Run(TypedDict):
     """A run. `worker_*` describe the worker that holds it; only `GET /runs/{run_id}` returns them."""
 
-    run_id: str
-    flow_name: str
-    status: str
-    params: dict[str, Any]
-    tasks: dict[str, str]
-    heartbeat_at: float
-    updated_at: float
-    tag: str | None
-    tags: list[str] | None
-    worker_id: str | None
-    instance_id: str | None
+    api_key_id: str | None
     attempt: int | None
-    job_seq: int | None
-    task_records: NotRequired[dict[str, TaskRecord] | None]
-    task_records_truncated: bool
-    task_dependencies: dict[str, list[str]] | None
-    submitted_at: float | None
-    start_time: float | None
-    end_time: float | None
-    result: Any
-    result_truncated: bool
-    warnings: list[str]
-    error: str | None
+    cancel_reason: str | None
     cancel_requested_at: float | None
     cancel_requested_by: str | None
-    cancel_reason: str | None
-    tenant_id: str | None
-    api_key_id: str | None
-    workflow_yaml_sha256: str | None
-    workflow_yaml_bytes: int | None
+    end_time: float | None
+    error: str | None
     execution_id: str | None
+    flow_name: str
+    heartbeat_at: float
+    instance_id: str | None
+    job_seq: int | None
     node_id: str | None
-    wheels: list[CodeWheel] | None
+    params: dict[str, Any]
+    result: Any
+    result_truncated: bool
     retention_sec: float | None
+    run_id: str
+    start_time: float | None
+    status: str
+    submitted_at: float | None
+    tag: str | None
+    tags: list[str] | None
+    task_dependencies: dict[str, list[str]] | None
+    task_records: NotRequired[dict[str, TaskRecord] | None]
+    task_records_truncated: bool
+    tasks: dict[str, str]
+    tenant_id: str | None
+    updated_at: float
+    warnings: list[str]
+    wheels: list[CodeWheel] | None
     worker_alive: NotRequired[bool | None]
     worker_heartbeat_at: NotRequired[float | None]
+    worker_id: str | None
     worker_tags: NotRequired[list[str] | None]
+    workflow_yaml_bytes: int | None
+    workflow_yaml_sha256: str | None
 
 
 class RunSummary(TypedDict):
     """A run as shown in a list."""
 
-    run_id: str
+    api_key_id: str | None
+    attempt: int | None
+    cancel_requested_at: float | None
+    end_time: float | None
+    error: str | None
+    execution_id: str | None
     flow_name: str
+    heartbeat_at: float
+    node_id: str | None
+    run_id: str
+    start_time: float | None
     status: str
+    submitted_at: float | None
     tag: str | None
     tags: list[str] | None
-    updated_at: float
-    heartbeat_at: float
-    submitted_at: float | None
-    start_time: float | None
-    end_time: float | None
-    worker_id: str | None
-    attempt: int | None
-    error: str | None
-    cancel_requested_at: float | None
-    tasks_total: int
     tasks_done: int
+    tasks_total: int
     tenant_id: str | None
-    api_key_id: str | None
-    workflow_yaml_sha256: str | None
+    updated_at: float
+    worker_id: str | None
     workflow_yaml_bytes: int | None
-    execution_id: str | None
-    node_id: str | None
+    workflow_yaml_sha256: str | None
 
 
 class RunPage(TypedDict):
@@ -119,66 +119,66 @@ class BatchResult(TypedDict):
 
 
 class RunTasks(TypedDict):
-    run_id: str
     flow_name: str
+    run_id: str
     status: str
-    tasks: dict[str, str]
+    task_dependencies: dict[str, list[str]] | None
     task_records: dict[str, TaskRecord] | None
     task_records_truncated: bool
-    task_dependencies: dict[str, list[str]] | None
+    tasks: dict[str, str]
 
 
 class LogLine(TypedDict):
     """A stored entry; `attempt` and `n` are its position, whatever its order of arrival."""
 
     attempt: int
+    cut_bytes: NotRequired[int]
+    cut_lines: NotRequired[int]
+    is_excerpt: NotRequired[bool]
     n: int
-    task: str | None
     stream: str
+    task: str | None
     text: str
     ts: float
-    cut_lines: NotRequired[int]
-    cut_bytes: NotRequired[int]
-    is_excerpt: NotRequired[bool]
 
 
 class RunLogs(TypedDict):
-    run_id: str
-    lines: list[LogLine]
-    next_cursor: str
     has_earlier: bool
     has_more: bool
+    lines: list[LogLine]
+    next_cursor: str
+    run_id: str
 
 
 class RunChange(TypedDict):
     """Data of an event from `GET /runs/{run_id}/watch`."""
 
-    run_id: str
-    ts: float
-    snapshot: NotRequired[Run]
     lines: NotRequired[list[LogLine]]
+    run_id: str
+    snapshot: NotRequired[Run]
+    ts: float
 
 
 class GraphRecord(TypedDict):
+    definition: dict[str, Any]
     graph_id: str
-    version: int
-    sha256: str
     registered_at: float
     registered_by: str
+    sha256: str
     tenant_id: str | None
-    definition: dict[str, Any]
+    version: int
 
 
 class GraphSummary(TypedDict):
     """A graph's newest version as shown in a list."""
 
     graph_id: str
-    version: int
-    sha256: str
+    nodes: int
     registered_at: float
     registered_by: str
+    sha256: str
     tenant_id: str | None
-    nodes: int
+    version: int
 
 
 class GraphPage(TypedDict):
@@ -195,107 +195,107 @@ class InstalledWheel(TypedDict):
     """An installed wheel of a worker; it identifies the code of a run."""
 
     name: str
-    package: str
-    version: str
     nuid: str
+    package: str
     sha256_hex: str | None
+    version: str
 
 
 class WheelSync(TypedDict):
     """The last sync, as shown in the worker's record."""
 
     enabled: bool
-    last_result: str
+    error: str | None
+    installed_wheels: list[InstalledWheel]
     last_attempt_at: float | None
+    last_result: str
     last_success_at: float | None
     last_synced_at: float | None
-    selected_count: int
-    updated_count: int
     removed_count: int
-    skipped_incompatible_count: int
-    selected_wheels: list[str]
-    updated_wheels: list[str]
     removed_wheels: list[str]
+    selected_count: int
+    selected_wheels: list[str]
     skipped_incompatible: list[SkippedWheel]
-    installed_wheels: list[InstalledWheel]
-    error: str | None
+    skipped_incompatible_count: int
+    updated_count: int
+    updated_wheels: list[str]
 
 
 class WorkerRecord(TypedDict):
-    worker_id: str
-    instance_id: str
-    state: str
-    tags: list[str]
-    last_seen_at: float
-    last_heartbeat_at: float
-    heartbeat_at: float
-    updated_at: float
-    hidden: bool
     current_run_id: str | None
-    last_run_id: str | None
-    last_run_status: str | None
-    last_run_started_at: float | None
+    heartbeat_at: float
+    hidden: bool
+    instance_id: str
+    last_heartbeat_at: float
     last_run_finished_at: float | None
-    stopped_at: float | None
+    last_run_id: str | None
+    last_run_started_at: float | None
+    last_run_status: str | None
+    last_seen_at: float
+    state: str
     stop_reason: str | None
+    stopped_at: float | None
+    tags: list[str]
+    updated_at: float
     wheel_sync: WheelSync | None
+    worker_id: str
 
 
 class WorkerPatched(TypedDict):
-    worker_id: str
     hidden: bool
     updated_at: float
+    worker_id: str
 
 
 class WheelFile(TypedDict):
-    name: str
-    size_bytes: int
     bucket: str
-    nuid: str
-    modified: float
-    sha256_hex: str | None
-    tags: list[str]
-    sha256_b64: str | None
     digest: str | None
+    modified: float
     mtime: str
+    name: str
+    nuid: str
+    sha256_b64: str | None
+    sha256_hex: str | None
+    size_bytes: int
+    tags: list[str]
 
 
 class WheelDeleted(TypedDict):
-    name: str
     deleted: bool
+    name: str
 
 
 class WheelActor(TypedDict):
-    tenant_id: str | None
     api_key_id: str | None
+    tenant_id: str | None
 
 
 class Source(TypedDict):
     """Origin of a request: the socket's address is verified, the other fields are the client's claims."""
 
+    host: str | None
     remote_addr: str | None
+    scheme: str | None
+    user_agent: str | None
     x_forwarded_for: str | None
     x_real_ip: str | None
-    user_agent: str | None
-    host: str | None
-    scheme: str | None
 
 
 class WheelEvent(TypedDict):
     """One entry of the wheel history."""
 
+    action: str
+    actor: WheelActor
     event_id: str
     occurred_at: float
-    action: str
-    wheel_name: str
-    tags: list[str]
-    size_bytes: int | None
-    sha256_hex: str | None
     replace: bool | None
-    actor: WheelActor
+    sha256_hex: str | None
+    size_bytes: int | None
     source: Source
+    tags: list[str]
+    wheel_name: str
 
 
 class Health(TypedDict):
-    status: str
     nats: str
+    status: str

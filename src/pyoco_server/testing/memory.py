@@ -27,7 +27,7 @@ from pyoco_server.testing.memory_stores import (
     MemoryWheelHistory,
     MemoryWheels,
 )
-from pyoco_server.usecases.clock import SharedClock
+from pyoco_server.usecases.coordination import SharedClock
 
 # The store's clock is that of this machine.
 

@@ -22,13 +22,13 @@ from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, encode_commit
-from pyoco_server.domain.executions.graph_registry import (
+from pyoco_server.domain.executions.records import (
     GraphRecord,
     GraphSummary,
+    LoggedCommit,
     decode_graph_record,
     decode_graph_summary,
 )
-from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.wheels import Wheel, WheelEvent

@@ -4,19 +4,26 @@ gateway.py          a gateway: one value with the three levels
 event_level.py      its level of workflow events
 worker.py           a worker: executors, wheels, `PyocoNatsWorker`
 client.py           `PyocoNatsClient`, and what the admin command does
-backends.py         the ports of runs on NATS: what a worker, a client and a gateway need
+backends.py         the ports of runs on NATS: what a worker, a client and a gateway need; NATS itself
 gateway_backend.py  the ports of executions and events, and all three levels for a gateway
-nats_server.py      NATS: started here, inspected, saved and restored
 """
 
+from pyoco_server.jetstream.admin import NatsReport
+from pyoco_server.jetstream.connection import without_credentials
+from pyoco_server.jetstream.nats_server import BootstrapNats, Durability, EmbeddedNats, running_embedded_url
+from pyoco_server.jetstream.nats_server import find_binary as find_nats_server
 from pyoco_server.wiring.backends import (
     JetStreamBackend,
+    back_up,
+    ensure_resources,
+    inspect_nats,
     new_api_key,
     new_run_id,
     new_salt,
     open_backend,
     open_wheels,
     open_worker_backend,
+    restore,
 )
 from pyoco_server.wiring.gateway_backend import (
     new_audit_log,
@@ -24,19 +31,6 @@ from pyoco_server.wiring.gateway_backend import (
     new_notifier,
     open_events,
     open_gateway_backend,
-)
-from pyoco_server.wiring.nats_server import (
-    BootstrapNats,
-    Durability,
-    EmbeddedNats,
-    NatsReport,
-    back_up,
-    ensure_resources,
-    find_nats_server,
-    inspect_nats,
-    restore,
-    running_embedded_url,
-    without_credentials,
 )
 from pyoco_server.wiring.worker import ExecutorSpec, Limits, new_thread_executors, open_process_executors
 

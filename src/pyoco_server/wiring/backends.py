@@ -1,4 +1,4 @@
-"""Connections to NATS, and buckets on them."""
+"""Connections to NATS, the buckets on them, and NATS itself: start, inspect, back up, restore."""
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,8 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
-from pyoco_server.jetstream import topology
+from pyoco_server.jetstream import admin, topology
+from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.auth import JetStreamApiKeys
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
 from pyoco_server.jetstream.feed import BucketFeed
@@ -271,7 +272,7 @@ def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:
     return fitted.data
 
 
-# Random and time-ordered things, for those who are given them as arguments.
+# Random and time-ordered values, given to use cases as arguments.
 
 
 def new_run_id() -> str:
@@ -286,3 +287,43 @@ def new_api_key() -> ApiKey:
 
 def new_salt() -> bytes:
     return secrets.token_bytes(16)
+
+
+# NATS itself: inspected, prepared, backed up, restored.
+
+
+async def inspect_nats(config: NatsBackendConfig) -> NatsReport:
+    """What is there, without changing it. Raises NatsUnavailable or IncompatibleNats."""
+    async with connected(config, "pyoco-server doctor", patiently=False) as connection:
+        return await inspect(connection, config)
+
+
+async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
+    """Create the streams, buckets and the object store that are missing, and check those that exist."""
+    settings = config or NatsBackendConfig.from_env()
+    async with open_backend(settings, name="pyoco-server ensure-resources"):
+        pass
+
+
+async def back_up(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
+    """Every stream and bucket into a directory: how many messages of each, by name.
+
+    Jobs come first: a run that ends meanwhile has a job too many, which is dropped, and not one too few.
+    """
+    saved = {}
+    async with connected(config, "pyoco-server-admin backup", patiently=False) as connection:
+        for spec in topology.resources(config):
+            stream = await admin.save_stream(connection, spec.name, directory)
+            if stream is not None:
+                saved[stream.name] = stream.messages
+    return saved
+
+
+async def restore(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
+    """What `back_up` saved, into a NATS that has nothing of it, with the replicas of the settings."""
+    streams = admin.saved_streams(directory)
+    async with connected(config, "pyoco-server-admin restore", patiently=False) as connection:
+        await admin.require_absent(connection, streams)
+        for stream in streams:
+            await admin.restore_stream(connection, stream, directory, config.jetstream_replicas)
+    return {stream.name: stream.messages for stream in streams}

@@ -7,14 +7,13 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.notifications import FORM, is_webhook_url
 from pyoco_server.domain.events.retry import RetryPolicy
 from pyoco_server.errors import ConfigError, NatsUnavailable
-from pyoco_server.usecases.events.audit import Audit
+from pyoco_server.usecases.events.audit import Audit, Summarise
 from pyoco_server.usecases.events.definitions import ManageActions, ManageSources, ManageTemplates
 from pyoco_server.usecases.events.notify import ManageNotificationSettings, NotifyEscalations
 from pyoco_server.usecases.events.receive import ReceiveEvent
 from pyoco_server.usecases.events.resume import ResumeWaits
 from pyoco_server.usecases.events.retry import DrainRetryJobs, RetryQueue
 from pyoco_server.usecases.events.start import PATIENCE_SEC, StartTemplate
-from pyoco_server.usecases.events.summary import Summarise
 from pyoco_server.usecases.events.transfer import ImportFiles
 from pyoco_server.usecases.ports.events import Executions, Notifier, ServerBackend, Waits
 from pyoco_server.usecases.ports.runs import RunStore
@@ -214,7 +213,7 @@ class EventUseCases:
             "ttl_days": self._config.workflow_event_receipt_ttl_days,
             "max_receipts": self._config.workflow_event_max_receipts,
         }
-        return Summarise(self._events.audit_feed, self.audit, self.retry_queue, limits)
+        return Summarise(self._events.audit_feed, self.audit, self.retry_queue.counts, limits)
 
     def _import_files(self, tenant_id: str | None) -> ImportFiles:
         return ImportFiles(

@@ -15,17 +15,17 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.consistency import OwnWrites
+from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.executions import ExecutionWaits, StartExecutions
 from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.events.transfer import Imported
-from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter
+from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter, Writing
 from pyoco_server.usecases.executions.create import CreateExecutions
 from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
-from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports.events import ServerBackend
 from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
@@ -34,10 +34,14 @@ from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
 from pyoco_server.usecases.runs.submit import SubmitBatch, SubmitOnce, SubmitRun
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.services import orchestrator
-from pyoco_server.usecases.services.follow_executions import FollowExecutions
-from pyoco_server.usecases.services.follow_runs import EXPIRE_INTERVAL_SEC, FollowRuns, RunMeter
+from pyoco_server.usecases.services.follow import (
+    EXPIRE_INTERVAL_SEC,
+    CheckStorage,
+    FollowExecutions,
+    FollowRuns,
+    RunMeter,
+)
 from pyoco_server.usecases.services.orchestrator import Orchestrate, OrchestratorMeter
-from pyoco_server.usecases.services.storage_check import CheckStorage
 from pyoco_server.usecases.services.sweep import CountDeadLetters, EndMaxDelivered, SweepRuns
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
@@ -182,25 +186,9 @@ class ExecutionLevel:
         heavy_work = HeavyWork()
         records = ExecutionRepository(log, backend.execution_cache, self.index)
         self.orchestrate = self._orchestrate(backend, setup, runs, records, heavy_work)
-        self.create = CreateExecutions(
-            records=records,
-            execution_log=log,
-            graphs=self.graphs,
-            claims=backend.claims,
-            clock=clock,
-            new_id=setup.new_id,
-            nudge=self.orchestrate.nudge,
-            meter=setup.meter,
-        )
-        self.command = CommandExecution(
-            records=records,
-            execution_log=log,
-            graphs=self.graphs,
-            clock=clock,
-            new_id=setup.new_id,
-            nudge=self.orchestrate.nudge,
-            meter=setup.meter,
-        )
+        writing = Writing(records, log, self.graphs, clock, setup.new_id, self.orchestrate.nudge, setup.meter)
+        self.create = CreateExecutions(writing, backend.claims)
+        self.command = CommandExecution(writing)
         self.read = ReadExecutions(records, log, self.index, watchers, self.graphs, heavy_work)
         self._follow = FollowExecutions(
             backend.execution_feed, self.index, records, self.orchestrate, watchers

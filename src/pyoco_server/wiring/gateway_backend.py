@@ -25,7 +25,7 @@ from pyoco_server.jetstream.feed import StreamFeed
 from pyoco_server.jetstream.kv import KvStore
 from pyoco_server.jetstream.streams import JetStreamTime, stream_config
 from pyoco_server.read_model.executions import SqliteExecutionIndex
-from pyoco_server.usecases.clock import SharedClock
+from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.wiring.backends import (
     GatewayConnections,
     JetStreamRunLevel,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyoco_server.wiring.worker import PyocoNatsWorker
 
+
 __all__ = ["PyocoNatsWorker"]
 
 

@@ -17,7 +17,7 @@ from pyoco_server.domain.runs.changes import Beat, Conclude, Refusal, Report, Ru
 from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgress, Job, conclusion
 from pyoco_server.domain.runs.logs import LogEntry, LogLine, cut_text, line_of
 from pyoco_server.domain.runs.model import CodeWheel, Owner, RunSnapshot, RunStatus
-from pyoco_server.engine.executors.prefetch import Prefetch
+from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_run

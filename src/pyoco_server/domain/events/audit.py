@@ -64,6 +64,8 @@ class Reason(Struct, frozen=True):
     retry_advice: RetryAdvice
 
 
+DISCARDED_BY_HAND = Reason(ReasonClass.VALIDATION, "discarded_by_hand", RetryAdvice.DO_NOT_RETRY)
+RESUME_EXPIRED = Reason(ReasonClass.VALIDATION, "resume_expired", RetryAdvice.RETRY_AFTER_FIX)
 DUPLICATE = Reason(ReasonClass.DUPLICATE, "duplicate_idempotency_key", RetryAdvice.DO_NOT_RETRY)
 
 _CLASSES: list[tuple[type[PyocoServerError], ReasonClass, RetryAdvice]] = [

@@ -18,7 +18,7 @@ from pyoco_server.domain.events.receipts import (
     receipt_key,
 )
 from pyoco_server.domain.events.requests import choose_key
-from pyoco_server.domain.events.retry import JobStatus, RetryJob, RetryPolicy, job_id
+from pyoco_server.domain.events.retry import JobStatus, QueuedEvent, RetryJob, RetryPolicy, job_id
 from pyoco_server.domain.events.templates import is_id
 from pyoco_server.errors import InvalidRequest
 
@@ -53,26 +53,12 @@ class _OldReceipt(Struct, kw_only=True):
     created_at: str | float
 
 
-class _OldJob(Struct, kw_only=True):
-    template_id: str
-    idempotency_key: str
+class _OldJob(QueuedEvent, frozen=True, kw_only=True):
     template_name: str | None = None
     action: str | None = None
     action_key: str | None = None
-    event_name: str | None = None
-    source: str | None = None
-    year: int | None = None
-    month: int | None = None
-    mfcloud_url: str | None = None
-    notes: str | None = None
-    data: Any = None
-    status: JobStatus = JobStatus.PENDING
-    attempts: int = 0
     max_attempts: int | None = None
     next_retry_at: Time = None
-    last_error: str | None = None
-    last_reason_class: str | None = None
-    last_reason_code: str | None = None
     last_run_id: str | None = None
     created_at: Time = None
     updated_at: Time = None
@@ -190,27 +176,14 @@ def _retry_job(entry: Any, tenant_id: str | None, now: float, policy: RetryPolic
         raise InvalidRequest("action: missing")
     created_at = now if old.created_at is None else _unix(old.created_at)
     return RetryJob(
+        **{name: getattr(old, name) for name in QueuedEvent.__struct_fields__},
         id=job_id(receipt_key(tenant_id, old.template_id, old.idempotency_key)),
-        template_id=old.template_id,
         template_name=old.template_name or old.template_id,
         action=action,
-        idempotency_key=old.idempotency_key,
         max_attempts=old.max_attempts or policy.max_attempts,
         next_retry_at=created_at if old.next_retry_at is None else _unix(old.next_retry_at),
         created_at=created_at,
         updated_at=created_at if old.updated_at is None else _unix(old.updated_at),
-        event_name=old.event_name,
-        source=old.source,
-        year=old.year,
-        month=old.month,
-        mfcloud_url=old.mfcloud_url,
-        notes=old.notes,
-        data=old.data,
-        status=old.status,
-        attempts=old.attempts,
-        last_error=old.last_error,
-        last_reason_class=old.last_reason_class,
-        last_reason_code=old.last_reason_code,
         last_run_id=old.last_run_id,
         tenant_id=tenant_id,
         is_told=old.status is JobStatus.ESCALATED,  # by the server that escalated it

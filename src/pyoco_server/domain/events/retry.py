@@ -38,16 +38,11 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     max_jobs: int
 
 
-class RetryJob(Struct, frozen=True, kw_only=True):
-    id: str
+class QueuedEvent(Struct, frozen=True, kw_only=True):
+    """What a job keeps of its event, and how its attempts went."""
+
     template_id: str
-    template_name: str
-    action: str
     idempotency_key: str
-    max_attempts: int
-    next_retry_at: float
-    created_at: float
-    updated_at: float
     event_name: str | None = None
     source: str | None = None
     year: int | None = None
@@ -60,6 +55,16 @@ class RetryJob(Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     last_reason_class: str | None = None
     last_reason_code: str | None = None
+
+
+class RetryJob(QueuedEvent, frozen=True, kw_only=True):
+    id: str
+    template_name: str
+    action: str
+    max_attempts: int
+    next_retry_at: float
+    created_at: float
+    updated_at: float
     last_run_id: str | None = None
     tenant_id: str | None = None
     api_key_id: str | None = None

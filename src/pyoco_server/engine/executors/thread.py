@@ -11,7 +11,7 @@ from functools import partial
 from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel
-from pyoco_server.engine.executors.prefetch import Prefetch
+from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
 from pyoco_server.engine.print_capture import HostOutput
 from pyoco_server.engine.resolve import FlowResolver, flow_of

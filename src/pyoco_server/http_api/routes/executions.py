@@ -26,8 +26,14 @@ from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, pars
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import Stale, levels_of, reading_of
 from pyoco_server.http_api.middleware import caller_of
-from pyoco_server.http_api.sse import EventStream, sse_event
-from pyoco_server.http_api.views import event_view, execution_view, items_of, json_response
+from pyoco_server.http_api.views import (
+    EventStream,
+    event_view,
+    execution_view,
+    items_of,
+    json_response,
+    sse_event,
+)
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.commands import Commanded
 from pyoco_server.usecases.executions.create import NewExecution

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from pyoco_server.answers import GraphPage, GraphRecord, GraphSummary, shown
-from pyoco_server.domain.executions.graph_registry import summary
+from pyoco_server.domain.executions.records import summary
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import GraphNotFound, InvalidListQuery, RequestTooLarge
 from pyoco_server.http_api import schemas

@@ -40,11 +40,13 @@ from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with,
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of, levels_of, reading_of
 from pyoco_server.http_api.middleware import caller_of
-from pyoco_server.http_api.sse import EventStream, list_events, run_events
 from pyoco_server.http_api.views import (
+    EventStream,
     items_of,
     json_response,
+    list_events,
     page_view,
+    run_events,
     run_view,
     snapshot_view,
     tasks_view,

@@ -1,21 +1,27 @@
-"""Write audit records to the stream and the file; buffer them while NATS is unavailable."""
+"""Write audit records to the stream and the file, buffered while NATS is unavailable; monthly sums."""
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.events.audit import (
+    WORKFLOW_EVENT,
     AuditRecord,
     RefusalWindow,
     StoredEvent,
+    Summary,
     is_unauthenticated,
     record_of_rest,
 )
-from pyoco_server.errors import AuditNotWritten, NatsUnavailable
+from pyoco_server.domain.events.retry import QueueCounts
+from pyoco_server.errors import AuditNotWritten, InvalidRequest, NatsUnavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.consistency import FeedProgress
 from pyoco_server.usecases.ports.events import AuditLog, AuditStream
-from pyoco_server.usecases.ports.stores import Clock, Revision
+from pyoco_server.usecases.ports.stores import Clock, Feed, Revision
 
 log = get_logger(__name__)
 
@@ -147,3 +153,62 @@ class Audit:
         oldest = self._waiting.popleft()
         self._waiting_bytes -= len(oldest)
         return oldest
+
+
+# Monthly event summaries, updated with every audit record.
+
+_YM = re.compile(r"\d{4}-(0[1-9]|1[0-2])", re.ASCII)
+PATIENCE_SEC = 0.25
+
+
+class Summarise:
+    def __init__(
+        self,
+        feed: Feed[StoredEvent],
+        audit: Audit,
+        queued: Callable[[str | None], Awaitable[QueueCounts]],
+        retention: dict[str, Any],
+    ) -> None:
+        """`queued`: how many retry jobs of a tenant there are, by status."""
+        self._feed = feed
+        self._audit = audit
+        self._queued = queued
+        self._retention = retention
+        self._months: dict[tuple[str | None, str], Summary] = {}
+        self._reached = FeedProgress()
+        self.is_caught_up = False
+
+    async def run(self) -> None:
+        async for batch in self._feed.follow(None):
+            if batch.is_reset:
+                self._months.clear()
+                self._reached.reset()
+                self.is_caught_up = False
+            for change in batch.changes:
+                if change.value is not None:
+                    self._take(change.value)
+            self._reached.to(batch.position.last_revision)
+            self.is_caught_up = self.is_caught_up or batch.is_caught_up
+
+    def _take(self, event: StoredEvent) -> None:
+        record = event.record
+        if record.event_type == WORKFLOW_EVENT:
+            month = (record.actor.tenant_id, record.ym)
+            self._months.setdefault(month, Summary()).add(record)
+
+    async def __call__(self, tenant_id: str | None, ym: str, recent_limit: int) -> dict[str, Any]:
+        """Raises InvalidRequest; NatsUnavailable while the records are still being read."""
+        if _YM.fullmatch(ym) is None:
+            raise InvalidRequest("ym: must be YYYY-MM")
+        if not self.is_caught_up:
+            raise NatsUnavailable("the gateway is still reading the audit records; try again in a moment")
+        await self._reached.wait(self._audit.latest, PATIENCE_SEC)
+        summary = self._months.get((tenant_id, ym), _EMPTY)
+        return {
+            **summary.shown(ym, recent_limit),
+            "retry_queue": await self._queued(tenant_id),
+            "receipt_retention": self._retention,
+        }
+
+
+_EMPTY = Summary()

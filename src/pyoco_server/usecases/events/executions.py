@@ -26,7 +26,7 @@ from pyoco_server.usecases.executions.query import ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.events import ExecutionOrder, NotWaitingYet
 from pyoco_server.usecases.ports.executions import ExecutionIndex
-from pyoco_server.usecases.services.follow_executions import FollowExecutions
+from pyoco_server.usecases.services.follow import FollowExecutions
 
 FIRST_ATTEMPT = 1
 _NEVER_WAIT: Final = frozenset({NodeType.FORK.value, NodeType.JOIN.value})

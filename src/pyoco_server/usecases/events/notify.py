@@ -31,9 +31,9 @@ from pyoco_server.errors import NatsUnavailable, NotificationFailed, WebhookNotC
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.consistency import change_value
+from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import LEASE_SEC, NOTIFY_LEASE, tenant_key
-from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports.events import CountedStore, ListedStore, Notifier
 from pyoco_server.usecases.ports.stores import Clock, Store
 

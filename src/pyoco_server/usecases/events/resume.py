@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.events.audit import (
     RESUME,
+    RESUME_EXPIRED,
     AuditActor,
     EventStatus,
     Reason,
-    ReasonClass,
-    RetryAdvice,
     StoredEvent,
     new_record,
     reason_of,
@@ -52,7 +51,6 @@ log = get_logger(__name__)
 ACTION = "resume"
 """The action in audit records, in place of a template's."""
 MAX_DELIVERIES = 10
-EXPIRED = Reason(ReasonClass.VALIDATION, "resume_expired", RetryAdvice.RETRY_AFTER_FIX)
 
 
 class Resumed(Struct, frozen=True, kw_only=True):
@@ -303,7 +301,7 @@ class ResumeWaits:
     async def _remove_if_expired(self, stored: _Stored) -> None:
         if has_waited_too_long(stored.kept, self._clock(), self._ttl_days):
             text = f"no node waited for it within {self._ttl_days:g} days"
-            await self._give_up(stored, EventStatus.REJECTED, text, EXPIRED)
+            await self._give_up(stored, EventStatus.REJECTED, text, RESUME_EXPIRED)
 
     async def _give_up(self, stored: _Stored, status: EventStatus, text: str, reason: Reason) -> None:
         if not await self._remove(stored):

@@ -8,11 +8,10 @@ from typing import Any
 from msgspec.structs import asdict
 
 from pyoco_server.domain.events.audit import (
+    DISCARDED_BY_HAND,
     RETRY,
     AuditActor,
     EventStatus,
-    Reason,
-    ReasonClass,
     RetryAdvice,
     StoredEvent,
     new_record,
@@ -53,6 +52,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_value
+from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import (
     DRAIN_LEASE,
@@ -62,7 +62,6 @@ from pyoco_server.usecases.events.definitions import (
     tenant_key,
 )
 from pyoco_server.usecases.events.start import StartOrder, StartTemplate
-from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports.events import CountedStore
 from pyoco_server.usecases.ports.stores import Clock, Store, WrongRevision
 
@@ -72,9 +71,7 @@ MAX_ID = 64
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
 CHANGED = "the template is no longer started by events, or has another action"
-_DISCARDED = Failure(
-    "discarded by hand", Reason(ReasonClass.VALIDATION, "discarded_by_hand", RetryAdvice.DO_NOT_RETRY)
-)
+_DISCARDED = Failure("discarded by hand", DISCARDED_BY_HAND)
 
 
 class RetryQueue:

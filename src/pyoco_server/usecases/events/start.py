@@ -26,12 +26,7 @@ from pyoco_server.domain.events.receipts import (
     may_have_expired,
     receipt_key,
 )
-from pyoco_server.domain.events.requests import (
-    EventRequest,
-    content_digest,
-    decide_period,
-    run_params,
-)
+from pyoco_server.domain.events.requests import EventRequest, content_digest, decide_period, run_params
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.runs.jobs import Submission, accept
 from pyoco_server.errors import (

@@ -1,6 +1,7 @@
 """Execute a command: decide on the known state, append, and decide again after a conflict."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec import Struct
@@ -83,35 +84,34 @@ async def find_visible(
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What every change of an execution needs."""
+
+    records: ExecutionRepository
+    log: ExecutionLog
+    graphs: Graphs
+    clock: Clock
+    new_id: Callable[[], str]
+    nudge: Callable[[Commit], None]
+    meter: CommandMeter
+
+
 class CommandExecution:
-    def __init__(
-        self,
-        *,
-        records: ExecutionRepository,
-        execution_log: ExecutionLog,
-        graphs: Graphs,
-        clock: Clock,
-        new_id: Callable[[], str],
-        nudge: Callable[[Commit], None],
-        meter: CommandMeter,
-    ) -> None:
-        self._records = records
-        self._log = execution_log
-        self._graphs = graphs
-        self._clock = clock
-        self._new_id = new_id
-        self._nudge = nudge
-        self._meter = meter
+    def __init__(self, writing: Writing) -> None:
+        self._its = writing
 
     async def __call__(
         self, execution_id: str, command: Command, caller: Caller, key: str | None = None
     ) -> Commanded:
         """The state after the command. Raises CommandRejected, ExecutionNotFound, NodeNotFound."""
-        record = await find_visible(self._records, execution_id, caller, is_known_enough=True)
+        record = await find_visible(self._its.records, execution_id, caller, is_known_enough=True)
         if record is None:
             raise ExecutionNotFound
         execution_id = record.state.execution_id
-        command_id = self._new_id() if key is None else keyed_command_id(caller.tenant_id, execution_id, key)
+        command_id = (
+            self._its.new_id() if key is None else keyed_command_id(caller.tenant_id, execution_id, key)
+        )
         digest = None if key is None else command_digest(command)
         for _ in range(MAX_TRIES):
             if digest is not None and command_id in record.keys:
@@ -133,8 +133,8 @@ class CommandExecution:
 
     async def _decide(self, record: ExecutionRecord, command: Command) -> list[Payload] | Rejected:
         state = record.state
-        found = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
-        return decide(state, found.graph, command, self._clock())
+        found = await self._its.graphs.read(state.tenant_id, state.graph_id, state.graph_version)
+        return decide(state, found.graph, command, self._its.clock())
 
     async def _append(
         self,
@@ -148,15 +148,15 @@ class CommandExecution:
             execution_id=record.state.execution_id,
             command_id=command_id,
             first_sequence=record.state.version + 1,
-            at=max(self._clock(), record.state.updated_at),
+            at=max(self._its.clock(), record.state.updated_at),
             actor=command.actor,
             payloads=tuple(payloads),
             correlation_id=command.correlation_id,
             request_digest=digest,
         )
-        after = await self._records.append(record, commit)
-        self._nudge(commit)
-        await self._records.save(after)
+        after = await self._its.records.append(record, commit)
+        self._its.nudge(commit)
+        await self._its.records.save(after)
         log.info(
             "command accepted",
             action="execution.command",
@@ -165,11 +165,11 @@ class CommandExecution:
             version=after.state.version,
             correlation_id=command.correlation_id,
         )
-        tell_if_ended(self._meter, record.state, after.state)
+        tell_if_ended(self._its.meter, record.state, after.state)
         return after
 
     async def _current(self, record: ExecutionRecord) -> ExecutionRecord:
-        current = await self._records.fresh(record.state.execution_id)
+        current = await self._its.records.fresh(record.state.execution_id)
         if current is None:
             raise ExecutionNotFound
         return current
@@ -179,7 +179,7 @@ class CommandExecution:
     ) -> Commanded:
         if not isinstance(decision, Rejected):
             return Commanded(record.state)
-        self._meter.rejected(decision.code.value)
+        self._its.meter.rejected(decision.code.value)
         log.info(
             "command rejected",
             action="execution.command_rejected",
@@ -200,7 +200,7 @@ class CommandExecution:
         execution_id = record.state.execution_id
         events = [
             event
-            async for logged, _ in self._log.read(execution_id)
+            async for logged, _ in self._its.log.read(execution_id)
             if logged is not None
             for event in logged.commit.events()
             if event.sequence <= known.version

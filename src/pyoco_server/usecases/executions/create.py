@@ -1,7 +1,6 @@
 """Create an execution, or rerun an ended one."""
 
 import hashlib
-from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -31,15 +30,14 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.commands import (
     Commanded,
-    CommandMeter,
+    Writing,
     find_visible,
     is_execution_id,
     is_visible,
 )
-from pyoco_server.usecases.executions.repository import ExecutionRepository
-from pyoco_server.usecases.ports.executions import ExecutionLog, Graphs, VersionedGraph
+from pyoco_server.usecases.ports.executions import VersionedGraph
 from pyoco_server.usecases.ports.runs import ClaimStore
-from pyoco_server.usecases.ports.stores import Clock, WrongRevision
+from pyoco_server.usecases.ports.stores import WrongRevision
 
 log = get_logger(__name__)
 
@@ -62,35 +60,18 @@ class NewExecution(Struct, frozen=True, kw_only=True):
 
 
 class CreateExecutions:
-    def __init__(  # noqa: PLR0913 - one argument per part it is put together from
-        self,
-        *,
-        records: ExecutionRepository,
-        execution_log: ExecutionLog,
-        graphs: Graphs,
-        claims: ClaimStore,
-        clock: Clock,
-        new_id: Callable[[], str],
-        nudge: Callable[[Commit], None],
-        meter: CommandMeter,
-    ) -> None:
-        self._records = records
-        self._log = execution_log
-        self._graphs = graphs
+    def __init__(self, writing: Writing, claims: ClaimStore) -> None:
+        self._its = writing
         self._claims = claims
-        self._clock = clock
-        self._new_id = new_id
-        self._nudge = nudge
-        self._meter = meter
 
     async def __call__(
         self, wanted: NewExecution, caller: Caller, actor: Actor, key: str | None = None
     ) -> Commanded:
         wanted = await self._placed(wanted, caller)
-        graph = await self._graphs.read(caller.tenant_id, wanted.graph_id, wanted.graph_version)
+        graph = await self._its.graphs.read(caller.tenant_id, wanted.graph_id, wanted.graph_version)
         if key is None:
-            execution_id = wanted.execution_id or self._new_id()
-            return await self._create(execution_id, self._new_id(), wanted, graph, caller, actor)
+            execution_id = wanted.execution_id or self._its.new_id()
+            return await self._create(execution_id, self._its.new_id(), wanted, graph, caller, actor)
         scope = f"{CREATES}{wanted.rerun_of or ''}"
         execution_id = await self._claimed(wanted, caller, key, scope)
         command_id = keyed_command_id(caller.tenant_id, scope, key)
@@ -109,7 +90,7 @@ class CreateExecutions:
             return wanted
         if not is_execution_id(given):
             raise InvalidRequest(f"execution_id {given!r} must match [A-Za-z0-9_-]{{1,64}}")
-        old = await self._records.stored(given) if caller.tenant_id is not None else None
+        old = await self._its.records.stored(given) if caller.tenant_id is not None else None
         is_in_use = old is not None and is_visible(caller, old)  # one that an older version stored
         stored = given if is_in_use else stored_id(caller.tenant_id, given)
         return msgspec.structs.replace(wanted, execution_id=stored)
@@ -124,7 +105,7 @@ class CreateExecutions:
         correlation_id: str | None = None,
     ) -> Commanded:
         """A new execution of the same graph version and input. The old one is unchanged."""
-        old = await find_visible(self._records, execution_id, caller)
+        old = await find_visible(self._its.records, execution_id, caller)
         if old is None:
             raise ExecutionNotFound
         if start_from == "failed" and not old.state.is_terminal:
@@ -156,18 +137,18 @@ class CreateExecutions:
             execution_id=execution_id,
             command_id=command_id,
             first_sequence=1,
-            at=self._clock(),
+            at=self._its.clock(),
             actor=actor,
             payloads=tuple(payloads),
             correlation_id=wanted.correlation_id,
         )
         try:
-            record = await self._records.append(None, commit)
+            record = await self._its.records.append(None, commit)
         except WrongRevision:
-            if await self._records.stored(execution_id) is None:  # the server that was asked is behind
+            if await self._its.records.stored(execution_id) is None:  # the server that was asked is behind
                 raise NatsUnavailable("the execution exists but is not readable yet") from None
             raise self._rejected(execution_id, wanted) from None
-        self._nudge(commit)
+        self._its.nudge(commit)
         log.info(
             "execution created",
             action="execution.created",
@@ -180,7 +161,7 @@ class CreateExecutions:
 
     def _rejected(self, execution_id: str, wanted: NewExecution) -> CommandRejected:
         code = Code.EXECUTION_EXISTS.value
-        self._meter.rejected(code)
+        self._its.meter.rejected(code)
         log.info(
             "command rejected",
             action="execution.command_rejected",
@@ -204,7 +185,7 @@ class CreateExecutions:
             rerun_of=wanted.rerun_of,
             given_id=None if wanted.given_id == wanted.execution_id else wanted.given_id,
         )
-        payloads = _accepted(decide(None, graph.graph, create, self._clock()))
+        payloads = _accepted(decide(None, graph.graph, create, self._its.clock()))
         if not wanted.start:
             return payloads
         created = fold(
@@ -212,14 +193,14 @@ class CreateExecutions:
                 execution_id="new",
                 command_id="",
                 first_sequence=1,
-                at=self._clock(),
+                at=self._its.clock(),
                 actor=actor,
                 payloads=tuple(payloads),
             ).events()
         )
-        payloads += _accepted(decide(created, graph.graph, StartExecution(actor=actor), self._clock()))
+        payloads += _accepted(decide(created, graph.graph, StartExecution(actor=actor), self._its.clock()))
         if wanted.rerun_of is not None and wanted.from_failed:
-            old = await find_visible(self._records, wanted.rerun_of, caller)
+            old = await find_visible(self._its.records, wanted.rerun_of, caller)
             outputs = {} if old is None else outputs_for_rerun(old.state, graph.graph)
             payloads += carry_over(graph.graph, outputs)
         return payloads
@@ -229,7 +210,7 @@ class CreateExecutions:
         place = claim_key(caller.tenant_id, key, scope)
         digest = _digest(wanted)
         claim = IdempotencyClaim(
-            run_id=wanted.execution_id or self._new_id(), request=digest, claimed_at=self._clock()
+            run_id=wanted.execution_id or self._its.new_id(), request=digest, claimed_at=self._its.clock()
         )
         try:
             await self._claims.create(place, claim)
@@ -244,7 +225,7 @@ class CreateExecutions:
 
     async def _first(self, execution_id: str, command_id: str) -> Execution | None:
         """The execution after its creation, if this command created it."""
-        async for logged, _ in self._log.read(execution_id):
+        async for logged, _ in self._its.log.read(execution_id):
             if logged is not None:
                 is_ours = logged.commit.command_id == command_id
                 return fold(logged.commit.events()) if is_ours else None

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyoco_server.domain.executions.graph_registry import (
+from pyoco_server.domain.executions.graphs import Graph, graph_definition, parse_graph
+from pyoco_server.domain.executions.records import (
     GraphRecord,
     GraphSummary,
     Registration,
@@ -14,7 +15,6 @@ from pyoco_server.domain.executions.graph_registry import (
     tenant_token,
     version_key,
 )
-from pyoco_server.domain.executions.graphs import Graph, graph_definition, parse_graph
 from pyoco_server.domain.names import is_tag
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
 from pyoco_server.domain.value_previews import memory_of

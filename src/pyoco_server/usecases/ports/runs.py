@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from pyoco_server.domain.auth import ApiKeyRecord
-from pyoco_server.domain.executions.graph_registry import GraphRecord, GraphSummary
+from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.jobs import DeadLetter, IdempotencyClaim, Job
 from pyoco_server.domain.runs.listing import Place, RunFilter

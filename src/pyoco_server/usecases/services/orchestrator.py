@@ -20,10 +20,10 @@ from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.concurrency import HeavyWork
+from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.executions.commands import EndMeter, is_execution_id, tell_if_ended
 from pyoco_server.usecases.executions.node_runs import LiveRuns, NodeRuns, fact_of
 from pyoco_server.usecases.executions.repository import ExecutionRepository
-from pyoco_server.usecases.lease import Lease
 from pyoco_server.usecases.ports.executions import ExecutionIndex, Graphs
 from pyoco_server.usecases.ports.stores import Change, Clock, WrongRevision
 
