@@ -17,7 +17,7 @@ from networks import Network
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.processes import free_port, start_child
 from support import process_flows
-from support.lab import environment
+from support.installation import environment
 
 HOST = "127.0.0.1"
 START_SEC = 60.0

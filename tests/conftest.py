@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.wiring import EmbeddedNats
-from support.lab import Lab, new_lab
+from support.installation import Lab, new_lab
 from support.nats_server import delete_streams_of, free_port, unique_config
 from support.programs import Programs
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from support.lab import Lab
+from support.installation import Lab
 from support.waiting import until
 
 Labs = Callable[..., Awaitable[Lab]]

@@ -15,11 +15,11 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import ensure_resources, open_backend
+from support.builders import NOW, RUN_ID, a_job, a_snapshot
 from support.cluster import NODES, PASSWORD, Cluster, running_cluster
-from support.lab import FLOWS, TERMINAL, environment
+from support.installation import FLOWS, TERMINAL, environment
 from support.nats_server import free_port, streams_of
 from support.programs import Program, Programs
-from support.things import NOW, RUN_ID, a_job, a_snapshot
 from support.waiting import until
 
 BEFORE, DURING = 10, 10

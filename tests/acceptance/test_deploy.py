@@ -16,7 +16,7 @@ import yaml
 
 from pyoco_server.wiring import EmbeddedNats
 from support.cluster import CONFIG, NODES, Cluster
-from support.lab import FLOWS, environment
+from support.installation import FLOWS, environment
 from support.nats_server import delete_streams_of, free_port, unique_config
 from support.programs import SCRIPTS, Program, Programs
 from support.waiting import until

@@ -16,7 +16,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_client import PyocoHttpClient
 from support import hanging_gateway
-from support.lab import environment
+from support.installation import environment
 from support.nats_server import free_port
 from support.programs import SCRIPTS, Programs
 from support.waiting import PATIENCE_SEC, until_now

@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.worker.pipeline import START_PATIENCE_SEC
 from support import process_flows
-from support.lab import Lab
+from support.installation import Lab
 from support.programs import children_of
 from support.waiting import until
 

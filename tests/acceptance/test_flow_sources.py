@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.lab import Lab, environment
+from support.installation import Lab, environment
 from support.process_flows import __file__ as process_flows_file
 from support.programs import Program
 

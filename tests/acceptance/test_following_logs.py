@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from support import printing_flows
 from support.gateway_process import gateway_process
-from support.lab import Lab
+from support.installation import Lab
 
 Labs = Callable[..., Awaitable[Lab]]
 FLOWS = f"{printing_flows.__file__}:resolve"

@@ -17,7 +17,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.wiring import EmbeddedNats
 from support.gateways import GatewayProcess, gateways
 from support.http_executions import Executions, attempts_in, fork_of, graph, task
-from support.lab import FLOWS, TERMINAL, environment
+from support.installation import FLOWS, TERMINAL, environment
 from support.nats_server import delete_streams_of, jobs_waiting, unique_config
 from support.programs import Programs
 from support.waiting import until

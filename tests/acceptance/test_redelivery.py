@@ -13,7 +13,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from pyoco_server.worker.pipeline import START_PATIENCE_SEC
 from pyoco_server.worker.session import LIVE_AFTER_SEC
-from support.lab import Lab
+from support.installation import Lab
 from support.nats_server import jobs_waiting, raw_nats
 from support.programs import Program
 from support.waiting import until

@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server import PyocoHttpClient
 from pyoco_server.errors import UntrustedCertificate
-from support.lab import FLOWS
+from support.installation import FLOWS
 from support.nats_server import free_port
 from support.programs import Programs
 from support.waiting import until_now

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pyoco_server.wiring import EmbeddedNats
-from support.lab import FLOWS, Lab, environment
+from support.installation import FLOWS, Lab, environment
 from support.nats_server import unique_config
 from support.programs import Programs
 from support.waiting import until

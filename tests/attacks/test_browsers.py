@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from pyoco_server.cli.stack import for_this_machine
 from pyoco_server.config import NatsBackendConfig
+from support.builders import RUN_ID, a_snapshot
 from support.gateway import memory_app, new_key
-from support.things import RUN_ID, a_snapshot
 from support.wheels import a_wheel, wheel_name
 
 OURS = "http://gateway"

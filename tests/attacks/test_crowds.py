@@ -13,10 +13,10 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.wiring import JetStreamBackend, new_run_id, open_backend
+from support.builders import OWNER, a_job, a_snapshot
 from support.gateway_process import GatewayProcess, gateway_process
 from support.nats_server import raw_nats, streams_of
 from support.programs import Programs
-from support.things import OWNER, a_job, a_snapshot
 from support.waiting import until
 
 CROWD = 5_000

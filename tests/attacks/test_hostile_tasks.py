@@ -9,7 +9,7 @@ from typing import Any
 
 from support import hostile_flows
 from support.hostile_flows import HOSTILE
-from support.lab import Lab
+from support.installation import Lab
 from support.programs import Program, children_of
 from support.waiting import until
 

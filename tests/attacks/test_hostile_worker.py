@@ -14,10 +14,10 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.wiring import new_run_id
+from support.builders import OWNER, a_snapshot, a_worker
 from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import raw_nats
-from support.things import OWNER, a_snapshot, a_worker
 from support.waiting import until
 
 DEEP = json.loads("[" * 400 + "]" * 400)

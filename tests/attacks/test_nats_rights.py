@@ -16,7 +16,7 @@ from nats.js.errors import NotFoundError
 
 from pyoco_server.http_client import PyocoHttpClient
 from support import process_flows
-from support.lab import TERMINAL
+from support.installation import TERMINAL
 from support.nats_accounts import NatsWithAccounts, nats_with_accounts
 from support.nats_server import free_port
 from support.programs import Programs

@@ -10,8 +10,8 @@ from pyoco_server.cli import output
 from pyoco_server.cli.output import plain_lines, print_table
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunStatus
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot
 from support.gateway import memory_app
-from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.watching import stream
 
 EVIL = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from support.backends import World, Worlds, jetstream_world, memory_world
 from support.nats_server import delete_streams_of, unique_config
-from support.worlds import World, Worlds, jetstream_world, memory_world
 
 
 @pytest.fixture(params=["memory", "jetstream"])

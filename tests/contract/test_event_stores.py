@@ -22,9 +22,9 @@ from pyoco_server.testing.memory_stores import MemoryEvents
 from pyoco_server.usecases.ports.events import EventsBackend
 from pyoco_server.usecases.ports.stores import WrongRevision
 from pyoco_server.wiring import new_run_id, open_events
+from support.builders import NOW
 from support.nats_server import delete_streams_of, raw_nats, unique_config
 from support.replicas import Behind
-from support.things import NOW
 
 NewEvents = Callable[..., Awaitable[EventsBackend]]
 

@@ -21,8 +21,8 @@ from pyoco_server.jetstream import executions
 from pyoco_server.jetstream.executions import JetStreamExecutionLog
 from pyoco_server.usecases.ports.executions import BEGINNING
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
-from support.things import NOW
-from support.worlds import World
+from support.backends import World
+from support.builders import NOW
 
 CREATED: tuple[Payload, ...] = (
     ExecutionCreated(graph_id="g", graph_version=1, input={"ym": "2026-11"}),

@@ -10,8 +10,8 @@ from pyoco_server.testing import open_memory_gateway_backend
 from pyoco_server.usecases.ports.runs import GraphStore
 from pyoco_server.usecases.ports.stores import Revision
 from pyoco_server.wiring import open_gateway_backend
+from support.builders import NOW
 from support.nats_server import delete_streams_of, unique_config
-from support.things import NOW
 
 START = Revision(0)
 

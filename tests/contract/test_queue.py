@@ -13,10 +13,10 @@ from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.queue import WorkQueue
 from pyoco_server.usecases.ports.runs import Delivery, JobSource
 from pyoco_server.usecases.ports.stores import Revision
+from support.backends import World, Worlds
+from support.builders import NOW, RUN_ID, a_job
 from support.nats_server import delete_streams_of, unique_config
 from support.replicas import Behind
-from support.things import NOW, RUN_ID, a_job
-from support.worlds import World, Worlds
 
 SOON = 30.0
 """Longer than anything that comes takes; only a failing test waits so long."""

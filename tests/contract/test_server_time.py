@@ -2,7 +2,7 @@
 
 import time
 
-from support.worlds import World
+from support.backends import World
 
 CLOSE_SEC = 5.0
 """Here the store is on this host; what is tested is that it is its time, and unix seconds."""

@@ -6,8 +6,8 @@ import pytest
 
 from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
-from support.things import OWNER, RUN_ID, a_snapshot, a_worker
-from support.worlds import World, Worlds
+from support.backends import World, Worlds
+from support.builders import OWNER, RUN_ID, a_snapshot, a_worker
 
 
 async def test_what_was_created_is_read_with_its_revision(world: World) -> None:

@@ -20,6 +20,7 @@ from pyoco_server.usecases.ports.stores import Change, FeedPosition
 from pyoco_server.usecases.services.sweep import EndMaxDelivered, SweepRuns
 from pyoco_server.wiring import open_gateway_backend
 from pyoco_server.wiring.gateway_backend import JetStreamGatewayBackend
+from support.builders import NOW, RUN_ID, a_job
 from support.gateway import gateway
 from support.nats_server import (
     dead_letters,
@@ -30,7 +31,6 @@ from support.nats_server import (
     raw_nats,
     unique_config,
 )
-from support.things import NOW, RUN_ID, a_job
 from support.waiting import until
 
 DELIVERIES = 2

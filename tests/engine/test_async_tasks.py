@@ -15,7 +15,7 @@ from pyoco_server.domain.runs.jobs import Ending, FlowOutcome
 from pyoco_server.engine.flow_run import FlowRun
 from pyoco_server.engine.print_capture import HostOutput, PrintCapture
 from support import flows
-from support.things import RUN_ID
+from support.builders import RUN_ID
 
 
 def run(flow: Any, params: dict[str, Any] | None = None) -> FlowOutcome:

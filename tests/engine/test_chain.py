@@ -16,7 +16,7 @@ from pyoco import Flow, task
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress
 from pyoco_server.engine.flow_run import FlowRun, without_thread_pool
 from support import flows
-from support.things import RUN_ID
+from support.builders import RUN_ID
 
 PARAMS = {"p": 7, "q": "text"}
 

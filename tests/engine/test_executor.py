@@ -23,7 +23,7 @@ from pyoco_server.engine.executors.protocol import (
     frame,
 )
 from support import process_flows
-from support.things import a_job
+from support.builders import a_job
 from support.waiting import PATIENCE_SEC
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyoco_server.engine.executors.protocol import MAX_QUEUE, Limits
 from support import process_flows
-from support.executor_lab import Listener, ended, endings, lab
+from support.executors import Listener, ended, endings, lab
 from support.waiting import PATIENCE_SEC
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome
 from pyoco_server.engine.resolve import flow_of, load_resolver
 from pyoco_server.errors import InvalidCliInput
-from support.things import a_job
+from support.builders import a_job
 
 FLOW = """
 from pyoco import Flow, task

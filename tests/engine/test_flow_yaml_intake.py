@@ -12,7 +12,7 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.runs.jobs import Submission, accept, pending
 from pyoco_server.engine.flow_yaml import HAS_NAMED_NODES, check_flow_yaml
 from pyoco_server.errors import InvalidRequest, WorkflowTooLarge
-from support.things import RUN_ID
+from support.builders import RUN_ID
 
 
 def file_of(graph: str, defaults: dict[str, Any] | None = None) -> str:

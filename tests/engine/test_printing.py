@@ -13,7 +13,7 @@ from pyoco_server.engine.executors.pool import ProcessExecutors
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
 from support import printing_flows
-from support.things import a_job
+from support.builders import a_job
 from support.waiting import PATIENCE_SEC, until
 
 MAX_GROWN_KIB = 20 * 1024

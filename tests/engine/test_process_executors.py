@@ -14,9 +14,9 @@ import pytest
 
 from pyoco_server.domain.runs.jobs import FlowProgress
 from pyoco_server.engine.executors.process import ExecutorProcess
+from support.builders import a_job
 from support.captured_logs import capture_logs
-from support.executor_lab import Lab, Listener, ended, endings, lab
-from support.things import a_job
+from support.executors import Lab, Listener, ended, endings, lab
 from support.waiting import PATIENCE_SEC, until
 
 

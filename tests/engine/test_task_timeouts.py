@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support import process_flows
-from support.executor_lab import ended, lab
+from support.executors import ended, lab
 from support.waiting import PATIENCE_SEC, until
 
 TIMED_OUT = ("execution_error", "task 'first' timed out after 0.3 s")

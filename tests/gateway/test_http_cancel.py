@@ -10,8 +10,8 @@ from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.testing.memory_stores import MemoryStore
 from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.stores import Revision, Versioned
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot
 from support.gateway import RunningGateway, memory_app
-from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.waiting import until
 
 CANCEL = f"/runs/{RUN_ID}/cancel"

@@ -15,8 +15,8 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryQueue
 from pyoco_server.testing.memory_stores import MemoryStore
 from pyoco_server.usecases.ports.stores import Revision, Versioned
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_submission
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key
-from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_submission
 from support.waiting import until
 
 BODY = {"flow_name": "sample", "params": {"x": 1}}

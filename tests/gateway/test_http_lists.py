@@ -8,8 +8,8 @@ import pytest
 
 from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.wiring import new_run_id
+from support.builders import NOW, OWNER, a_snapshot
 from support.gateway import RunningGateway, another_gateway, memory_app
-from support.things import NOW, OWNER, a_snapshot
 from support.waiting import PATIENCE_SEC, until
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pyoco_server.domain.runs.logs import LogLine
+from support.builders import NOW, RUN_ID, a_snapshot
 from support.gateway import RunningGateway, memory_app
-from support.things import NOW, RUN_ID, a_snapshot
 
 LOGS = f"/runs/{RUN_ID}/logs"
 

@@ -10,8 +10,8 @@ from pyoco_server.domain.fleet import WorkerState
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.wiring import new_run_id
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.gateway import RunningGateway, memory_app, new_key
-from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.waiting import until
 
 

@@ -15,8 +15,8 @@ from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.testing import MemoryGatewayBackend
 from pyoco_server.wiring.gateway import Tuning
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.gateway import new_memory_gateway
-from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.waiting import until
 
 

@@ -17,8 +17,8 @@ from pyoco_server.testing import open_memory_gateway_backend
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.wiring import new_run_id
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot
 from support.gateway import RunningGateway, memory_app, new_key
-from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.waiting import until
 from support.watching import stream
 

@@ -12,8 +12,8 @@ from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.usecases.auth import revoke_api_key
 from pyoco_server.usecases.ports.stores import Revision
 from pyoco_server.usecases.runs.watch import HEARTBEAT_SEC, MAX_LINES_WAITING
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot
 from support.gateway import RunningGateway, memory_app, new_key
-from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.waiting import PATIENCE_SEC
 from support.watching import stream
 

@@ -9,8 +9,8 @@ import pytest
 from pyoco_server.domain.runs.model import RunStatus, TaskState
 from pyoco_server.usecases.runs.watch import MAX_RUNS_WAITING
 from pyoco_server.wiring import new_run_id
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot
 from support.gateway import RunningGateway, memory_app
-from support.things import NOW, OWNER, RUN_ID, a_snapshot
 from support.watching import Stream, stream
 
 WATCH = "/runs/watch"

@@ -23,7 +23,7 @@ from pyoco_server.wiring import new_run_id, new_thread_executors
 from pyoco_server.wiring.gateway import Tuning
 from pyoco_server.wiring.worker import WorkerName, new_worker
 from support import flows
-from support.dying import Fuse, Stumble, mortal
+from support.crashing_backend import Fuse, Stumble, mortal
 from support.gateway import on_backend, own_picture
 from support.http_executions import Executions, attempts_in, fork_of, graph, task
 from support.waiting import until

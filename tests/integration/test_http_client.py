@@ -13,8 +13,8 @@ from pyoco_server.cli.stack import gateway as gateway_on
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import GatewayUnreachable
 from pyoco_server.http_client.transport import RequestRefused
+from support.builders import RUN_ID
 from support.nats_server import free_port
-from support.things import RUN_ID
 from support.wheels import a_wheel, wheel_name
 
 

@@ -25,7 +25,7 @@ from pyoco_server.wiring.worker import WorkerName, open_thread_worker
 from support import flows, printing_flows
 from support.captured_logs import capture_logs
 from support.gateway import gateway
-from support.lab import new_lab
+from support.installation import new_lab
 from support.nats_server import free_port, jobs_waiting, messages_in, raw_nats, unique_config
 from support.programs import Programs
 from support.silent_proxy import silent_proxy

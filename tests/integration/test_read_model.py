@@ -21,10 +21,10 @@ from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.feed import _Reading
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_run_id, open_backend
 from pyoco_server.wiring.gateway import Tuning
+from support.builders import NOW, OWNER, a_snapshot
 from support.captured_logs import capture_logs
 from support.gateway import gateway, running
 from support.nats_server import raw_nats, unique_config
-from support.things import NOW, OWNER, a_snapshot
 from support.waiting import until
 from support.watching import stream
 

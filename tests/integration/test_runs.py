@@ -16,10 +16,10 @@ from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.stores import Versioned
 from pyoco_server.wiring import new_run_id, open_backend
 from support import flows
+from support.builders import NOW, a_job, a_snapshot
 from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import dead_letters, jobs_waiting, put_message, raw_nats, stored_run
-from support.things import NOW, a_job, a_snapshot
 from support.waiting import PATIENCE_SEC, until
 from support.workers import entered, worker
 

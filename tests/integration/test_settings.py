@@ -18,7 +18,7 @@ from pyoco_server.usecases.auth import IssueApiKey
 from pyoco_server.wiring import new_api_key, new_salt, open_backend
 from support import flows
 from support.gateway import gateway
-from support.lab import environment
+from support.installation import environment
 from support.nats_server import dead_letters, raw_nats, stored_run
 from support.waiting import PATIENCE_SEC, until
 from support.wheels import a_wheel, wheel_name

@@ -21,10 +21,10 @@ from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.services.sweep import LOST, PENDING_LOOKS
 from pyoco_server.wiring import open_backend
 from support import flows
+from support.builders import NOW, a_job
 from support.gateway import running
-from support.lab import Lab
+from support.installation import Lab
 from support.nats_server import jobs_waiting, raw_nats
-from support.things import NOW, a_job
 from support.waiting import PATIENCE_SEC, until
 from support.workers import worker
 

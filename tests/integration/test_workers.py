@@ -14,9 +14,9 @@ from pyoco_server.domain.fleet import WorkerRecord, WorkerState
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, RunNotFound
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
 from support import flows
+from support.builders import RUN_ID, a_job, a_snapshot, a_worker
 from support.gateway import gateway
 from support.nats_server import free_port, jobs_waiting, raw_nats, unique_config
-from support.things import RUN_ID, a_job, a_snapshot, a_worker
 from support.waiting import PATIENCE_SEC, until
 from support.workers import entered, worker
 

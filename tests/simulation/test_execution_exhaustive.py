@@ -15,7 +15,7 @@ from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.domain.executions.model import Execution, NodeState
 from pyoco_server.domain.runs.model import RunStatus
 from support.executions import ANN, EXTERNAL, FORK, GRACE_SEC, Life, graph_of, join, task
-from support.storms import Checked, Storm
+from support.random_executions import Checked, Storm
 
 COMMANDS = 6
 NODES = ("split", "a", "b", "gather")

@@ -1,7 +1,7 @@
 """F1: any sequence of commands, looks, ends of runs, crashes and jumps of the clock.
 
 `PYOCO_TEST_CAMPAIGN=1000000 pytest tests/simulation/test_execution_properties.py` runs as many sequences by
-hand. A sequence that fails names its seed; `support.storms.storm(seed)` repeats it.
+hand. A sequence that fails names its seed; `support.random_executions.storm(seed)` repeats it.
 """
 
 import os
@@ -10,7 +10,7 @@ from random import Random
 
 from pyoco_server.domain.executions.branches import between
 from pyoco_server.domain.executions.events import PAYLOADS
-from support.storms import GraphMaker, storm
+from support.random_executions import GraphMaker, storm
 
 CAMPAIGN = os.environ.get("PYOCO_TEST_CAMPAIGN")
 SEQUENCES = int(CAMPAIGN) if CAMPAIGN else 20_000

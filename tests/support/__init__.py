@@ -1,1 +1,1 @@
-"""What several tests need: things of ours to start with, flows, a real NATS to look into."""
+"""What several tests need: builders, flows, backends, processes, a real NATS."""

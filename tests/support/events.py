@@ -28,8 +28,8 @@ from pyoco_server.usecases.ports.events import ExecutionOrder, Executions, Waits
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import new_run_id
 from pyoco_server.wiring.event_level import EventLevel, EventUseCases
+from support.builders import NOW
 from support.gateway import RunningGateway, memory_app
-from support.things import NOW
 from support.waiting import until
 
 URL = "/api/workflow-events"

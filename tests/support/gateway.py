@@ -15,7 +15,7 @@ from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.ports.runs import ApiKeyStore
-from support.things import NOW
+from support.builders import NOW
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[Any]]
 

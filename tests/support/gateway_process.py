@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
-from support.lab import environment
+from support.installation import environment
 from support.nats_server import free_port
 from support.programs import Program, Programs
 

@@ -9,7 +9,7 @@ import httpx2
 
 from pyoco_server.config import NatsBackendConfig
 from support.http_executions import Executions
-from support.lab import environment
+from support.installation import environment
 from support.nats_server import free_port
 from support.programs import Program, Programs
 from support.waiting import until

@@ -13,7 +13,7 @@ from pyoco_server.testing.memory_stores import MemoryStore
 from pyoco_server.usecases.consistency import MAX_TRIES, change_run
 from pyoco_server.usecases.fleet import RegisterWorker
 from pyoco_server.usecases.ports.stores import Revision, Versioned, WrongRevision
-from support.things import NOW, OWNER, RUN_ID, a_snapshot, a_worker, an_activity
+from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_worker, an_activity
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pyoco_server.domain.runs.model import (
     TaskState,
     trim_snapshot,
 )
-from support.things import OWNER, a_snapshot
+from support.builders import OWNER, a_snapshot
 
 BIG = "x" * 10_000
 

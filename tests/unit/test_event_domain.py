@@ -61,7 +61,7 @@ from pyoco_server.errors import (
     WorkflowConflict,
     WorkflowNotFound,
 )
-from support.things import NOW
+from support.builders import NOW
 
 E, A, M = TriggerKind.EXTERNAL_EVENT, TriggerKind.AFTER_PREVIOUS, TriggerKind.MANUAL_START
 

@@ -14,7 +14,7 @@ from standardwebhooks import Webhook
 from pyoco_server.domain.events.requests import choose_key
 from pyoco_server.domain.events.sources import Source, check_source, read_signed, verify
 from pyoco_server.errors import InvalidEventToken, InvalidRequest
-from support.things import NOW
+from support.builders import NOW
 
 BODY = b'{"type": "invoice.paid", "id": "evt_1", "data": {"x": 1}}'
 SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes abc").decode()

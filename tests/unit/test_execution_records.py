@@ -43,7 +43,7 @@ from support.executions import (
     task,
     wait,
 )
-from support.storms import Checked, Storm, storm
+from support.random_executions import Checked, Storm, storm
 
 TEXT = st.text(max_size=20)
 JSON = st.recursive(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.usecases.fleet import FollowWorkers
 from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
-from support.things import NOW, a_worker
+from support.builders import NOW, a_worker
 
 WORKER = a_worker(last_seen_at=NOW - 300)
 """Its clock is five minutes behind."""

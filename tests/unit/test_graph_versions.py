@@ -15,7 +15,7 @@ from pyoco_server.domain.executions.records import (
     version_key,
 )
 from pyoco_server.errors import RequestTooLarge
-from support.things import NOW
+from support.builders import NOW
 
 DEFINITION: dict[str, Any] = {
     "id": "close",

@@ -7,7 +7,7 @@ import pytest
 from pyoco_server.domain.runs.jobs import accept, check, pending
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import InvalidJob, InvalidRequest
-from support.things import NOW, RUN_ID, a_job, a_submission
+from support.builders import NOW, RUN_ID, a_job, a_submission
 
 
 def test_an_accepted_job_carries_what_was_submitted() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pyoco_server.domain.names import is_run_id, is_tag, is_worker_id, require_tag
 from pyoco_server.errors import InvalidRequest
-from support.things import RUN_ID
+from support.builders import RUN_ID
 
 
 @pytest.mark.parametrize("tag", ["default", "a", "GPU-2_x", "0", "-", "x" * 64])

@@ -15,8 +15,8 @@ from pyoco_server.errors import EventFailed, NatsUnavailable, WorkflowConflict, 
 from pyoco_server.usecases.events.definitions import tenant_key
 from pyoco_server.usecases.events.retry import MAX_LIMIT
 from pyoco_server.usecases.events.start import StartTemplate
+from support.builders import OWNER, a_snapshot
 from support.events import ACTION, EventsLab, events_lab, post, prepare
-from support.things import OWNER, a_snapshot
 from support.waiting import until
 
 BASE = 30.0

@@ -21,7 +21,7 @@ from pyoco_server.domain.runs.changes import (
 )
 from pyoco_server.domain.runs.jobs import pending
 from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus, TaskRecord, TaskState
-from support.things import NOW, OWNER, a_job, a_snapshot
+from support.builders import NOW, OWNER, a_job, a_snapshot
 
 EARLIER = Owner("worker-b", "instance-9", OWNER.attempt - 1)
 SAME_ATTEMPT = Owner("worker-b", "instance-9", OWNER.attempt)

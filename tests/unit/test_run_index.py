@@ -19,7 +19,7 @@ from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, summa
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
-from support.things import NOW, OWNER, a_snapshot
+from support.builders import NOW, OWNER, a_snapshot
 
 RUN_IDS = [f"0190aaaa-bbbb-7ccc-8ddd-eeeeffff000{n}" for n in range(8)]
 TENANTS = [None, "acme", "other"]

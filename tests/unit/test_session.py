@@ -16,7 +16,7 @@ from pyoco_server.testing.memory_stores import MemoryStore
 from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.stores import Revision, Versioned
 from pyoco_server.worker.session import RunSession
-from support.things import a_job
+from support.builders import a_job
 
 TIMEOUT_SEC = 20.0
 PROGRESS = FlowProgress({"first": TaskState.RUNNING})

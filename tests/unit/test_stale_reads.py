@@ -15,7 +15,7 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.testing import open_memory_gateway_backend
 from pyoco_server.testing.memory_stores import MemoryExecutionLog
 from pyoco_server.usecases.executions.repository import ExecutionRepository
-from support.things import NOW
+from support.builders import NOW
 
 CREATED = (ExecutionCreated(graph_id="g", graph_version=1), NodeCreated(node_id="only", node_type="task"))
 

@@ -10,8 +10,8 @@ from pyoco_server.testing.memory_stores import MemoryStore
 from pyoco_server.usecases.ports.runs import JobQueue, QueuedJob, RunStore
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from pyoco_server.usecases.runs.submit import SubmitRun
+from support.builders import NOW, RUN_ID, a_job, a_snapshot, a_submission
 from support.captured_logs import capture_logs
-from support.things import NOW, RUN_ID, a_job, a_snapshot, a_submission
 
 
 class FailingQueue:

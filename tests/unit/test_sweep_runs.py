@@ -14,8 +14,8 @@ from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backe
 from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryQueue, MemoryUndeliverable, QueueFaults
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 from pyoco_server.usecases.services.sweep import LOST, PENDING_LOOKS, EndMaxDelivered, SweepRuns
+from support.builders import NOW, OWNER, RUN_ID, a_job, a_snapshot
 from support.captured_logs import capture_logs
-from support.things import NOW, OWNER, RUN_ID, a_job, a_snapshot
 
 
 @pytest.fixture

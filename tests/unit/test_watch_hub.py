@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.usecases.ports.stores import Change, Revision
 from pyoco_server.usecases.runs.watch import WatchHub
-from support.things import OWNER, a_snapshot
+from support.builders import OWNER, a_snapshot
 
 ACTIVE = 3_000
 WATCHERS = 20

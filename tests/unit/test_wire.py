@@ -12,7 +12,7 @@ from pyoco_server.domain.fleet import WorkerState
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.errors import InvalidJob
-from support.things import NOW, OWNER, RUN_ID, a_job, a_snapshot, a_worker
+from support.builders import NOW, OWNER, RUN_ID, a_job, a_snapshot, a_worker
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text()

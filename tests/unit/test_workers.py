@@ -4,7 +4,7 @@ import pytest
 
 from pyoco_server.domain.fleet import WorkerState, observed_state, register, with_observed_state
 from pyoco_server.domain.runs.model import RunStatus
-from support.things import NOW, a_worker, an_activity
+from support.builders import NOW, a_worker, an_activity
 
 
 def test_the_first_record_is_visible_and_seen_now() -> None:

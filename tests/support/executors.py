@@ -13,7 +13,7 @@ from pyoco_server.engine.executors.process import ExecutorProcess
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import MAX_QUEUE, ExecutorSpec, Limits
 from support import process_flows
-from support.things import a_job
+from support.builders import a_job
 from support.waiting import PATIENCE_SEC, until
 
 TINY_ONES = 30
