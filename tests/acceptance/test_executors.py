@@ -174,9 +174,8 @@ async def test_a_worker_whose_executors_cannot_be_started_takes_no_jobs(labs: La
         works := f"import sys\nsys.path.insert(0, {SUPPORT!r})\nfrom process_flows import resolve\n"
     )
     async with lab.worker("w1", "--max-runs-per-process", "1", flows="mended.py:resolve") as worker:
-        await lab.ended(await lab.submit("tiny"))
         flows.write_text("raise SystemExit")
-        await lab.ended(await lab.submit("tiny"))  # in the executor that was ready
+        await lab.ended(await lab.submit("tiny"))  # in the executor that was ready before
         await asyncio.to_thread(worker.says, "executor could not be started")
         waiting = await lab.submit("tiny")
         await asyncio.sleep(5 * START_PATIENCE_SEC)  # in which it could be tried in vain too often
