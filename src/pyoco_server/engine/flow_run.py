@@ -1,5 +1,6 @@
 """One run of a flow in pyoco's engine: inline chains, progress, the task graph, artifacts."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from operator import is_
@@ -362,7 +363,7 @@ class _ProgramOrder:
         return self._sequence(inside, before)
 
 
-ARTIFACTS = Path(".pyoco/artifacts").absolute()
+ARTIFACTS = str(Path(".pyoco/artifacts").absolute())
 """Where `ctx.save_artifact` writes, one directory per run; relative to where the worker was started."""
 
 
@@ -380,7 +381,7 @@ class _Context(Context):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if self.artifact_dir is None and isinstance(self.run_context, ServerRunContext):
-            self.artifact_dir = str(ARTIFACTS / self.run_context.run_id)
+            self.artifact_dir = f"{ARTIFACTS}{os.sep}{self.run_context.run_id}"
         else:
             super().__post_init__()
 

@@ -65,7 +65,7 @@ class PrintCapture:
         """`on_output` is called when there is something to take. `own_threads` belong to no run."""
         self._source = source
         self._on_output = on_output
-        self._polled_at = 0.0
+        self._polled_at = time.time()
         self._output = RunOutput()
         self._lock = threading.RLock()  # a signal handler may print during a print
         self._tasks: dict[int, str] = {}

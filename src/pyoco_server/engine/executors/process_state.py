@@ -47,7 +47,9 @@ class ProcessState:
     """The state of the process at construction."""
 
     def __init__(self) -> None:
-        self._was = [(name, read, write, read()) for name, read, write in _aspects()]
+        self._aspects = list(_aspects())
+        self._readers = [read for _, read, _ in self._aspects]
+        self._was = [read() for read in self._readers]
         self._loggers = _Loggers()
         self._threads = _count()
         self._children = _Children()
@@ -61,13 +63,25 @@ class ProcessState:
             return (f"unknown: {type(error).__name__}",)
 
     def _restored(self) -> list[str]:
-        left = [name for name, read, write, was in self._was if not _is_restored(read, write, was)]
+        left = [] if self._is_unchanged() else self._restored_aspects()
         self._loggers.restore()
         if _count() > self._threads and (names := _living_threads(self._threads)):
             left.append(f"threads: {', '.join(names)}")
         if self._children.are_left():
             left.append("child processes")
         return left + self._functions.replaced()
+
+    def _is_unchanged(self) -> bool:
+        """All aspects at once: almost no run changes any, and every run waits for this."""
+        try:
+            return [read() for read in self._readers] == self._was
+        except Exception:  # noqa: BLE001 - a task has broken one
+            return False
+
+    def _restored_aspects(self) -> list[str]:
+        """Names of those that could not be restored."""
+        aspects = zip(self._aspects, self._was, strict=True)
+        return [name for (name, read, write), was in aspects if not _is_restored(read, write, was)]
 
 
 def _is_restored(read: Callable[[], Any], write: Callable[[Any], object], was: Any) -> bool:
@@ -348,16 +362,21 @@ class _Functions:
     """Functions of the standard library that a task has replaced."""
 
     def __init__(self) -> None:
-        self._was = [
-            (thing, pick, pick(thing))
-            for thing, names in _GUARDED.items()
-            for pick in [operator.attrgetter(*names.split())]
-        ]
+        self._picks = [(operator.attrgetter(*names.split()), thing) for thing, names in _GUARDED.items()]
+        self._was = self._read()
+
+    def _read(self) -> list[Any]:
+        return [pick(thing) for pick, thing in self._picks]
 
     def replaced(self) -> list[str]:
+        try:
+            if self._read() == self._was:
+                return []
+        except AttributeError:  # one was deleted
+            pass
         return [
             f"replaced functions of {thing.__name__}"
-            for thing, pick, was in self._was
+            for (pick, thing), was in zip(self._picks, self._was, strict=True)
             if _has_changed(pick, thing, was)
         ]
 
