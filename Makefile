@@ -50,8 +50,10 @@ web: $(DASHBOARD) ## Build the dashboard
 # The server works without its page, say where there is no npm registry.
 TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be built; going on without it" >&2
 
+# Many tests wait for processes to start or for leases to end, so there are more workers than cores.
+WORKERS := 3
 test: lint test-web test-pyoco-0.6 ## Everything that must hold
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-long: $(VENV)/dev.stamp ## The promises at their full size: minutes
 	$(BIN)/python -m pytest -m long -n 2

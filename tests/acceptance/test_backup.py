@@ -82,6 +82,7 @@ def goes_on(server: Server, programs: Programs, run_id: str) -> None:
         assert (run["status"], run["result"]) == ("COMPLETED", {"report": {"rows": 5, "sum": 55}})
 
 
+@pytest.mark.long
 def test_a_copy_of_the_directory_is_a_backup(programs: Programs, tmp_path: Path) -> None:
     with up(programs) as server:
         waiting = fill(server, programs, tmp_path)
@@ -97,6 +98,7 @@ def test_a_copy_of_the_directory_is_a_backup(programs: Programs, tmp_path: Path)
         goes_on(server, programs, waiting)
 
 
+@pytest.mark.long
 def test_a_backup_of_a_running_server_is_restored_elsewhere(
     programs: Programs, own_nats: EmbeddedNats, tmp_path: Path
 ) -> None:

@@ -502,7 +502,7 @@ def test_what_json_cannot_hold_is_marked_in_its_place_and_never_a_plain_text() -
 
 def test_a_long_repr_is_capped() -> None:
     assert bounded_repr(Odd("x" * 5_000)) == "x" * MAX_REPR + "…"
-    assert len(bounded_repr({(i, "x" * 10_000): [i] * 10_000 for i in range(10_000)})) <= MAX_REPR + 1
+    assert len(bounded_repr({(i, "x" * 10_000): [i] * 10_000 for i in range(1_000)})) <= MAX_REPR + 1
 
 
 any_text = st.text(st.characters(exclude_categories=()))  # lone surrogates too

@@ -301,7 +301,9 @@ def test_charts_are_drawn_from_what_the_server_counts(browser: Browser, site: Si
 # For everybody
 
 
-@pytest.mark.parametrize(("language", "theme"), [("en", "light"), ("ja", "dark")])
+@pytest.mark.parametrize(
+    ("language", "theme"), [("en", "light"), pytest.param("ja", "dark", marks=pytest.mark.long)]
+)
 def test_no_page_has_a_serious_barrier(
     browser: Browser, site: Site, web: Path, language: str, theme: Any
 ) -> None:
@@ -346,7 +348,7 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Site) -> 
         expect(page.get_by_role("heading", level=1)).to_have_text("report")
 
 
-@pytest.mark.parametrize("language", ["en", "ja"])
+@pytest.mark.parametrize("language", [pytest.param("en", marks=pytest.mark.long), "ja"])
 def test_it_fits_a_phone(browser: Browser, site: Site, language: str) -> None:
     run_id = site.finished("report")
     for place in [*PAGES, f"#/runs/{run_id}", f"#/runs/{run_id}?view=graph&task=fetch"]:

@@ -266,7 +266,9 @@ def places(site: Site) -> dict[str, str]:
     return {name_of(f"events/{part}"): f"#/events/{part}?ym=2026-11" for part in PARTS}
 
 
-@pytest.mark.parametrize(("language", "theme"), [("en", "light"), ("ja", "dark")])
+@pytest.mark.parametrize(
+    ("language", "theme"), [("en", "light"), pytest.param("ja", "dark", marks=pytest.mark.long)]
+)
 def test_no_part_has_a_serious_barrier(
     browser: Browser, site: Site, web: Path, places: dict[str, str], language: str, theme: Any
 ) -> None:
@@ -291,7 +293,7 @@ def test_no_form_has_a_serious_barrier_or_overhangs_a_phone(
         keep(page, f"phone-{part}-form")
 
 
-@pytest.mark.parametrize("language", ["en", "ja"])
+@pytest.mark.parametrize("language", [pytest.param("en", marks=pytest.mark.long), "ja"])
 def test_it_fits_a_phone(browser: Browser, site: Site, places: dict[str, str], language: str) -> None:
     for name, place in places.items():
         with page_of(browser, site, place, language=language, width=375) as page:

@@ -366,7 +366,9 @@ def places(site: Site) -> dict[str, str]:
     return {name_of(place, held=held, failed=failed): place for place in places}
 
 
-@pytest.mark.parametrize(("language", "theme"), [("en", "light"), ("ja", "dark")])
+@pytest.mark.parametrize(
+    ("language", "theme"), [("en", "light"), pytest.param("ja", "dark", marks=pytest.mark.long)]
+)
 def test_no_page_has_a_serious_barrier(
     browser: Browser, site: Site, web: Path, places: dict[str, str], language: str, theme: Any
 ) -> None:
@@ -390,7 +392,7 @@ def test_no_dialog_has_a_serious_barrier(
         assert serious_barriers(page, web) == []
 
 
-@pytest.mark.parametrize("language", ["en", "ja"])
+@pytest.mark.parametrize("language", [pytest.param("en", marks=pytest.mark.long), "ja"])
 def test_it_fits_a_phone(browser: Browser, site: Site, places: dict[str, str], language: str) -> None:
     for name, place in places.items():
         with page_of(browser, site, place, language=language, width=375) as page:
