@@ -42,14 +42,19 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"{__name__}.{_MODULES[name]}")
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith(__name__):  # the thin client has no such module
-            raise ImportError(f"{name} is part of pyoco-server; pyoco-client is installed here") from error
-        raise
+        if _is_whole(Path(__file__).parent):
+            raise
+        raise ImportError(f"{name} is part of pyoco-server; pyoco-client is installed here") from error
     return getattr(module, name)
 
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+def _is_whole(package: Path) -> bool:
+    """Whether this is pyoco-server, not the thin client."""
+    return (package / "wiring").is_dir()
 
 
 def _warn_of_two_versions(directory: Path) -> None:

@@ -181,7 +181,10 @@ def test_two_versions_side_by_side_are_a_warning(
 
 
 def test_a_name_of_the_server_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(pyoco_server._MODULES, "PyocoNatsWorker", "not_in_the_thin_client")
+    monkeypatch.setitem(pyoco_server._MODULES, "PyocoNatsWorker", "no_such_module")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        _ = pyoco_server.PyocoNatsWorker
+    monkeypatch.setattr(pyoco_server, "_is_whole", lambda _: False)
     with pytest.raises(ImportError, match="PyocoNatsWorker is part of pyoco-server"):
         _ = pyoco_server.PyocoNatsWorker
 
