@@ -37,6 +37,8 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     given = parser().parse_args(arguments)
+    if COMMANDS[given.command].has_run_id and given.run_id is None:
+        return _refused("RUN_ID is missing", f"Usage:    pyoco-client {given.command} --help")
     key = given.api_key or os.environ.get("PYOCO_API_KEY")
     try:
         with PyocoHttpClient(_url(given.server), key, given.api_key_header) as client:
@@ -252,7 +254,7 @@ class Command(NamedTuple):
     function: Callable[[PyocoHttpClient, Namespace], int | None]
     options: tuple[Option, ...] = ()
     has_run_id: bool = False
-    """As the first argument, without a name."""
+    """As the first argument, or as --run-id."""
 
 
 TAG = Option("tag", "Tag of the worker to run on.")
@@ -377,7 +379,8 @@ def parser() -> ArgumentParser:
         one = commands.add_parser(name, help=about, description=about)
         _add_connection(one, SUPPRESS, SUPPRESS)  # before or after the command
         if command.has_run_id:
-            one.add_argument("run_id", metavar="RUN_ID", help="Run id.")
+            one.add_argument("run_id", metavar="RUN_ID", nargs="?", default=SUPPRESS, help="Run id.")
+            one.add_argument("--run-id", help=SUPPRESS)
         for option in command.options:
             option.add(one)
     return whole

@@ -63,7 +63,7 @@ class RunCalls(Calls):
 
     async def run(
         self,
-        flow_name: str,
+        flow: str,
         params: dict[str, Any] | None = None,
         tag: str | None = None,
         tags: Sequence[str] | None = None,
@@ -79,7 +79,7 @@ class RunCalls(Calls):
         """
         deadline = _deadline(timeout)
         submitted = await self.submit_run(
-            flow_name, params, tag, tags, idempotency_key=idempotency_key or new_key()
+            flow, params, tag, tags, idempotency_key=idempotency_key or new_key()
         )
         run_id = submitted["run_id"]
         try:
