@@ -4,8 +4,8 @@ Workers, clients and the admin command in the same directory find the server the
 server holds a lock on the file while it runs, so the file of a killed server is ignored.
 """
 
-import fcntl
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +16,9 @@ import msgspec
 
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.logs import get_logger
+
+if sys.platform != "win32":  # where only clients run
+    import fcntl
 
 log = get_logger(__name__)
 
@@ -83,6 +86,8 @@ def _locked(file: int) -> bool:
 
 def running_server(directory: Path = DATA_DIRECTORY) -> RunningServer | None:
     """The running server of this data directory."""
+    if sys.platform == "win32":
+        return None
     try:
         with (directory / FILE).open("rb") as file:
             if _is_locked(file.fileno()):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client import PyocoHttpClient, ServerUnavailable
 from pyoco_server.processes import STOP_TIMEOUT_SEC
 from support.nats_server import free_port
 from support.programs import Program, Programs, command_of
@@ -210,8 +210,10 @@ def test_a_nats_and_a_worker_that_die_are_started_again(programs: Programs) -> N
 
 
 def _submitted(client: PyocoHttpClient) -> str | None:
-    answer = client._http.post("/runs", json={"flow_name": "sample"})
-    return answer.json()["run_id"] if answer.status_code == 200 else None
+    try:
+        return client.submit_run("sample")["run_id"]
+    except ServerUnavailable:
+        return None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The client and a server behind a proxy that speaks TLS, with a certificate of an authority of its own."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server import PyocoHttpClient
+from pyoco_server import AsyncPyocoHttpClient, PyocoHttpClient
 from pyoco_server.errors import UntrustedCertificate
 from support.installation import FLOWS
 from support.nats_server import free_port
@@ -64,9 +65,19 @@ def test_who_knows_the_authority_is_served_and_who_does_not_is_warned(
 
         with PyocoHttpClient(address) as stranger, pytest.raises(UntrustedCertificate):
             stranger.list_runs()
+        with PyocoHttpClient(address) as stranger, pytest.raises(UntrustedCertificate):
+            list(stranger.watch_run("any"))  # waiting would not help
+        with pytest.raises(UntrustedCertificate):
+            asyncio.run(run_tiny(address))
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
         with PyocoHttpClient(address) as client:
             for _ in range(3):
                 run_id = client.submit_run("tiny")["run_id"]
             *_, last = client.watch_run(run_id)
             assert last["snapshot"]["status"] == "COMPLETED"
+        assert asyncio.run(run_tiny(address)) is not None
+
+
+async def run_tiny(address: str) -> object:
+    async with AsyncPyocoHttpClient(address) as client:
+        return await client.run("tiny")

@@ -1,4 +1,4 @@
-"""A way to a server that can be cut: what is open stays open, and nothing comes through any more."""
+"""A way to a server that can be cut (what is open stays open, and nothing comes through) or interrupted."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,9 +9,12 @@ class SilentProxy:
     def __init__(self, port: int) -> None:
         self._target = port
         self._pumps: set[asyncio.Task[None]] = set()
+        self._sinks: list[asyncio.StreamWriter] = []
         self.port = 0
         self.connections = 0
         self.is_cut = False
+        self.loses_next_answer = False
+        """The next answer closes its connection instead."""
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -22,16 +25,28 @@ class SilentProxy:
         self.is_cut = True
         self._server.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        for source, sink in ((reader, back), (there, writer)):
-            self._pumps.add(asyncio.ensure_future(self._pump(source, sink)))
+    def interrupt(self) -> None:
+        """Close what is open; new connections are served."""
+        for sink in self._sinks:
+            sink.transport.abort()
+        self._sinks.clear()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        self._sinks += [back, writer]
+        self.connections += 1
+        for source, sink in ((reader, back), (there, writer)):
+            self._pumps.add(asyncio.ensure_future(self._pump(source, sink, is_answer=source is there)))
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, is_answer: bool
+    ) -> None:
         try:
             with suppress(OSError):
                 while data := await source.read(65536):
+                    if is_answer and self.loses_next_answer:
+                        self.loses_next_answer = False
+                        return
                     if not self.is_cut:
                         sink.write(data)
         finally:

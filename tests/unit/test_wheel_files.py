@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from pyoco_server.domain import wheels
+from pyoco_server.domain.wheels import check_wheel
 from pyoco_server.errors import InvalidRequest
-from pyoco_server.usecases import wheels
-from pyoco_server.usecases.wheels import check_wheel
 from support.wheels import a_wheel, wheel_name
 
 

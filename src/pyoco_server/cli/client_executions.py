@@ -21,7 +21,7 @@ from pyoco_server.cli.output import (
     print_table,
     printable,
 )
-from pyoco_server.domain.executions.graphs import graph_definition
+from pyoco_server.domain.executions.graph_model import graph_definition
 from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
 

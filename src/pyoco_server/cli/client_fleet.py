@@ -8,9 +8,16 @@ from typing import Any, Literal
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.output import Client, Flag, Output, note, print_json, print_table
-from pyoco_server.domain.wheels import Fit, WheelName, fit_of, read_tags
+from pyoco_server.domain.wheels import (
+    Fit,
+    WheelContent,
+    WheelName,
+    check_wheel,
+    fit_of,
+    read_content,
+    read_tags,
+)
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
-from pyoco_server.usecases.wheels import WheelContent, check_wheel, read_content
 
 _COLUMNS = ("state", "worker_id", "tags", "current_run_id", "last_run_status", "last_seen_at", "hidden")
 _EXPENDABLE = ("hidden", "last_run_status", "last_seen_at", "current_run_id", "tags")

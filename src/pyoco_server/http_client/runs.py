@@ -1,25 +1,46 @@
-"""Runs: watching one, and reading its log."""
+"""Runs: submitting, reading and following them."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
-from urllib.parse import quote
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
 
-import httpx2
-
-from pyoco_server.errors import GatewayUnreachable
-from pyoco_server.http_client.answers import LogLine, Run, RunChange, RunLogs
-from pyoco_server.http_client.transport import raise_refused
+from pyoco_server.http_client.answers import (
+    BatchResult,
+    LogLine,
+    Run,
+    RunChange,
+    RunLogs,
+    RunPage,
+    RunSummary,
+    RunTasks,
+    Submitted,
+)
+from pyoco_server.http_client.calls import (
+    Calls,
+    PyocoError,
+    ResultNotStored,
+    RunCancelled,
+    RunFailed,
+    RunTimedOut,
+    also,
+    given,
+    is_passing,
+    new_key,
+    segment,
+)
 
 START = "0"
 MAX_PAGE = 10_000
-RECONNECT_PAUSE_SEC = 0.5
-MAX_WATCH_SEC = 600.0
+MIN_WATCH_SEC, MAX_WATCH_SEC = 1.0, 600.0
+"""What the server allows."""
+MIN_SILENCE_SEC = 0.05
+WATCH_SILENCE_SEC = 10.0
+"""Heartbeat timeout of a watch."""
 _TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
-ReadPage = Callable[[str], RunLogs]
-OpenStream = Callable[..., AbstractContextManager[httpx2.Response]]
+ReadPage = Callable[[str], Awaitable[RunLogs]]
 
 
 class RunEvent(RunChange):
@@ -29,82 +50,311 @@ class RunEvent(RunChange):
     id: str
 
 
-class Call(Protocol):
-    """Of a `PyocoHttpClient`: method, path, and the options of `httpx2`."""
-
-    def __call__(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Any: ...
-
-
 def run_path(run_id: str, rest: str = "") -> str:
-    """Any id stays one segment of the path."""
-    return f"/runs/{quote(run_id, safe='')}{rest}"
-
-
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    return f"/runs/{segment(run_id)}{rest}"
 
 
 def is_terminal(event: Mapping[str, Any]) -> bool:
     return event.get("snapshot", {}).get("status") in _TERMINAL
 
 
-def pause() -> None:
-    """Before a broken connection is opened again."""
-    time.sleep(RECONNECT_PAUSE_SEC)
+class RunCalls(Calls):
+    """Calls about runs."""
 
+    async def run(
+        self,
+        flow: str,
+        params: dict[str, Any] | None = None,
+        tag: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - the run goes on, so no task is to be cancelled
+        idempotency_key: str | None = None,
+    ) -> Any:
+        """Submit a run, follow it and return its result.
 
-class RunWatch:
-    """Changes of one run. A broken connection is reopened after the last event received."""
+        Raises `RunFailed`, `RunCancelled`, `ResultNotStored`, or `RunTimedOut` after `timeout` seconds; the
+        run goes on then. Interrupted connections are opened again; the run is not submitted twice. Every
+        error has the `run_id` once the run is submitted.
+        """
+        deadline = _deadline(timeout)
+        submitted = await self.submit_run(
+            flow, params, tag, tags, idempotency_key=idempotency_key or new_key()
+        )
+        run_id = submitted["run_id"]
+        try:
+            run = await self._ended(run_id, deadline)
+        except PyocoError as error:
+            error.run_id = run_id
+            raise
+        return result_of(run, timeout)
 
-    def __init__(self, run_id: str, call: Call, stream: OpenStream) -> None:
-        self._run_id = run_id
-        self._call = call
-        self._stream = stream
-        self._last_event_id = ""
-        self._has_begun = False
+    async def submit_run(
+        self,
+        flow_name: str,
+        params: dict[str, Any] | None = None,
+        tag: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Submitted:
+        """Submit a run and return its id."""
+        body = {"flow_name": flow_name, "params": params or {}, "tag": tag, "tags": tags}
+        submitted: Submitted = await self._call(
+            "POST",
+            "/runs",
+            is_safe=idempotency_key is not None,
+            json=given(body),
+            headers=given({"Idempotency-Key": idempotency_key}),
+        )
+        return submitted
 
-    def events(self, wanted: dict[str, Any], timeout_sec: float | None) -> Iterator[RunEvent]:
-        """Until the run has ended or `timeout_sec` has passed."""
-        deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
-        while deadline is None or time.monotonic() < deadline:
-            try:
-                for event in self._once(wanted, deadline):
-                    yield event
-                    if is_terminal(event):
-                        return
-                if self._has_ended():
-                    return
-            except (httpx2.TransportError, GatewayUnreachable):
-                pause()
-            except httpx2.HTTPStatusError as error:
-                if not self._has_begun or not error.response.is_server_error:  # else briefly unavailable
-                    raise
-                pause()
+    async def submit_runs(self, runs: Sequence[dict[str, Any]]) -> BatchResult:
+        """Submit up to 1,000 runs; `results` has an entry for each, in order."""
+        answer: BatchResult = await self._call(
+            "POST", "/runs/batch", is_safe=False, json={"runs": list(runs)}
+        )
+        return answer
 
-    def _once(self, wanted: dict[str, Any], deadline: float | None) -> Iterator[RunEvent]:
-        left = None if deadline is None else max(1.0, min(MAX_WATCH_SEC, deadline - time.monotonic()))
-        with self._stream(
-            run_path(self._run_id, "/watch"),
-            params=given({**wanted, "timeout_sec": left}),
-            headers=given({"Last-Event-ID": self._last_event_id or None}),
-        ) as response:
-            for received in server_sent_events(response):
-                self._has_begun = True
-                self._last_event_id = received.id or self._last_event_id
-                data: Any = received.json()
-                event: Any = {"event": received.event, "id": received.id, **data}
+    async def submit_run_yaml(
+        self,
+        workflow_yaml: str | bytes | Path,
+        tag: str | None = None,
+        flow_name: str = "workflow",
+        *,
+        idempotency_key: str | None = None,
+    ) -> Submitted:
+        """Submit a flow.yaml: its text, or a path."""
+        content: str | bytes
+        if isinstance(workflow_yaml, Path):
+            content = await self._session.blocking(workflow_yaml.read_bytes)
+        else:
+            content = workflow_yaml
+        submitted: Submitted = await self._call(
+            "POST",
+            "/runs/yaml",
+            is_safe=idempotency_key is not None,
+            files={"workflow": ("flow.yaml", content, "application/yaml")},
+            data=given({"flow_name": flow_name, "tag": tag}),
+            headers=given({"Idempotency-Key": idempotency_key}),
+        )
+        return submitted
+
+    async def get_run(self, run_id: str, include: Sequence[str] = ()) -> Run:
+        wanted: dict[str, Any] = {"params": {"include": list(include)}} if include else {}
+        run: Run = await self._call("GET", run_path(run_id), **wanted)
+        return run
+
+    async def get_run_with_records(self, run_id: str) -> Run:
+        return await self.get_run(run_id, include=["records"])
+
+    async def get_tasks(self, run_id: str) -> RunTasks:
+        tasks: RunTasks = await self._call("GET", run_path(run_id, "/tasks"))
+        return tasks
+
+    async def get_logs(self, run_id: str, task: str | None = None, limit: int | None = None) -> list[LogLine]:
+        """The stored log of a run, oldest line first, or its last `limit` lines."""
+        if limit is not None and limit <= MAX_PAGE:
+            return (await self.get_log_page(run_id, None, task, limit))["lines"]
+        lines = in_order([line async for line in self._log_reader(run_id, task).new_lines()])
+        return lines if limit is None else lines[-limit:]
+
+    async def get_log_page(
+        self, run_id: str, cursor: str | None = START, task: str | None = None, limit: int = MAX_PAGE
+    ) -> RunLogs:
+        """A page in storage order; continue at `next_cursor` while `has_more`.
+
+        `cursor=None`: the last `limit` lines.
+        """
+        wanted = {"task": task, "limit": limit, "cursor": cursor}
+        page: RunLogs = await self._call("GET", run_path(run_id, "/logs"), params=given(wanted))
+        return page
+
+    async def follow_logs(
+        self, run_id: str, task: str | None = None, *, tail: int | None = None
+    ) -> AsyncGenerator[LogLine, None]:
+        """The log as it grows, until the run has ended; `tail`: start with the last `tail` lines.
+
+        A task that prints more than can be stored at once is shown in excerpts (`is_excerpt`); its last
+        lines follow when it has ended. Waits while the server is unavailable.
+        """
+        reader = self._log_reader(run_id, task)
+        if tail is not None:
+            last = await self.get_log_page(run_id, None, task, max(1, tail))
+            for line in last["lines"][-tail:] if tail else []:
+                yield line
+            reader = self._log_reader(run_id, task, last.get("next_cursor", START))
+        async with aclosing(self.watch_run(run_id)) as events, aclosing(reader.follow(events, task)) as lines:
+            async for line in lines:
+                yield line
+
+    def _log_reader(self, run_id: str, task: str | None, cursor: str = START) -> "LogReader":
+        return LogReader(lambda at: self.get_log_page(run_id, at, task), cursor)
+
+    async def list_runs(
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        tag: str | None = None,
+        *,
+        full: bool = False,
+        limit: int | None = None,
+    ) -> list[RunSummary]:
+        """The newest runs; `list_runs_vnext` returns pages."""
+        wanted = {"status": status, "flow": flow, "tag": tag, "limit": limit, **_full(full=full)}
+        runs: list[RunSummary] = await self._call("GET", "/runs", params=given(wanted))
+        return runs
+
+    async def list_runs_vnext(  # noqa: PLR0913 - the filters of the contract
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        tag: str | None = None,
+        *,
+        full: bool = False,
+        limit: int | None = None,
+        updated_after: float | None = None,
+        cursor: str | None = None,
+        workflow_yaml_sha256: str | None = None,
+    ) -> RunPage:
+        """A page of runs. Pass `next_cursor` and the same filters for the next page."""
+        wanted = {
+            "status": status,
+            "flow": flow,
+            "tag": tag,
+            "limit": limit,
+            "updated_after": 0 if updated_after is None else updated_after,
+            "cursor": cursor,
+            "workflow_yaml_sha256": workflow_yaml_sha256,
+            **_full(full=full),
+        }
+        page: RunPage = await self._call("GET", "/runs", params=given(wanted))
+        return page
+
+    async def watch_run(
+        self,
+        run_id: str,
+        *,
+        records: bool = False,
+        since: float | None = None,
+        timeout_sec: float | None = None,
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Changes of a run as they happen, until it has ended or `timeout_sec` has passed.
+
+        A broken connection is opened again after the last event received.
+        """
+        wanted = {"since": since, "include": "records" if records else None}
+        async with aclosing(self._watched(run_id, wanted, _deadline(timeout_sec))) as events:
+            async for event in events:
                 yield event
 
-    def _has_ended(self) -> bool:
-        run: Run = self._call("GET", run_path(self._run_id))
-        return is_terminal({"snapshot": run})
+    async def cancel_run(
+        self,
+        run_id: str,
+        wait: bool = False,  # noqa: FBT001, FBT002 - the contract's signature
+        timeout_sec: float = 60.0,
+        *,
+        reason: str | None = None,
+    ) -> Run:
+        """Cancel a run; with `wait`, return when it has ended. Raises CancelTimedOut."""
+        run: Run = await self._call("POST", run_path(run_id, "/cancel"), json=given({"reason": reason}))
+        if not wait or is_terminal({"snapshot": run}):
+            return run
+        async with aclosing(self._watched(run_id, {}, _deadline(timeout_sec))) as events:
+            async for event in events:
+                if is_terminal(event):
+                    return event["snapshot"]
+        raise cancel_timed_out(run, timeout_sec)
+
+    async def _ended(self, run_id: str, deadline: float | None) -> Run:
+        """The run when it has ended, or at the deadline."""
+        async with aclosing(self._watched(run_id, {}, deadline, is_submitted=True)) as events:
+            async for event in events:
+                if is_terminal(event):
+                    return event["snapshot"]
+        return await self.get_run(run_id)
+
+    async def _watched(
+        self, run_id: str, wanted: dict[str, Any], deadline: float | None, *, is_submitted: bool = False
+    ) -> AsyncGenerator[RunEvent, None]:
+        last_event_id = ""
+
+        async def connect() -> AsyncGenerator[RunEvent, None]:
+            nonlocal last_event_id
+            left = MAX_WATCH_SEC if deadline is None else deadline - time.monotonic()
+            timeout = None if deadline is None else max(MIN_WATCH_SEC, min(MAX_WATCH_SEC, left))
+            async with self._session.receive(
+                run_path(run_id, "/watch"),
+                silence_sec=max(MIN_SILENCE_SEC, min(WATCH_SILENCE_SEC, left)),
+                params=given({**wanted, "timeout_sec": timeout}),
+                headers=given({"Last-Event-ID": last_event_id or None}),
+            ) as events:
+                async for received in events:
+                    last_event_id = received.id or last_event_id
+                    event: Any = {"event": received.event, "id": received.id, **received.json()}
+                    yield event
+
+        async def has_ended() -> bool:
+            return is_terminal({"snapshot": await self.get_run(run_id)})
+
+        changes = self._reconnecting(
+            connect, is_terminal, has_ended, deadline=deadline, has_begun=is_submitted
+        )
+        async with aclosing(changes) as events:
+            async for event in events:
+                yield event
 
 
-def server_sent_events(response: httpx2.Response) -> Iterator[Any]:
-    if response.is_error:
-        response.read()
-        raise_refused(response)
-    yield from httpx2.EventSource(response)
+def _deadline(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _full(*, full: bool) -> dict[str, str]:
+    return {"include": "full"} if full else {}
+
+
+def result_of(run: Run, timeout_sec: float | None) -> Any:
+    """The result of a completed run. Raises a `RunError` for all other runs."""
+    about = {"run_id": run["run_id"], "run": run}
+    where = f"run {run['run_id']} of {run['flow_name']}"
+    if run["status"] == "FAILED":
+        raise RunFailed(
+            f"{where} failed: {run['error']}",
+            err_id="ERR-PYOCO-0007",
+            detail=run["error"],
+            advice="get_logs() and get_tasks() of the run show what its tasks did",
+            **about,
+        )
+    if run["status"] == "CANCELLED":
+        reason = run["cancel_reason"]
+        raise RunCancelled(
+            f"{where} was cancelled" + (f": {reason}" if reason else ""), detail=reason, **about
+        )
+    if run["status"] != "COMPLETED":
+        raise RunTimedOut(
+            f"{where} has not ended after {timeout_sec or 0:g} s",
+            detail=run["status"],
+            advice="The run goes on: follow it with watch_run(), or cancel it with cancel_run()",
+            **about,
+        )
+    if run.get("result_truncated"):
+        raise ResultNotStored(
+            f"{where} completed, but its result is too large to be stored",
+            detail=run["warnings"],
+            advice="Store large results in a file or an object store and return where they are",
+            **about,
+        )
+    return run["result"]
+
+
+def cancel_timed_out(run: Run, timeout_sec: float) -> PyocoError:
+    from pyoco_server.errors import CancelTimedOut  # noqa: PLC0415 - importing a client stays cheap
+
+    message = f"run {run['run_id']} has not ended {timeout_sec:g} s after the cancel request"
+    entry = CancelTimedOut.entry
+    return also(RunTimedOut, CancelTimedOut)(
+        message, err_id=entry.err_id, detail=message, advice=entry.en, run_id=run["run_id"], run=run
+    )
 
 
 class LogReader:
@@ -115,34 +365,45 @@ class LogReader:
         self._cursor = cursor
         self._shown: set[tuple[int, int]] = set()
 
-    def new_lines(self) -> Iterator[LogLine]:
+    async def new_lines(self) -> AsyncGenerator[LogLine, None]:
         """Lines stored since the last call."""
         has_more = True
         while has_more:
-            page = self._read_page(self._cursor)
-            yield from self._unseen(page["lines"])
+            page = await self._read_page(self._cursor)
+            for line in self._unseen(page["lines"]):
+                yield line
             self._cursor = page.get("next_cursor", self._cursor)  # older servers have neither
             has_more = page.get("has_more", False)
 
-    def excerpt(self, lines: list[LogLine]) -> Iterator[LogLine]:
+    def excerpt(self, lines: list[LogLine]) -> list[LogLine]:
         """Of lines from a watch, those that are stored later or never; the others are read."""
         excerpt = [line for line in lines if line.get("is_excerpt")]
-        yield from self._unseen(excerpt)
+        unseen = self._unseen(excerpt)
         self._shown |= {_place(line) for line in excerpt}
+        return unseen
 
-    def follow(self, events: Iterator[RunEvent], task: str | None) -> Iterator[LogLine]:
+    async def follow(
+        self, events: AsyncGenerator[RunEvent, None], task: str | None
+    ) -> AsyncGenerator[LogLine, None]:
         """The log as it grows, for as long as there are events."""
-        yield from self.new_lines()
-        for event in events:
-            yield from self.excerpt([line for line in event.get("lines", []) if task in (None, line["task"])])
-            with _tolerated():  # the watch reconnects; the next event reads these lines
-                yield from self.new_lines()
-        yield from self.new_lines()
-
-    def _unseen(self, lines: list[LogLine]) -> Iterator[LogLine]:
-        for line in lines:
-            if "cut_bytes" in line or _place(line) not in self._shown:
+        async for line in self.new_lines():
+            yield line
+        async for event in events:
+            for line in self.excerpt(
+                [line for line in event.get("lines", []) if task in (None, line["task"])]
+            ):
                 yield line
+            try:
+                async for line in self.new_lines():
+                    yield line
+            except PyocoError as error:
+                if not is_passing(error):  # else the watch reconnects; the next event reads these lines
+                    raise
+        async for line in self.new_lines():
+            yield line
+
+    def _unseen(self, lines: list[LogLine]) -> list[LogLine]:
+        return [line for line in lines if "cut_bytes" in line or _place(line) not in self._shown]
 
 
 def in_order(lines: list[LogLine]) -> list[LogLine]:
@@ -153,15 +414,3 @@ def in_order(lines: list[LogLine]) -> list[LogLine]:
 
 def _place(line: LogLine) -> tuple[int, int]:
     return line["attempt"], line["n"]
-
-
-@contextmanager
-def _tolerated() -> Iterator[None]:
-    """Ignores a server that is briefly unavailable."""
-    try:
-        yield
-    except (httpx2.TransportError, GatewayUnreachable):
-        pass
-    except httpx2.HTTPStatusError as error:
-        if not error.response.is_server_error:
-            raise

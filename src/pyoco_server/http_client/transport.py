@@ -1,32 +1,44 @@
-"""The client's transport: its connections for `httpx2.Client`, a short path for JSON calls, errors, retries.
+"""The clients' sessions: connections of our own under `httpx2.Client`, and `httpx2.AsyncClient`.
 
 URLs, forms, headers, timeouts and exceptions stay those of httpx2. See
 docs/decisions/0014-client-transport.md.
 """
 
+import asyncio
 import json
 import ssl
-import sys
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import cache, cached_property
-from http import HTTPStatus
-from typing import Any, NoReturn
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from functools import cached_property
+from typing import Any, TypeVar
 
 import httpx2
 
+from pyoco_server.errors import GatewayUnreachable, UntrustedCertificate
+from pyoco_server.http_client.calls import PyocoError, RequestRefused, ServerUnavailable, also, raise_refused
 from pyoco_server.http_client.connection import Connection, Response, head_of, header_lines
+
+__all__ = ["BlockingSession", "JsonCalls", "LeanTransport", "LoopSession", "RequestRefused", "transport_for"]
 
 MAX_IDLE = 64
 """Connections kept for later requests, per server."""
-TRIES = 4
-FIRST_PAUSE_SEC = 0.2
-MAX_PAUSE_SEC = 2.0
-_UNAVAILABLE = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
+WATCH_SILENCE_SEC = 10.0
+"""Heartbeat timeout of a watch."""
+_JSON_CALL = {"json", "headers"}
+"""Options that `JsonCalls` supports."""
 
+T = TypeVar("T")
 _Origin = tuple[str, str, int]
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -178,69 +190,155 @@ class JsonCalls:
         return header_lines(self._headers)
 
 
-# Errors
+# Sessions
 
 
-class RequestRefused(httpx2.HTTPStatusError):
-    """A response with an error status; `err_id`, `detail` and `advice` come from the server."""
+class BlockingSession:
+    """Carries out requests in the calling thread. Thread-safe. Its coroutines are never suspended."""
 
-    def __init__(self, message: str, response: httpx2.Response) -> None:
-        # Not `super()`: the next class may be one of httpx, whose arguments differ.
-        Exception.__init__(self, message)
-        self._request = response.request
-        self.response = response
-        answer = _answer(response)
-        self.err_id: str | None = answer.get("err_id")
-        self.detail: Any = answer.get("detail")
-        self.advice: str | None = answer.get("advice") or answer.get("message")
+    def __init__(self, base_url: str, headers: Mapping[str, str], timeout: float) -> None:
+        transport = transport_for(base_url)
+        self._http = httpx2.Client(base_url=base_url, headers=headers, timeout=timeout, transport=transport)
+        self._json = None if transport is None else JsonCalls(self._http, transport, timeout)
+        self._timeout = timeout
 
-
-def raise_refused(response: httpx2.Response) -> NoReturn:
-    """`response` has been read."""
-    status = f"{response.status_code} {response.reason_phrase}".strip()
-    detail = _answer(response).get("detail")
-    raise _kind("httpx" in sys.modules)(
-        f"{status} for {response.request.method} {response.request.url}" + (f": {detail}" if detail else ""),
-        response,
-    )
-
-
-@cache
-def _kind(is_with_httpx: bool) -> type[RequestRefused]:  # noqa: FBT001 - a key of the cache
-    """Programs written for httpx catch its errors."""
-    if not is_with_httpx:
-        return RequestRefused
-    import httpx  # noqa: PLC0415
-
-    return type("RequestRefused", (RequestRefused, httpx.HTTPStatusError), {"__module__": __name__})
-
-
-def _answer(response: httpx2.Response) -> dict[str, Any]:
-    try:
-        answer = response.json()
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-# Retries
-
-
-def send_again_if_safe(send: Callable[[], httpx2.Response], *, is_safe: bool) -> httpx2.Response:
-    """The response of `send`; if `is_safe`, retried while the server is unavailable or overloaded."""
-    for left in range(TRIES - 1 if is_safe else 0, 0, -1):
-        pause = min(MAX_PAUSE_SEC, FIRST_PAUSE_SEC * 2 ** (TRIES - 1 - left))
+    async def send(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        send: Callable[..., httpx2.Response] = self._http.request
+        if self._json is not None and options.keys() <= _JSON_CALL:
+            send = self._json.send
         try:
-            response = send()
-        except httpx2.TransportError:
-            time.sleep(pause)
-            continue
-        if response.status_code not in _UNAVAILABLE:
-            return response
-        time.sleep(_retry_after(response) or pause)
-    return send()
+            return send(method, path, **options)
+        except httpx2.TransportError as error:
+            raise unreachable(self._http.base_url, error) from error
+
+    @asynccontextmanager
+    async def receive(
+        self, path: str, *, silence_sec: float = WATCH_SILENCE_SEC, **options: Any
+    ) -> AsyncIterator[AsyncGenerator[httpx2.ServerSentEvent, None]]:
+        timeout = httpx2.Timeout(self._timeout, read=silence_sec)
+        with self._stream(path, timeout=timeout, **options) as response:
+            async with aclosing(_each(httpx2.EventSource(response))) as events:
+                yield events
+
+    @asynccontextmanager
+    async def download(self, path: str) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        with self._stream(path) as response:
+            async with aclosing(_each(response.iter_bytes())) as chunks:
+                yield chunks
+
+    @contextmanager
+    def _stream(self, path: str, **options: Any) -> Iterator[httpx2.Response]:
+        with _reachable(self._http.base_url), self._http.stream("GET", path, **options) as response:
+            if response.is_error:
+                response.read()
+                raise_refused(response)
+            yield response
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop
+
+    async def blocking(self, function: Callable[[], T]) -> T:
+        return function()
+
+    async def close(self) -> None:
+        self._http.close()
 
 
-def _retry_after(response: httpx2.Response) -> float | None:
-    text = response.headers.get("retry-after", "")
-    return min(float(text), MAX_PAUSE_SEC) if text.isdigit() else None
+async def _each(values: Iterable[T]) -> AsyncGenerator[T, None]:
+    for value in values:
+        yield value
+
+
+class LoopSession:
+    """Carries out requests in an event loop."""
+
+    def __init__(self, base_url: str, headers: Mapping[str, str], timeout: float) -> None:
+        self._http = httpx2.AsyncClient(
+            base_url=base_url,
+            headers=headers,
+            timeout=timeout,
+            verify=_verified(base_url),
+            # A watch holds its connection, and a limit would let other calls wait for it.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE),
+        )
+        self._timeout = timeout
+
+    async def send(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        try:
+            return await self._http.request(method, path, **options)
+        except httpx2.TransportError as error:
+            raise unreachable(self._http.base_url, error) from error
+
+    @asynccontextmanager
+    async def receive(
+        self, path: str, *, silence_sec: float = WATCH_SILENCE_SEC, **options: Any
+    ) -> AsyncIterator[AsyncGenerator[httpx2.ServerSentEvent, None]]:
+        timeout = httpx2.Timeout(self._timeout, read=silence_sec)
+        async with (
+            self._stream(path, timeout=timeout, **options) as response,
+            aclosing(_each_awaited(httpx2.EventSource(response))) as events,
+        ):
+            yield events
+
+    @asynccontextmanager
+    async def download(self, path: str) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        async with (
+            self._stream(path) as response,
+            aclosing(_each_awaited(response.aiter_bytes())) as chunks,
+        ):
+            yield chunks
+
+    @asynccontextmanager
+    async def _stream(self, path: str, **options: Any) -> AsyncIterator[httpx2.Response]:
+        with _reachable(self._http.base_url):
+            async with self._http.stream("GET", path, **options) as response:
+                if response.is_error:
+                    await response.aread()
+                    raise_refused(response)
+                yield response
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def blocking(self, function: Callable[[], T]) -> T:
+        return await asyncio.to_thread(function)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+async def _each_awaited(values: AsyncIterable[T]) -> AsyncGenerator[T, None]:
+    async for value in values:
+        yield value
+
+
+def _verified(base_url: str) -> ssl.SSLContext | bool:
+    """Reading all certificates takes a while, and plain HTTP needs none."""
+    return httpx2.create_ssl_context() if httpx2.URL(base_url).scheme == "https" else False
+
+
+@contextmanager
+def _reachable(server: httpx2.URL) -> Iterator[None]:
+    try:
+        yield
+    except httpx2.TransportError as error:
+        raise unreachable(server, error) from error
+
+
+def unreachable(server: httpx2.URL, error: httpx2.TransportError) -> PyocoError:
+    """Also a `GatewayUnreachable` and an error of httpx2, which older programs catch."""
+    kind, message = GatewayUnreachable, f"no server answers at {server} ({type(error).__name__})"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            kind = UntrustedCertificate
+            message = f"the certificate of {server} is refused: {cause.verify_message}"
+            break
+        cause = cause.__cause__ or cause.__context__
+    return also(ServerUnavailable, kind, type(error))(
+        message,
+        err_id=kind.entry.err_id,
+        detail=message,
+        advice=kind.entry.en,
+        _request=vars(error).get("_request"),
+    )

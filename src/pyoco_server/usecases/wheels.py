@@ -1,19 +1,12 @@
-"""Wheels: validation of files, the registry with its history, and the sync of a worker."""
+"""Wheels: the registry with its history, and the sync of a worker."""
 
 import asyncio
-import re
-import struct
-import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from email.parser import BytesHeaderParser
 from functools import partial
-from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from msgspec import Struct
 from packaging.tags import Tag
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from pyoco_server.domain.wheels import (
     Actor,
@@ -26,146 +19,19 @@ from pyoco_server.domain.wheels import (
     Wheel,
     WheelAction,
     WheelEvent,
-    WheelName,
     WheelSync,
     after_failures,
     check_version,
+    check_wheel,
     described,
     is_wheel_name,
     plan,
-    read_name,
     select,
 )
-from pyoco_server.errors import InvalidRequest, NatsUnavailable, WheelNotFound, WheelSyncFailed
+from pyoco_server.errors import NatsUnavailable, WheelNotFound, WheelSyncFailed
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.runs import WheelHistory, WheelInstaller, WheelStore
 from pyoco_server.usecases.ports.stores import Clock
-
-# Validation of a wheel file by its zip directory, without unpacking.
-
-MAX_MEMBERS = 20_000
-MAX_DIRECTORY_BYTES = 8 * 1024 * 1024
-"""Limit of the zip directory in bytes, because its member count is not reliable."""
-MAX_METADATA_BYTES = 1024 * 1024
-MAX_GROWTH = 50
-"""Maximum ratio of unpacked to packed size; code compresses to a quarter, seldom to a tenth."""
-FREE_BYTES = 64 * 1024 * 1024
-"""Allowed unpacked size of small wheels."""
-
-_END_OF_DIRECTORY = b"PK\x05\x06"
-_END_SIZE = 22
-_MAX_COMMENT = 65_535
-_SYMLINK = 0o120000
-_FILE_TYPE = 0o170000
-_DRIVE = re.compile(r"^[A-Za-z]:")
-_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
-
-
-class WheelContent(Struct, frozen=True):
-    """Metadata of a wheel beside its name."""
-
-    requires_python: str
-    entry_points: str
-    """The text of entry_points.txt; empty if missing."""
-    members: frozenset[str]
-
-
-def check_wheel(name: str, file: BinaryIO, size: int) -> WheelName:
-    """Raises InvalidRequest with the reason. Unpacks only the metadata."""
-    expected = read_name(name)
-    _check_member_count(file, size)
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            _check_members(members)
-            _check_growth(members, size)
-            _check_metadata(archive, members, expected)
-    except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, EOFError, OSError) as error:
-        raise InvalidRequest(f"{name}: not a readable zip archive ({error})") from error
-    return expected
-
-
-def read_content(file: BinaryIO) -> WheelContent:
-    """The content of a checked file."""
-    with zipfile.ZipFile(file) as archive:
-        members = {member.filename: member for member in archive.infolist()}
-        metadata = next(name for name in members if _METADATA.fullmatch(name))
-        beside = f"{PurePosixPath(metadata).parent}/entry_points.txt"
-        return WheelContent(
-            str(BytesHeaderParser().parsebytes(archive.read(metadata)).get("Requires-Python", "")),
-            _text(archive, members[beside]) if beside in members else "",
-            frozenset(members),
-        )
-
-
-def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
-    if member.file_size > MAX_METADATA_BYTES:
-        raise InvalidRequest(f"the wheel's {member.filename} is too large")
-    return archive.read(member).decode(errors="replace")
-
-
-def _check_member_count(file: BinaryIO, size: int) -> None:
-    """Check the size of the directory before reading it, because each entry takes memory."""
-    tail_size = min(size, _END_SIZE + _MAX_COMMENT)
-    file.seek(size - tail_size)
-    tail = file.read(tail_size)
-    at = tail.rfind(_END_OF_DIRECTORY)
-    if at < 0 or len(tail) - at < _END_SIZE:
-        raise InvalidRequest("not a wheel: the file is not a zip archive")
-    count, directory_size = struct.unpack_from("<HI", tail, at + 10)
-    if count > MAX_MEMBERS or directory_size > MAX_DIRECTORY_BYTES:
-        raise InvalidRequest(f"the wheel has too many members; at most {MAX_MEMBERS:,} are allowed")
-    file.seek(0)
-
-
-def _check_members(members: list[zipfile.ZipInfo]) -> None:
-    if len(members) > MAX_MEMBERS:
-        raise InvalidRequest(f"the wheel has {len(members):,} members; at most {MAX_MEMBERS:,} are allowed")
-    seen: set[str] = set()
-    for member in members:
-        path = PurePosixPath(member.filename)
-        if (
-            path.is_absolute()
-            or ".." in path.parts
-            or "\\" in member.filename
-            or _DRIVE.match(member.filename)
-        ):
-            raise InvalidRequest(f"the wheel has a member with an unsafe path: {member.filename[:200]!r}")
-        if (member.external_attr >> 16) & _FILE_TYPE == _SYMLINK:
-            raise InvalidRequest(f"the wheel has a symbolic link: {member.filename[:200]!r}")
-        if str(path) in seen:
-            raise InvalidRequest(f"the wheel has a duplicate member: {member.filename[:200]!r}")
-        seen.add(str(path))
-
-
-def _check_growth(members: list[zipfile.ZipInfo], size: int) -> None:
-    unpacked = sum(member.file_size for member in members)
-    allowed = max(FREE_BYTES, MAX_GROWTH * size)
-    if unpacked > allowed:
-        raise InvalidRequest(f"the wheel unpacks to {unpacked:,} bytes; at most {allowed:,} are allowed")
-
-
-def _check_metadata(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], expected: WheelName) -> None:
-    found = [m for m in members if _METADATA.fullmatch(m.filename)]
-    if len(found) != 1:
-        raise InvalidRequest(f"the wheel has {len(found)} *.dist-info/METADATA files; it must have one")
-    for needed in ("WHEEL", "RECORD"):
-        path = f"{PurePosixPath(found[0].filename).parent}/{needed}"
-        if path not in archive.namelist():
-            raise InvalidRequest(f"the wheel has no {path}")
-    if found[0].file_size > MAX_METADATA_BYTES:
-        raise InvalidRequest("the wheel's METADATA is too large")
-    headers = BytesHeaderParser().parsebytes(archive.read(found[0]))
-    name, version = str(headers.get("Name", "")), str(headers.get("Version", ""))
-    try:
-        is_same = canonicalize_name(name) == expected.package and Version(version) == expected.version
-    except InvalidVersion:
-        is_same = False
-    if not is_same:
-        raise InvalidRequest(
-            f"METADATA says {name!r} {version!r}, the file name says {expected.package} {expected.version}"
-        )
-
 
 log = get_logger(__name__)
 

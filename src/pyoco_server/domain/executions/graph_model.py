@@ -1,10 +1,14 @@
-"""The types of a graph; graphs.py reads one."""
+"""The types of a graph, and its text as an unvalidated definition; graphs.py reads one."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
+
+from pyoco_server.domain.strict_json import read_json
+from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
+from pyoco_server.errors import InvalidRequest
 
 
 class NodeType(StrEnum):
@@ -100,3 +104,18 @@ def _reached(start: str, step: Any) -> frozenset[str]:
         found.update(new)
         waiting.extend(new)
     return frozenset(found)
+
+
+GRAPH_YAML = YamlKind(name="graph", max_nodes=100_000, text_keys=frozenset({"on"}))
+
+
+def graph_definition(text: str | bytes, content_type: str | None) -> dict[str, Any]:
+    """The definition in a text: JSON by content type, else YAML. Raises InvalidRequest."""
+    if isinstance(text, bytes):
+        text = decode(text, GRAPH_YAML)
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    is_json = kind == "application/json" or kind.endswith("+json")
+    definition = read_json(text, GRAPH_YAML.name) if is_json else read_yaml(text, GRAPH_YAML).value
+    if not isinstance(definition, dict):
+        raise InvalidRequest("graph: must be an object with id, nodes and edges")
+    return definition

@@ -21,6 +21,7 @@ from pyoco_server.domain.executions.graph_model import (
     OnTimeout,
     Retry,
     Then,
+    graph_definition,
 )
 from pyoco_server.domain.executions.graph_parts import (
     ENOUGH_PROBLEMS,
@@ -33,8 +34,6 @@ from pyoco_server.domain.executions.graph_parts import (
     read_node,
 )
 from pyoco_server.domain.names import is_tag, nearest
-from pyoco_server.domain.strict_json import read_json
-from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
 from pyoco_server.errors import InvalidRequest
 
 # Structure of a graph: entry, order, and the fork of each join.
@@ -138,23 +137,6 @@ def above(order: tuple[str, ...], incoming: Edges) -> Above:
         ancestors[node] = reached | 1 << index
         dominators[node] = certain | 1 << index
     return Above(order, ancestors, dominators)
-
-
-# From the text of a graph to its unvalidated definition.
-
-GRAPH_YAML = YamlKind(name="graph", max_nodes=100_000, text_keys=frozenset({"on"}))
-
-
-def graph_definition(text: str | bytes, content_type: str | None) -> dict[str, Any]:
-    """The definition in a text: JSON by content type, else YAML. Raises InvalidRequest."""
-    if isinstance(text, bytes):
-        text = decode(text, GRAPH_YAML)
-    kind = (content_type or "").partition(";")[0].strip().lower()
-    is_json = kind == "application/json" or kind.endswith("+json")
-    definition = read_json(text, GRAPH_YAML.name) if is_json else read_yaml(text, GRAPH_YAML).value
-    if not isinstance(definition, dict):
-        raise InvalidRequest("graph: must be an object with id, nodes and edges")
-    return definition
 
 
 __all__ = [

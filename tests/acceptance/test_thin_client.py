@@ -1,0 +1,123 @@
+"""The wheel of `pyoco-client`, built and used with no other package than those it needs."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from support.nats_server import free_port
+from support.programs import Programs
+from support.waiting import PATIENCE_SEC
+
+ROOT = Path(__file__).parents[2]
+MAX_PACKAGES = 16
+
+
+def needed_by(requirements: Iterable[str]) -> dict[str, Distribution]:
+    """The distributions of this environment that pip would install for these requirements."""
+    found: dict[str, Distribution] = {}
+    waiting = [Requirement(text) for text in requirements]
+    while waiting:
+        wanted = waiting.pop()
+        is_for_here = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
+        name = canonicalize_name(wanted.name)
+        if is_for_here and name not in found:
+            found[name] = distribution(name)
+            waiting += [Requirement(text) for text in found[name].requires or []]
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a Python with the wheel, the packages that it needs, and no others (`-S`)."""
+    directory = tmp_path_factory.mktemp("thin")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
+    subprocess.run(build, cwd=ROOT / "client", check=True, capture_output=True)
+    (wheel,) = directory.glob("pyoco_client-*-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(directory / "site")  # which is all that installing it means
+    project = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
+    packages = needed_by(project["dependencies"])
+    assert len(packages) + 1 <= MAX_PACKAGES
+    for package in packages.values():
+        for top in {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}:
+            (directory / "site" / top).symlink_to(str(package.locate_file(top)))
+    return {**os.environ, "PYTHONPATH": str(directory / "site")}
+
+
+@pytest.fixture
+def server(programs: Programs) -> Iterator[str]:
+    port = free_port()
+    with programs.started("pyoco-server", "up", "--with-worker", PYOCO_HTTP_PORT=str(port)) as running:
+        running.says("worker ready")
+        yield f"http://127.0.0.1:{port}"
+
+
+def run(installed: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return python(installed, "-m", "pyoco_client", *arguments)
+
+
+def python(installed: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-S", *arguments],
+        env=installed,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SEC,
+        check=False,
+    )
+
+
+def test_the_thin_client_runs_a_flow_on_a_real_server(installed: dict[str, str], server: str) -> None:
+    connection = ("--server", server)
+    helped = run(installed, "--help")
+    assert helped.returncode == 0, helped.stderr
+    assert "pyoco-client[terminal]" in helped.stdout
+
+    done = run(installed, *connection, "submit", "--flow-name", "sample", "--param", "rows=4", "--wait")
+    assert done.returncode == 0, done.stderr
+    ended = json.loads(done.stdout)
+    assert (ended["status"], ended["result"]) == ("COMPLETED", {"report": {"rows": 4, "sum": 30}})
+    assert done.stderr.splitlines()[-1].startswith("COMPLETED")
+
+    run_id = ended["run_id"]
+    assert run(installed, "logs", run_id, "--follow", *connection).stdout == "fetching 4 rows\n"
+    last = json.loads(run(installed, "watch", run_id, *connection).stdout.splitlines()[-1])
+    assert last["snapshot"]["status"] == "COMPLETED"
+    assert [item["run_id"] for item in json.loads(run(installed, "list", *connection).stdout)] == [run_id]
+
+    failed = run(installed, "submit", "--flow-name", "sample", "--param", "rows=many", "--wait", *connection)
+    assert failed.returncode == 1
+    assert json.loads(failed.stdout)["status"] == "FAILED"
+
+    missing = run(installed, "get", "no-such-run", *connection)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr.startswith("HTTP 404 ERR-PYOCO-0005 run not found")
+
+
+def test_both_clients_work_without_other_packages(installed: dict[str, str], server: str) -> None:
+    program = """
+import asyncio, sys
+from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
+import pyoco_server
+print(pyoco_server.__file__)
+with PyocoHttpClient(sys.argv[1]) as client:
+    print(client.run("sample"))
+async def main():
+    async with AsyncPyocoHttpClient(sys.argv[1]) as client:
+        print(await client.run("sample"))
+asyncio.run(main())
+"""
+    done = python(installed, "-c", program, server)
+    result = "{'report': {'rows': 3, 'sum': 14}}"
+    package = f"{installed['PYTHONPATH']}/pyoco_server/__init__.py"
+    assert done.stdout.splitlines() == [package, result, result], done.stderr
