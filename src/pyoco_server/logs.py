@@ -95,6 +95,12 @@ def configure_logging(
         library.handlers = []
         library.propagate = True
         library.setLevel(max(logging.WARNING, root.level))
+        library.addFilter(_is_of_use)
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """asyncio complains of its own streams whenever a TLS connection ends."""
+    return not record.getMessage().startswith("returning true from eof_received()")
 
 
 def configure_unless_configured(service: str) -> None:

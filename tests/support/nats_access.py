@@ -144,24 +144,46 @@ def tls_settings(authority: Authority, *, verify: bool = False, first: bool = Fa
     return f"tls {{ cert_file: '{certificate}', key_file: '{key}', timeout: 5, {more} }}\n"
 
 
+class GuardedNats:
+    """With JetStream; `url` has no credentials."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._log = directory / "nats-server.log"
+        self._port = free_port()
+        self.url = f"nats://127.0.0.1:{self._port}"
+
+    def start(self, settings: str) -> None:
+        self._log.unlink(missing_ok=True)
+        config = self._directory / "nats-server.conf"
+        config.write_text(
+            f'listen: "127.0.0.1:{self._port}"\nserver_name: guarded\nlog_file: "{self._log}"\n'
+            f'jetstream {{ store_dir: "{self._directory}/jetstream" }}\n{settings}'
+        )
+        binary = find_nats_server()
+        assert binary is not None
+        self._server = subprocess.Popen([binary, "-c", config])
+        until_now(lambda: _is_ready(self._server, self._log))
+
+    def stop(self) -> None:
+        self._server.kill()
+        self._server.wait()
+
+    def restart(self, settings: str) -> None:
+        """At the same port, with what it stored."""
+        self.stop()
+        self.start(settings)
+
+
 @contextmanager
-def guarded_nats(directory: Path, settings: str) -> Iterator[str]:
-    """With JetStream and these settings; its URL, without credentials."""
-    directory.mkdir(parents=True, exist_ok=True)
-    port, name = free_port(), "guarded"
-    config = directory / "nats-server.conf"
-    config.write_text(
-        f'listen: "127.0.0.1:{port}"\nserver_name: {name}\nlog_file: "{directory}/nats-server.log"\n'
-        f'jetstream {{ store_dir: "{directory}/jetstream" }}\n{settings}'
-    )
-    binary = find_nats_server()
-    assert binary is not None
-    with subprocess.Popen([binary, "-c", config]) as server:
-        try:
-            until_now(lambda: _is_ready(server, directory / "nats-server.log"))
-            yield f"nats://127.0.0.1:{port}"
-        finally:
-            server.kill()
+def guarded_nats(directory: Path, settings: str) -> Iterator[GuardedNats]:
+    nats = GuardedNats(directory)
+    nats.start(settings)
+    try:
+        yield nats
+    finally:
+        nats.stop()
 
 
 def _is_ready(server: "subprocess.Popen[bytes]", log: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyoco_server.config import NATS_LOGINS, USERINFO, NatsBackendConfig, env_name
-from pyoco_server.errors import ConfigError, NatsUnauthorized
+from pyoco_server.errors import ConfigError
 
 _SEED = re.compile(r"^SU[A-Z2-7]{56}\s*$", re.MULTILINE)
 _CREDS = re.compile(r"BEGIN NATS USER JWT.*" + _SEED.pattern, re.MULTILINE | re.DOTALL)
@@ -17,6 +17,10 @@ _REFUSED = re.compile("authorization|authentication", re.IGNORECASE)
 def without_credentials(url: str) -> str:
     """For logs: the part before the @ is a secret."""
     return USERINFO.sub(r"\1***@", url)
+
+
+class PlainConnection(ConnectionError):
+    """The server offers no TLS. The library treats it like a lost connection and tries again."""
 
 
 class TlsContext(ssl.SSLContext):
@@ -50,7 +54,7 @@ class Access(NamedTuple):
 
     def _password(self, url: str) -> str:
         if self.is_plain:
-            raise NatsUnauthorized(no_tls(url))
+            raise PlainConnection(no_tls(url))
         password: str = self.options["password"]
         return password
 
@@ -148,8 +152,8 @@ def _unusable(config: NatsBackendConfig, name: str, reason: str | None) -> Confi
 def refusal_in(error: Exception, url: str, access: Access) -> str:
     """Why NATS and this program do not accept each other; empty for other errors."""
     where = without_credentials(url)
-    if isinstance(error, NatsUnauthorized):
-        return error.detail
+    if isinstance(error, PlainConnection):
+        return str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"the certificate of NATS at {where} is not trusted ({error.verify_message}): "

@@ -7,7 +7,7 @@ swallow a cancellation, and creates a random token per call; here a counter and 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -76,6 +76,7 @@ PING_SEC = 2.0
 MAX_PINGS_OPEN = 2
 """Detects a server behind a broken network within seconds; then another server is tried."""
 MIN_SERVER_VERSION = (2, 11)
+_UNREACHABLE = (OSError, asyncio.TimeoutError, nats.errors.NoServersError, nats.errors.UnexpectedEOF)
 
 _WRONG_LAST_SEQUENCE = 10071
 """The expected revision is not the stored one."""
@@ -85,6 +86,7 @@ UNDECIDED_RETRY_SEC = 0.005
 """Replicas agree on a write within milliseconds, unless the network is partitioned."""
 ATTEMPT_SEC = 10.0
 """Of a patient program, with one client of the library."""
+DISCARD_SEC = 0.2
 RETRY_SEC = 1.0
 MAX_RETRY_SEC = 15.0
 """Pauses while login or TLS fail: a line in the log each, and no crowd at the server."""
@@ -152,6 +154,12 @@ class KeptSubscription:
         await self._current.drain()  # type: ignore[no-untyped-call]
 
 
+async def _discard(client: Client) -> None:
+    """Its sockets too. After a failed TLS handshake the library waits for their end in vain."""
+    with suppress(TimeoutError, nats.errors.Error, OSError):
+        await asyncio.wait_for(client.close(), DISCARD_SEC)
+
+
 class NatsConnection:
     def __init__(
         self,
@@ -213,14 +221,15 @@ class NatsConnection:
         finally:
             refused.cancel()
             connecting.cancel()  # it would retry forever; no effect if done
-        if not connecting.done():
+        if connecting.done():
+            with translated():
+                connecting.result()
+        if connecting.done() and self._access.is_plain:
+            self._refuse(no_tls(self._url))
+        if not connecting.done() or self._refused.is_set():
+            await _discard(self._client)
             return False
         with translated():
-            connecting.result()
-            if self._access.is_plain:
-                self._refuse(no_tls(self._url))
-                await self._client.close()
-                return False
             await self._requests.open()
         return True
 
@@ -391,7 +400,7 @@ class NatsConnection:
             if not self._is_opening:
                 self._report_refusal()
                 await self._back_off()
-        elif isinstance(error, (OSError, asyncio.TimeoutError, nats.errors.NoServersError)):
+        elif isinstance(error, _UNREACHABLE):
             log.debug("NATS is not reachable yet", action="nats.unreachable", exc_info=error)
         else:
             log.warning("NATS reported an error", action="nats.error", exc_info=error)
@@ -413,8 +422,7 @@ class NatsConnection:
     async def _start_over(self, plain: Client) -> None:
         self._refuse(no_tls(self._url))
         self._report_refusal()
-        with translated():
-            await plain.close()
+        await _discard(plain)
         await self._back_off()
         await self._reopen()
 
