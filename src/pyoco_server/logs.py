@@ -99,7 +99,7 @@ def configure_logging(
 
 
 def _is_of_use(record: logging.LogRecord) -> bool:
-    """asyncio complains of its own streams whenever a TLS connection ends."""
+    """False for a complaint of asyncio about its own streams, whenever a TLS connection ends."""
     return not record.getMessage().startswith("returning true from eof_received()")
 
 
