@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pyoco_server.cli.failures import reporting_failures, run_app
+from pyoco_server.cli.output import NO_NATS_OPTIONS, NatsOptions
 from pyoco_server.cli.terminal import add_completion, run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
@@ -36,7 +36,9 @@ Settings = Annotated[NatsBackendConfig, Parameter(parse=False)]
 
 @app.meta.default
 def launch(
-    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)], nats_url: str | None = None
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    nats_url: str | None = None,
+    access: NatsOptions = NO_NATS_OPTIONS,
 ) -> None:
     """Run a command.
 
@@ -49,7 +51,7 @@ def launch(
     command, bound, ignored = app.parse_args(tokens, exit_on_error=False, print_error=False)
     with reporting_failures():
         if "config" in ignored:
-            bound.arguments["config"] = _settings(nats_url)
+            bound.arguments["config"] = _settings(nats_url, access)
         command(*bound.args, **bound.kwargs)
 
 
@@ -143,15 +145,15 @@ def _restored(config: NatsBackendConfig, directory: Path, data_dir: Path | None)
         return run(restore(config, directory))
     # Not on the default port: a waiting worker would connect to a half-restored server.
     with EmbeddedNats(data_dir / "nats", port=free_port("127.0.0.1")) as nats:
-        return run(restore(replace(config, nats_url=nats.url), directory))
+        return run(restore(config.with_own_nats(nats.url), directory))
 
 
 def _print_streams(messages: dict[str, int]) -> None:
     print(msgspec.json.format(msgspec.json.encode({"streams": messages}), indent=2).decode())
 
 
-def _settings(nats_url: str | None) -> NatsBackendConfig:
-    config = settings_here(nats_url=nats_url)
+def _settings(nats_url: str | None, access: NatsOptions) -> NatsBackendConfig:
+    config = settings_here(nats_url=nats_url, **vars(access))
     # stdout carries the result, so only problems are logged, to stderr.
     configure_logging(service="pyoco-server:admin", level="WARNING", stream=sys.stderr)
     return config

@@ -1,15 +1,18 @@
 """Settings, read once from the environment.
 
 `NatsBackendConfig` has one field per environment variable: the field name in capitals after `PYOCO_`. An
-invalid value stops the start with an error that names its key and value.
+invalid value stops the start with an error that names its key and value. A secret may also be in a file that
+`<NAME>_FILE` names.
 """
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,13 +24,6 @@ from pyoco_server.errors import ConfigError
 ENV_PREFIX = "PYOCO_"
 EVENTS_ENV_PREFIX = "AX_"
 """Prefix of the workflow event settings, whose names come from an earlier system."""
-COMMAND_VARIABLES = frozenset(
-    {"PYOCO_SERVER_URL", "PYOCO_API_KEY", "PYOCO_HTTP_HOST", "PYOCO_HTTP_PORT", "PYOCO_DISCOVERY_MODULES"}
-)
-"""Variables that commands read instead of an option; the last belongs to pyoco.
-
-Settings of the gateway and the worker are the fields below.
-"""
 
 MAX_SECONDS = 9e9
 """JetStream stores durations as nanoseconds in 64 bits, so `inf` is not possible."""
@@ -51,12 +47,27 @@ Days = Annotated[int, Meta(ge=1, le=36_500)]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
+def _secret() -> Any:
+    """A setting that is never shown, and that may be in a file."""
+    return field(default="", repr=False, metadata={"secret": True})
+
+
 @dataclass(frozen=True, kw_only=True)
 class NatsBackendConfig:
     """Every setting of the gateway and the worker, with the defaults of the contract."""
 
     # NATS and the work queue
-    nats_url: Annotated[str, Meta(min_length=1)] = "nats://127.0.0.1:4222"
+    nats_url: Annotated[str, Meta(min_length=1)] = field(default="nats://127.0.0.1:4222", repr=False)
+    """May contain a password, therefore it is not in the repr."""
+    nats_user: str = ""
+    nats_password: str = _secret()
+    nats_creds_file: str = ""
+    nats_nkey_seed_file: str = ""
+    nats_tls_ca_file: str = ""
+    nats_tls_cert_file: str = ""
+    nats_tls_key_file: str = ""
+    nats_tls_first: bool = False
+    """TLS from the first byte, for servers that expect it."""
     work_subject_prefix: Subject = "pyoco.work"
     work_stream: Name = "PYOCO_WORK"
     default_tag: Name = "default"
@@ -81,7 +92,7 @@ class NatsBackendConfig:
     http_auth_mode: Literal["none", "api_key"] = "none"
     http_api_key_header: HeaderName = "X-API-Key"
     auth_kv_bucket: Name = "pyoco_auth"
-    auth_pepper: str = field(default="", repr=False)  # a secret
+    auth_pepper: str = _secret()
 
     trusted_proxies: str = ""
     """Proxies whose X-Forwarded-For header is trusted, comma separated."""
@@ -156,7 +167,7 @@ class NatsBackendConfig:
     audit_max_bytes: Bytes = 2_147_483_648
 
     # Workflow events
-    workflow_event_token: str = field(default="", repr=False)  # a secret
+    workflow_event_token: str = _secret()
     workflow_event_tenant: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "default"
     workflow_event_strict_keys: bool = False
     workflow_event_max_receipts: Count = 1000
@@ -172,7 +183,7 @@ class NatsBackendConfig:
     workflow_event_retry_max_jobs: Count = 2000
     workflow_event_retry_worker_enabled: bool = True
     workflow_event_retry_worker_poll_seconds: Seconds = 30.0
-    google_chat_webhook_url: str = field(default="", repr=False)  # a secret
+    google_chat_webhook_url: str = _secret()
     google_chat_base_url: str = ""
     """URL of a test server in place of Google Chat; on this machine only."""
     audit_log_path: str = "reports/audit_log.jsonl"
@@ -216,32 +227,25 @@ class NatsBackendConfig:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
-        """The settings of this environment; `overrides` (e.g. command-line options) take precedence."""
-        values = _parse(cls, _texts(os.environ if environ is None else environ))
-        return cls(**{**values, **{k: v for k, v in overrides.items() if v is not None}})
+        """The settings of this environment; `overrides` (e.g. command-line options) take precedence.
+
+        An override `<secret>_file` names the file of a secret.
+        """
+        given = {name: value for name, value in overrides.items() if value is not None}
+        forms = _forms_of_secrets()
+        chosen = {forms[name]: str(value) for name, value in given.items() if name in forms}
+        values = _parse(cls, _merged(texts_of(os.environ if environ is None else environ), chosen))
+        names = {setting.name for setting in fields(cls)}
+        return cls(**{**values, **{k: v for k, v in given.items() if k in names or k not in forms}})
+
+    def with_own_nats(self, url: str) -> Self:
+        """For a NATS that this program starts: on loopback, without login and TLS."""
+        return replace(self, nats_url=url, **{name: getattr(NatsBackendConfig, name) for name in NATS_ACCESS})
 
 
-class LogSettings(NamedTuple):
-    """Log settings, available without the other settings."""
-
-    level: str
-    format: str | None
-    """None: not set."""
-    utc: bool
-    include_traceback: bool
-
-
-def log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
-    """Raises ConfigError for an invalid log setting."""
-    texts = _texts(os.environ if environ is None else environ)
-    found = _parse(NatsBackendConfig, {k: v for k, v in texts.items() if k.startswith("PYOCO_LOG_")})
-    defaults = NatsBackendConfig
-    return LogSettings(
-        level=found.get("log_level", defaults.log_level),
-        format=found.get("log_format"),
-        utc=found.get("log_utc", defaults.log_utc),
-        include_traceback=found.get("log_include_traceback", defaults.log_include_traceback),
-    )
+def settings_named(prefix: str) -> dict[str, Any]:
+    """Only what is set and begins so, by field, without the other settings. Raises ConfigError."""
+    return _parse(NatsBackendConfig, {k: v for k, v in texts_of(os.environ).items() if k.startswith(prefix)})
 
 
 _LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
@@ -256,39 +260,55 @@ def language(environ: Mapping[str, str] = os.environ) -> Literal["en", "ja"]:
 
 def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
     """Whether the environment or the .env file sets this setting."""
-    return bool(_texts(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
-
-
-def env_file(environ: Mapping[str, str] | None = None) -> Path | None:
-    """The .env file in use; None if missing or disabled."""
-    return _env_file(os.environ if environ is None else environ)
+    return bool(texts_of(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
 
 
 def setting_names() -> list[str]:
-    """As environment variables."""
-    return [env_name(setting.name) for setting in fields(NatsBackendConfig)]
+    """As environment variables, secrets also as `<NAME>_FILE`."""
+    return [*(env_name(setting.name) for setting in fields(NatsBackendConfig)), *_forms_of_secrets().values()]
 
 
-def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
-    """Variables with our prefix that are not settings, mostly typos."""
-    known = {*setting_names(), *COMMAND_VARIABLES}
-    texts = _texts(os.environ if environ is None else environ)
-    return sorted(name for name in texts if name.startswith(ENV_PREFIX) and name not in known)
+def secret_variable(key: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The text of a secret: that of its variable, or that of the file which `<key>_FILE` names.
+
+    One newline at the end of the file is not part of it. Raises ConfigError, which never contains the text.
+    """
+    text, path = environ.get(key, "").strip(), environ.get(f"{key}_FILE", "").strip()
+    if not path:
+        return text or None
+    if text:
+        raise ConfigError([f"{key} and {key}_FILE are both set; remove one of them"])
+    try:
+        content = re.sub(rb"\r?\n\Z", b"", Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError([f"{key}_FILE={path!r}: cannot be read ({error.strerror})"]) from error
+    if not content:  # an empty token or pepper would switch the protection off
+        raise ConfigError([f"{key}_FILE={path!r}: the file is empty"])
+    return os.fsdecode(content)
 
 
-def _texts(environ: Mapping[str, str]) -> dict[str, str]:
-    return {**_dotenv(environ), **environ}
+def texts_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment and, beneath it, the .env file."""
+    return _merged(_dotenv(environ), environ)
+
+
+def _merged(lower: Mapping[str, str], higher: Mapping[str, str]) -> dict[str, str]:
+    """`higher` takes precedence: a secret that it sets in one form replaces both forms of it in `lower`."""
+    replaced = {key.removesuffix("_FILE") for key in _forms_of_secrets().values() if higher.get(key)}
+    kept = {key: text for key, text in lower.items() if key.removesuffix("_FILE") not in replaced}
+    return {**kept, **higher}
 
 
 def _dotenv(environ: Mapping[str, str]) -> dict[str, str]:
     """Values of the .env file. Environment variables take precedence."""
-    path = _env_file(environ)
+    path = env_file(environ)
     if path is None:
         return {}
     return {key: value for key, value in dotenv_values(path).items() if value is not None}
 
 
-def _env_file(environ: Mapping[str, str]) -> Path | None:
+def env_file(environ: Mapping[str, str]) -> Path | None:
+    """The .env file in use; None if missing or disabled."""
     switches = _parse(
         NatsBackendConfig, {k: v for k, v in environ.items() if k in ("PYOCO_LOAD_DOTENV", "PYOCO_ENV_FILE")}
     )
@@ -306,31 +326,62 @@ def env_name(field_name: str) -> str:
     return prefix + field_name.upper()
 
 
+NATS_LOGINS = ("nats_user", "nats_creds_file", "nats_nkey_seed_file")
+"""Who logs in; more settings complete it."""
+NATS_ACCESS = tuple(s.name for s in fields(NatsBackendConfig) if re.match("nats_(?!url)", s.name))
+"""Login and TLS."""
+
+
+def _is_secret(setting: "Field[Any]") -> bool:
+    return "secret" in setting.metadata
+
+
+@cache
+def _forms_of_secrets() -> dict[str, str]:
+    """The variables of secrets: `auth_pepper` is PYOCO_AUTH_PEPPER, `auth_pepper_file` is that with _FILE."""
+    names = [setting.name for setting in fields(NatsBackendConfig) if _is_secret(setting)]
+    forms = {name: env_name(name) for name in names}
+    return {**forms, **{f"{name}_file": f"{key}_FILE" for name, key in forms.items()}}
+
+
 _SWITCHES = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Field values from environment texts. An empty text counts as unset, except for `_EMPTY_COUNTS`."""
+    """Field values from environment texts."""
     hints = get_type_hints(cls, include_extras=True)
     values: dict[str, Any] = {}
-    problems = []
+    problems: list[str] = []
     for setting in fields(cls):
-        key = env_name(setting.name)
-        text = environ.get(key, "").strip()
-        if not text and not (setting.name in _EMPTY_COUNTS and key in environ):
-            continue
-        if setting.name == "log_level":
-            text = text.upper()
-        is_switch = hints[setting.name] is bool
         try:
-            wanted = _SWITCHES.get(text.lower(), text) if is_switch else text
-            values[setting.name] = msgspec.convert(wanted, hints[setting.name], strict=False)
-        except msgspec.ValidationError as error:
-            reason = "Expected 1, 0, true, false, yes, no, on or off" if is_switch else error
-            problems.append(f"{key}={_shown(key, text)}: {reason}")
+            text = _text(setting, environ)
+            if text is not None:
+                values[setting.name] = _value(setting, text, hints[setting.name])
+        except ConfigError as error:
+            problems += error.problems
     if problems:
         raise ConfigError(problems)
     return values
+
+
+def _text(setting: "Field[Any]", environ: Mapping[str, str]) -> str | None:
+    """None: not set. An empty text counts as that, except for `_EMPTY_COUNTS`."""
+    key = env_name(setting.name)
+    if _is_secret(setting):
+        return secret_variable(key, environ)
+    text = environ.get(key, "").strip()
+    return text if text or (setting.name in _EMPTY_COUNTS and key in environ) else None
+
+
+def _value(setting: "Field[Any]", text: str, hint: Any) -> Any:
+    wanted = _SWITCHES.get(text.lower(), text) if hint is bool else text
+    if setting.name == "log_level":
+        wanted = text.upper()
+    try:
+        return msgspec.convert(wanted, hint, strict=False)
+    except msgspec.ValidationError as error:
+        reason = "Expected 1, 0, true, false, yes, no, on or off" if hint is bool else error
+        raise ConfigError([f"{env_name(setting.name)}={_shown(setting, text)}: {reason}"]) from error
 
 
 def _bad_fields(config: NatsBackendConfig) -> list[str]:
@@ -341,13 +392,13 @@ def _bad_fields(config: NatsBackendConfig) -> list[str]:
         try:
             msgspec.convert(value, hints[setting.name])
         except msgspec.ValidationError as error:
-            problems.append(f"{env_name(setting.name)}={_shown(setting.name, value)}: {error}")
+            problems.append(f"{env_name(setting.name)}={_shown(setting, value)}: {error}")
     return problems
 
 
 def _contradictions(config: NatsBackendConfig) -> list[str]:
     """Values that are valid alone but conflict with each other."""
-    problems = []
+    problems = _access_problems(config)
     if config.ack_progress_interval_sec >= config.consumer_ack_wait_sec:
         problems.append(
             f"PYOCO_ACK_PROGRESS_INTERVAL_SEC={config.ack_progress_interval_sec}: must be less than "
@@ -368,25 +419,32 @@ def _contradictions(config: NatsBackendConfig) -> list[str]:
     return problems
 
 
+USERINFO = re.compile(r"(^|//|,\s*)[^/,]*@")
+"""User and password in a NATS URL."""
+
+
+def _access_problems(config: NatsBackendConfig) -> list[str]:
+    """One way to log in, and every part of it."""
+    used = ["the user in PYOCO_NATS_URL"] if USERINFO.search(config.nats_url) else []
+    used += [env_name(way) for way in NATS_LOGINS if getattr(config, way)]
+    problems = [f"{' and '.join(used)} are set; keep one login"] if len(used) > 1 else []
+    for pair in (("nats_user", "nats_password"), ("nats_tls_cert_file", "nats_tls_key_file")):
+        for name, other in (pair, pair[::-1]):
+            if getattr(config, name) and not getattr(config, other):
+                shown = _shown(type(config).__dataclass_fields__[name], getattr(config, name))
+                problems.append(f"{env_name(name)}={shown}: requires {env_name(other)}")
+    return problems
+
+
 def _is_loopback(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
+        is_here = parts.hostname == "localhost" or ip_address(parts.hostname or "").is_loopback
+        is_plain = parts.scheme == "http" and not parts.username and parts.port != 0
     except ValueError:
         return False
-    is_plain = parts.scheme == "http" and not parts.username and not parts.path.strip("/") and port != 0
-    return is_plain and not parts.query and (host == "localhost" or _is_loopback_address(host))
+    return is_here and is_plain and not parts.path.strip("/") and not parts.query
 
 
-def _is_loopback_address(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-_SECRETS = ("pepper", "event_token", "webhook_url")
-
-
-def _shown(key: str, value: object) -> str:
-    return "***" if any(secret in key.lower() for secret in _SECRETS) else repr(value)
+def _shown(setting: "Field[Any]", value: object) -> str:
+    return "***" if _is_secret(setting) else repr(value)

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from pyoco_server.config import language, log_settings
+from pyoco_server.config import NatsBackendConfig, language, settings_named
 from pyoco_server.errors import LoggingFailed, NatsUnavailable, PyocoServerError, entries
 
 Logger = structlog.stdlib.BoundLogger
@@ -68,27 +68,39 @@ def configure_logging(
     terminal gets text and everything else JSON. Raises ConfigError.
     """
     is_all_given = None not in (level, log_format, utc, include_traceback)
-    settings = log_settings({"PYOCO_LOAD_DOTENV": "0"}) if is_all_given else log_settings()
+    settings = {} if is_all_given else settings_named("PYOCO_LOG_")
+
+    def setting(name: str) -> Any:
+        return settings.get(name, getattr(NatsBackendConfig, name))
+
     target = stream or sys.stdout
-    chosen = log_format or settings.format or ("text" if target.isatty() else "json")
+    chosen = log_format or settings.get("log_format") or ("text" if target.isatty() else "json")
     handler = _Handler(target)
     handler.setFormatter(
         _LineFormatter(
             service,
             _render_json if chosen == "json" else _render_text,
-            utc=settings.utc if utc is None else utc,
-            include_traceback=settings.include_traceback if include_traceback is None else include_traceback,
+            utc=setting("log_utc") if utc is None else utc,
+            include_traceback=setting("log_include_traceback")
+            if include_traceback is None
+            else include_traceback,
         )
     )
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(level or settings.level)
+    root.setLevel(level or setting("log_level"))
     for name in _QUIET:
         # Warnings of these libraries matter to an operator, their info lines do not.
         library = logging.getLogger(name)
         library.handlers = []
         library.propagate = True
         library.setLevel(max(logging.WARNING, root.level))
+        library.addFilter(_is_of_use)
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """False for a complaint of asyncio about its own streams, whenever a TLS connection ends."""
+    return not record.getMessage().startswith("returning true from eof_received()")
 
 
 def configure_unless_configured(service: str) -> None:

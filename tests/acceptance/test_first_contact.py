@@ -150,7 +150,7 @@ def test_a_wrong_password_is_named_as_the_cause_without_a_traceback(
             programs.started("pyoco-server", "up", "--port", str(free_port())) as gateway,
         ):
             worker.says(r"rejected the credentials \(authorization\)(.|\n)*\"pause_sec\": 2.0")
-            gateway.says(r'"action": "nats.unauthorized"(.|\n)*"next_report_sec": 2.0')
+            gateway.says(r'"action": "nats.unauthorized"(.|\n)*"pause_sec": 2.0')
             for program in (worker, gateway):
                 assert "Traceback" not in program.output
                 assert "wrong" not in program.output

@@ -1,12 +1,13 @@
 """Settings: the contract's defaults, read loudly."""
 
 from dataclasses import fields
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyoco_server.config import NatsBackendConfig, env_name, is_set
+from pyoco_server.config import NatsBackendConfig, env_name, is_set, secret_variable, setting_names
 from pyoco_server.errors import ConfigError
 
 # Appendix I of the contract.
@@ -231,6 +232,135 @@ def test_the_pepper_is_never_shown() -> None:
         NatsBackendConfig(**wrong)
     assert secret not in str(raised.value)
     assert "PYOCO_AUTH_PEPPER=***" in str(raised.value)
+
+
+# Secrets in files
+
+SECRETS = [field.name for field in fields(NatsBackendConfig) if "secret" in field.metadata]
+
+
+def test_what_is_a_secret() -> None:
+    assert SECRETS == ["nats_password", "auth_pepper", "workflow_event_token", "google_chat_webhook_url"]
+
+
+def complete(key: str) -> dict[str, str]:
+    return {"PYOCO_NATS_USER": "me"} if key == "PYOCO_NATS_PASSWORD" else {}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"s3cret\n", "s3cret"),
+        (b"s3cret", "s3cret"),
+        (b"s3cret\r\n", "s3cret"),
+        (b"s3cret\n\n", "s3cret\n"),
+        (b" s3cret \n", " s3cret "),
+        (b"\xff\n", "\udcff"),
+    ],
+)
+def test_a_secret_may_be_in_a_file_without_its_last_newline(
+    tmp_path: Path, name: str, content: bytes, expected: str
+) -> None:
+    """D46"""
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    key = env_name(name)
+    config = NatsBackendConfig.from_env({**complete(key), f"{key}_FILE": str(file)})
+    assert getattr(config, name) == expected
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_in_both_forms_is_refused_with_both_names(tmp_path: Path, name: str) -> None:
+    """D46"""
+    file = tmp_path / "secret"
+    file.write_text("from-the-file")
+    key = env_name(name)
+    (problem,) = problems_of({**complete(key), key: "from-the-variable", f"{key}_FILE": str(file)})
+    assert problem == f"{key} and {key}_FILE are both set; remove one of them"
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_file_that_cannot_be_read_is_named_with_its_key(tmp_path: Path, name: str) -> None:
+    """D46: a missing one, a directory, an empty one: it would switch the protection off."""
+    (tmp_path / "empty").write_text("\n")
+    key = env_name(name)
+    for file, reason in (
+        (tmp_path / "missing", "cannot be read (No such file or directory)"),
+        (tmp_path, "cannot be read (Is a directory)"),
+        (tmp_path / "empty", "the file is empty"),
+    ):
+        problems = problems_of({f"{key}_FILE": str(file), "PYOCO_LOG_FORMAT": "xml"})
+        assert problems[0] == f"{key}_FILE={str(file)!r}: {reason}"
+        assert len(problems) == 2
+
+
+def test_the_form_of_the_environment_and_of_an_option_takes_precedence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("of-the-file")
+    (tmp_path / ".env").write_text("PYOCO_AUTH_PEPPER=of-dotenv\n")
+    assert NatsBackendConfig.from_env({"PYOCO_AUTH_PEPPER_FILE": "file"}).auth_pepper == "of-the-file"
+    environ = {"PYOCO_AUTH_PEPPER": "of-the-variable", "PYOCO_AUTH_PEPPER_FILE": ""}
+    assert NatsBackendConfig.from_env(environ).auth_pepper == "of-the-variable"
+    assert NatsBackendConfig.from_env(environ, auth_pepper_file="file").auth_pepper == "of-the-file"
+    missing = {"PYOCO_AUTH_PEPPER_FILE": "missing"}
+    assert NatsBackendConfig.from_env(missing, auth_pepper=" option ").auth_pepper == " option "
+    with pytest.raises(ConfigError):
+        NatsBackendConfig.from_env({}, auth_pepper="option", auth_pepper_file="file")
+
+
+def test_every_secret_is_known_in_both_forms() -> None:
+    keys = [env_name(name) for name in SECRETS]
+    assert {*keys, *(f"{key}_FILE" for key in keys)} <= set(setting_names())
+
+
+def test_a_secret_of_a_command_may_be_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("pyoco_k.s\n")
+    assert secret_variable("PYOCO_API_KEY", {"PYOCO_API_KEY_FILE": "key"}) == "pyoco_k.s"
+    assert secret_variable("PYOCO_API_KEY", {"PYOCO_API_KEY": "k"}) == "k"
+    assert secret_variable("PYOCO_API_KEY", {}) is None
+
+
+# The login to NATS
+
+LOGINS = {
+    "the user in PYOCO_NATS_URL": {"PYOCO_NATS_URL": "nats://me:s3cret@a:1,nats://me:s3cret@b:1"},
+    "PYOCO_NATS_USER": {"PYOCO_NATS_USER": "me", "PYOCO_NATS_PASSWORD": "s3cret"},
+    "PYOCO_NATS_CREDS_FILE": {"PYOCO_NATS_CREDS_FILE": "/creds"},
+    "PYOCO_NATS_NKEY_SEED_FILE": {"PYOCO_NATS_NKEY_SEED_FILE": "/seed"},
+}
+
+
+@pytest.mark.parametrize(("one", "other"), [*combinations(LOGINS, 2)])
+def test_two_logins_are_refused_with_both_names(one: str, other: str) -> None:
+    """D46"""
+    (problem,) = problems_of({**LOGINS[one], **LOGINS[other]})
+    assert problem == f"{one} and {other} are set; keep one login"
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_one_login_is_accepted(login: str) -> None:
+    assert "s3cret" not in repr(NatsBackendConfig.from_env(LOGINS[login]))
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        ("PYOCO_NATS_USER='x'", "PYOCO_NATS_PASSWORD"),
+        ("PYOCO_NATS_PASSWORD=***", "PYOCO_NATS_USER"),
+        ("PYOCO_NATS_TLS_CERT_FILE='x'", "PYOCO_NATS_TLS_KEY_FILE"),
+        ("PYOCO_NATS_TLS_KEY_FILE='x'", "PYOCO_NATS_TLS_CERT_FILE"),
+    ],
+)
+def test_half_of_a_pair_is_refused_with_the_name_of_the_other(given: str, needed: str) -> None:
+    """D46"""
+    (problem,) = problems_of({given.partition("=")[0]: "x"})
+    assert problem == f"{given}: requires {needed}"
+
+
+def test_a_nats_of_our_own_has_no_login_and_no_tls() -> None:
+    config = NatsBackendConfig.from_env({**LOGINS["PYOCO_NATS_USER"], "PYOCO_NATS_TLS_FIRST": "1"})
+    own = config.with_own_nats("nats://127.0.0.1:1")
+    assert own == NatsBackendConfig(nats_url="nats://127.0.0.1:1")
 
 
 def test_every_variable_of_the_contract_has_a_field() -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -15,7 +16,7 @@ import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from jsonschema.validators import validator_for
 
-from pyoco_server.config import NatsBackendConfig, env_name
+from pyoco_server.config import NatsBackendConfig, setting_names
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.http_api import create_app
 from tools.reference import ROOT, commands
@@ -136,11 +137,26 @@ def test_what_the_image_is_built_from_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", environments())
-def test_settings_exist_and_can_be_used(name: str) -> None:
+def test_settings_exist_and_can_be_used(name: str, tmp_path: Path) -> None:
     environ = {key: value for key, value in environments()[name].items() if key.startswith("PYOCO_")}
-    known = {env_name(field) for field in NatsBackendConfig.__dataclass_fields__} | ENVIRONMENT_OF_COMMANDS
-    assert set(environ) - known == set()
-    NatsBackendConfig.from_env({"PYOCO_LOAD_DOTENV": "false", **environ})
+    assert set(environ) - {*setting_names(), *ENVIRONMENT_OF_COMMANDS} == set()
+    mounted = tmp_path / "secret"
+    mounted.write_text("s3cret\n")
+    files = {key: str(mounted) for key, value in environ.items() if value.startswith("/run/secrets/")}
+    NatsBackendConfig.from_env({"PYOCO_LOAD_DOTENV": "false", **environ, **files})
+
+
+def test_secrets_are_mounted_where_they_are_read(compose: dict[str, Any]) -> None:
+    (document,) = yaml_of("docker-compose.yml")
+    for name, service in compose.items():
+        read = [v for v in service.get("environment", {}).values() if str(v).startswith("/run/secrets/")]
+        assert read == [f"/run/secrets/{secret}" for secret in service.get("secrets", [])], name
+        assert set(service.get("secrets", [])) <= set(document["secrets"])
+    for name in ("Deployment/pyoco-gateway", "Deployment/pyoco-worker"):
+        (container,) = pods()[name]["containers"]
+        (mount,) = [m for m in container["volumeMounts"] if m["mountPath"].startswith("/run/secrets")]
+        assert environments()[name]["PYOCO_NATS_PASSWORD_FILE"] == f"{mount['mountPath']}/NATS_PASSWORD"
+        assert mount["name"] in [volume["name"] for volume in pods()[name]["volumes"] if "secret" in volume]
 
 
 @pytest.mark.parametrize("name", [name for name, e in environments().items() if "NATS_ROUTES" in e])
@@ -192,7 +208,7 @@ def test_systemd_stops_the_worker_and_not_its_runs() -> None:
 
 
 def ports_in(text: str) -> set[str]:
-    return set(re.findall(r"@[\w.-]+:(\d+)", text))
+    return set(re.findall(r"(?://|@)[\w.-]+:(\d+)", text))
 
 
 @pytest.mark.parametrize("name", [name for name, e in environments().items() if "PYOCO_NATS_URL" in e])

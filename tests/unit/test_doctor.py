@@ -16,8 +16,8 @@ from pyoco_server.cli.doctor import (
     check_settings,
     check_streams,
     check_workers,
+    unknown_names,
 )
-from pyoco_server.config import unknown_names
 from pyoco_server.domain.fleet import WorkerRecord, WorkerState
 from pyoco_server.jetstream.admin import NatsReport, StreamReport, WorkerReport
 
@@ -148,7 +148,7 @@ def test_programs_read_english_whatever_the_locale_is(monkeypatch: pytest.Monkey
 
 def test_every_variable_that_a_command_reads_is_known() -> None:
     """D42: PYOCO_HTTP_PORT was called unknown."""
-    read = re.compile(r'(?:environ(?:\.get)?[\[(]|env_var=)"(PYOCO_\w+)"')
+    read = re.compile(r'(?:environ(?:\.get)?[\[(]|env_var=|secret_variable\()"(PYOCO_\w+)"')
     source = Path(pyoco_server.__path__[0])
     found = {name for path in source.rglob("*.py") for name in read.findall(path.read_text())}
     assert {"PYOCO_HTTP_HOST", "PYOCO_HTTP_PORT", "PYOCO_SERVER_URL", "PYOCO_API_KEY"} <= found

@@ -19,7 +19,8 @@ def page(current: str) -> str:
 
     def row(key: str, had: Row) -> Row:
         setting = known[key]
-        return [code(key), _default(setting.default), allowed(hints[setting.name]), had[-1]]
+        secret = ", secret" if "secret" in setting.metadata else ""
+        return [code(key), _default(setting.default), allowed(hints[setting.name]) + secret, had[-1]]
 
     return rewritten(current.replace(_OLD_HEAD, _HEAD), list(known), row)
 

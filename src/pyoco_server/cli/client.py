@@ -1,6 +1,5 @@
 """`pyoco-client`: submit, watch and manage runs, executions and workers over HTTP."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.failures import fail, reporting_failures, run_app, with_message
 from pyoco_server.cli.output import fail_http, server_url
 from pyoco_server.cli.terminal import add_completion
+from pyoco_server.config import secret_variable
 from pyoco_server.errors import GatewayUnreachable, UntrustedCertificate
 from pyoco_server.http_client import PyocoHttpClient
 
@@ -41,7 +41,7 @@ def launch(
         Server URL (also: PYOCO_SERVER_URL). Default: the server started in this directory, else
         http://127.0.0.1:8000
     api_key
-        API key for a server with authentication (also: PYOCO_API_KEY).
+        API key for a server with authentication (also: PYOCO_API_KEY, PYOCO_API_KEY_FILE).
     api_key_header
         HTTP header for the API key.
     """
@@ -50,7 +50,7 @@ def launch(
         if "client" not in ignored:
             command(*bound.args, **bound.kwargs)
             return
-        key = api_key or os.environ.get("PYOCO_API_KEY")
+        key = api_key or secret_variable("PYOCO_API_KEY")
         with PyocoHttpClient(server_url(server), key, api_key_header) as client:
             bound.arguments["client"] = client
             try:

@@ -1,6 +1,5 @@
 """Commands for workflow events, templates and actions."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from cyclopts import Parameter
 
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.output import Client, Flag, Output, note, print_json, print_table
+from pyoco_server.config import secret_variable
 from pyoco_server.errors import InvalidCliInput
 
 events = cyclopts.App(name="events", help="Send workflow events and inspect their results.")
@@ -78,12 +78,12 @@ def send(  # noqa: PLR0913 - the fields of an event
     wait_key
         Resume the node waiting with this key.
     token
-        Event token, if the server requires one (also: AX_WORKFLOW_EVENT_TOKEN).
+        Event token, if required (also: AX_WORKFLOW_EVENT_TOKEN, AX_WORKFLOW_EVENT_TOKEN_FILE).
     """
     given = fields.data is not None or data_file is not None
     print_json(
         client.events.send(
-            token=token or os.environ.get("AX_WORKFLOW_EVENT_TOKEN"),
+            token=token or secret_variable("AX_WORKFLOW_EVENT_TOKEN"),
             template_id=template_id,
             event_name=event_name,
             idempotency_key=fields.key,

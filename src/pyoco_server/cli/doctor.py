@@ -27,21 +27,14 @@ from pyoco_server.cli.http_server import holder_of
 from pyoco_server.cli.language import Message
 from pyoco_server.cli.output import print_json
 from pyoco_server.cli.terminal import run
-from pyoco_server.config import (
-    COMMAND_VARIABLES,
-    ENV_PREFIX,
-    NatsBackendConfig,
-    env_file,
-    is_set,
-    setting_names,
-    unknown_names,
-)
+from pyoco_server.config import ENV_PREFIX, NatsBackendConfig, env_file, is_set, setting_names, texts_of
 from pyoco_server.domain.fleet import ALIVE, WorkerRecord, WorkerState, observed_state
 from pyoco_server.errors import ConfigError, IncompatibleNats, NatsUnauthorized, NatsUnavailable
 from pyoco_server.processes import free_port
 from pyoco_server.running_server import running_server
 from pyoco_server.wiring import (
     NatsReport,
+    check_nats_access,
     find_nats_server,
     inspect_nats,
     running_embedded_url,
@@ -98,6 +91,25 @@ def _misfit(wanted: Requirement) -> str:
         return f"{wanted.name}: not installed, {wanted.specifier} needed"
     fits = wanted.specifier.contains(installed, prereleases=True)
     return "" if fits else f"{wanted.name} {installed}: {wanted.specifier} needed"
+
+
+COMMAND_VARIABLES = frozenset(
+    {
+        "PYOCO_API_KEY",
+        "PYOCO_API_KEY_FILE",
+        "PYOCO_DISCOVERY_MODULES",  # of pyoco
+        "PYOCO_HTTP_HOST",
+        "PYOCO_HTTP_PORT",
+        "PYOCO_SERVER_URL",
+    }
+)
+"""Variables that commands read instead of an option; the others are settings."""
+
+
+def unknown_names(environ: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that are not settings, mostly typos."""
+    known = {*setting_names(), *COMMAND_VARIABLES}
+    return sorted(name for name in texts_of(environ) if name.startswith(ENV_PREFIX) and name not in known)
 
 
 def bad_settings(error: ConfigError) -> list[Finding]:
@@ -267,14 +279,16 @@ def _some(names: list[str]) -> str:
 _COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 
-def examine(server: str, nats_url: str | None, data_dir: Path) -> list[Finding]:
-    """All checks, starting with this machine."""
+def examine(server: str, options: Mapping[str, Any], data_dir: Path) -> list[Finding]:
+    """All checks, starting with this machine. `options`: settings of the command line."""
     local = [check_python(), check_packages(), check_disk(data_dir)]
     try:
         found = running_server(data_dir)
         embedded = running_embedded_url(data_dir / "nats") if found is None else found.nats_url
-        url_is_given = nats_url is not None or is_set("nats_url")
-        config = NatsBackendConfig.from_env(nats_url=nats_url if url_is_given else embedded)
+        url_is_given = options["nats_url"] is not None or is_set("nats_url")
+        found_url = {} if url_is_given else {"nats_url": embedded}
+        config = NatsBackendConfig.from_env(**{**options, **found_url})
+        check_nats_access(config)
     except ConfigError as error:
         return [*local, *bad_settings(error), check_gateway(server)]
     local += [*check_settings(), check_nats_server(is_needed=not url_is_given)]
@@ -298,8 +312,8 @@ def _ask_nats(config: NatsBackendConfig) -> tuple[NatsReport | None, Finding]:
     url = without_credentials(config.nats_url)
     try:
         report = run(inspect_nats(config))
-    except NatsUnauthorized:
-        return None, Finding("nats", "FAIL", texts.NATS_REFUSES(url=url), texts.NATS_REFUSES_ADVICE())
+    except NatsUnauthorized as error:
+        return None, Finding("nats", "FAIL", texts.NATS_REFUSES(reason=error), texts.NATS_REFUSES_ADVICE())
     except (NatsUnavailable, IncompatibleNats) as error:
         return None, Finding("nats", "FAIL", texts.NATS_SILENT(reason=error), texts.NATS_SILENT_ADVICE())
     return report, Finding("nats", "OK", texts.NATS(version=f"nats-server {report.version}", url=url))

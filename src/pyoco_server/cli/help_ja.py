@@ -1,6 +1,9 @@
 """Japanese `--help` texts, keyed by the English text."""
 
+from pyoco_server.cli.server_texts import NATS_OPTIONS_JA
+
 HELP_TEXTS = {
+    **NATS_OPTIONS_JA,
     # The page
     "Commands": "コマンド",
     "Parameters": "オプション",
@@ -153,8 +156,8 @@ HELP_TEXTS = {
         "サーバーのURL（環境変数: PYOCO_SERVER_URL）。既定: このディレクトリで起動したサーバー、"
         "なければ http://127.0.0.1:8000"
     ),
-    "API key for a server with authentication (also: PYOCO_API_KEY).": (
-        "認証が有効なサーバーのAPI key（環境変数: PYOCO_API_KEY）。"
+    "API key for a server with authentication (also: PYOCO_API_KEY, PYOCO_API_KEY_FILE).": (
+        "認証が有効なサーバーのAPI key（環境変数: PYOCO_API_KEY、PYOCO_API_KEY_FILE）。"
     ),
     "HTTP header for the API key.": "API keyを送るHTTPヘッダー。",
     # Runs
@@ -245,9 +248,7 @@ HELP_TEXTS = {
     "Hide a worker from lists.": "workerを一覧で非表示にします。",
     "Worker id.": "workerのid。",
     "Unhide a worker.": "非表示のworkerを再表示します。",
-    "Print the server's metrics in Prometheus format.": (
-        "サーバーのメトリクスをPrometheus形式で表示します。"
-    ),
+    "Print the server's metrics in Prometheus format.": "メトリクスをPrometheus形式で表示します。",
     # Wheels
     "List registered wheels.": "登録済みのwheelの一覧を表示します。",
     "List wheel uploads and deletions, newest first.": "wheelの登録と削除の履歴を新しい順に表示します。",
@@ -359,9 +360,7 @@ HELP_TEXTS = {
     "Alternative to --template-id: the first action of the template.": (
         "--template-id の代わり: templateの最初のaction。"
     ),
-    "Idempotency key; an event with a known key starts nothing.": (
-        "冪等キー。同じキーでは二度開始しません。"
-    ),
+    "Idempotency key; an event with a known key starts nothing.": "冪等キー。同じキーでは開始しません。",
     "Year of the period to process.": "対象の年。",
     "Month of the period to process.": "対象の月。",
     'JSON object for the flow; available as params["event"].': (
@@ -375,8 +374,8 @@ HELP_TEXTS = {
     ),
     "Node to resume; it may not be waiting yet.": "再開するnode。まだ待機中でなくてもかまいません。",
     "Resume the node waiting with this key.": "このキーで待機しているnodeを再開します。",
-    "Event token, if the server requires one (also: AX_WORKFLOW_EVENT_TOKEN).": (
-        "イベントのトークン。サーバーが要求する場合に指定します（環境変数: AX_WORKFLOW_EVENT_TOKEN）。"
+    "Event token, if required (also: AX_WORKFLOW_EVENT_TOKEN, AX_WORKFLOW_EVENT_TOKEN_FILE).": (
+        "イベントのトークン（必要な場合。環境変数: AX_WORKFLOW_EVENT_TOKEN、AX_WORKFLOW_EVENT_TOKEN_FILE）。"
     ),
     "Print the monthly event summary.": "月ごとのイベント集計を表示します。",
     "Month as YYYY-MM.": "月（YYYY-MM）。",

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -192,6 +193,42 @@ Flag = Annotated[bool, Parameter(negative="")]
 Many = Annotated[list[str] | None, Parameter(negative="")]
 """An option that may be repeated."""
 Output = Annotated[Literal["json", "table"], Parameter(help="json for programs, table for people.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class NatsOptions:
+    """Login and TLS of the connection to NATS; each is also a setting."""
+
+    nats_user: str | None = None
+    """NATS user (also: PYOCO_NATS_USER)."""
+
+    nats_password: str | None = None
+    """Password of that user (also: PYOCO_NATS_PASSWORD). Visible in the process list; prefer a file."""
+
+    nats_password_file: str | None = None
+    """File that contains the password (also: PYOCO_NATS_PASSWORD_FILE)."""
+
+    nats_creds_file: str | None = None
+    """Credentials file of a NATS user, with JWT and seed (also: PYOCO_NATS_CREDS_FILE)."""
+
+    nats_nkey_seed_file: str | None = None
+    """File with the nkey seed of a NATS user (also: PYOCO_NATS_NKEY_SEED_FILE)."""
+
+    nats_tls_ca_file: str | None = None
+    """CA certificates to verify NATS with (also: PYOCO_NATS_TLS_CA_FILE). Default: those of the system."""
+
+    nats_tls_cert_file: str | None = None
+    """Client certificate for NATS (also: PYOCO_NATS_TLS_CERT_FILE)."""
+
+    nats_tls_key_file: str | None = None
+    """Private key of the client certificate (also: PYOCO_NATS_TLS_KEY_FILE)."""
+
+    nats_tls_first: bool | None = None
+    """Start TLS before NATS sends anything (also: PYOCO_NATS_TLS_FIRST)."""
+
+
+NO_NATS_OPTIONS = NatsOptions()
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 

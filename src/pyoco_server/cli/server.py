@@ -15,7 +15,7 @@ from pyoco_server.cli.demo import make_project, run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, reporting_failures, run_app
 from pyoco_server.cli.http_server import Host, Port, holder_of, is_loopback, local_url, require_free
-from pyoco_server.cli.output import Flag, note, server_url
+from pyoco_server.cli.output import NO_NATS_OPTIONS, Flag, NatsOptions, note, server_url
 from pyoco_server.cli.stack import (
     NO_BOOTSTRAP,
     BootstrapOptions,
@@ -30,13 +30,13 @@ from pyoco_server.cli.stack import (
     worker_child,
 )
 from pyoco_server.cli.terminal import add_completion, run, serve
-from pyoco_server.config import NatsBackendConfig, is_set
+from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, is_set
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_api import create_app
 from pyoco_server.logs import configure_logging
 from pyoco_server.processes import is_taken
 from pyoco_server.running_server import RunningServer, announced
-from pyoco_server.wiring import Durability, EmbeddedNats, without_credentials
+from pyoco_server.wiring import Durability, EmbeddedNats, check_nats_access, without_credentials
 
 app = cyclopts.App(name="pyoco-server", help="Run Python workflows on your own machines.")
 
@@ -51,6 +51,7 @@ def up(  # noqa: PLR0913 - the options of the contract
     host: Host = "127.0.0.1",
     port: Port = 8000,
     nats_url: str | None = None,
+    access: NatsOptions = NO_NATS_OPTIONS,
     data_dir: Path = Path(".pyoco"),
     durability: Durability = "safe",
     with_worker: Flag = False,
@@ -95,8 +96,9 @@ def up(  # noqa: PLR0913 - the options of the contract
         check_options(bootstrap)
         flow_source = _flow_source(flow_resolver, flows)
         config = NatsBackendConfig.from_env(
-            nats_url=nats_url, log_level=log_level, dashboard_lang=dashboard_lang
+            nats_url=nats_url, log_level=log_level, dashboard_lang=dashboard_lang, **vars(access)
         )
+        check_nats_access(config)
         configure_logging(
             service="pyoco-server:http",
             level=config.log_level,
@@ -118,6 +120,9 @@ def _nats(
     url: str | None,
 ) -> AbstractContextManager[tuple[NatsBackendConfig, OwnNats | None]]:
     url_is_given = url is not None or is_set("nats_url")
+    unused = [env_name(name) for name in NATS_ACCESS if getattr(config, name)]
+    if unused and (bootstrap.with_nats_bootstrap or not url_is_given):
+        raise InvalidCliInput(texts.NATS_ACCESS_UNUSED(settings=", ".join(unused)))
     if bootstrap.with_nats_bootstrap:
         return bootstrapped_nats(bootstrap, config, data_dir / "nats-bootstrap", url_is_given=url_is_given)
     return nats_for(config, external=url_is_given, directory=data_dir / "nats", durability=durability)
@@ -220,6 +225,7 @@ def doctor(
     *,
     server: str | None = None,
     nats_url: str | None = None,
+    access: NatsOptions = NO_NATS_OPTIONS,
     data_dir: Path = Path(".pyoco"),
     json: Flag = False,
 ) -> None:
@@ -246,7 +252,8 @@ def doctor(
             include_traceback=False,
             stream=sys.stderr,
         )
-        sys.exit(show(examine(server_url(server, data_dir), nats_url, data_dir), as_json=json))
+        options = {"nats_url": nats_url, **vars(access)}
+        sys.exit(show(examine(server_url(server, data_dir), options, data_dir), as_json=json))
 
 
 add_completion(app)

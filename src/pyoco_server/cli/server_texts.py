@@ -2,6 +2,19 @@
 
 from pyoco_server.cli.language import Text
 
+NATS_OPTIONS_JA = {
+    "NATS user (also: PYOCO_NATS_USER).": "NATSのユーザー名（環境変数: PYOCO_NATS_USER）。",
+    "Password of that user (also: PYOCO_NATS_PASSWORD). Visible in the process list; prefer a file.": "そのパスワード（環境変数: PYOCO_NATS_PASSWORD）。プロセス一覧から見えるため、ファイルでの指定を推奨します。",
+    "File that contains the password (also: PYOCO_NATS_PASSWORD_FILE).": "パスワードのファイル（環境変数: PYOCO_NATS_PASSWORD_FILE）。",
+    "Credentials file of a NATS user, with JWT and seed (also: PYOCO_NATS_CREDS_FILE).": "NATSのcredsファイル（JWTとseed。環境変数: PYOCO_NATS_CREDS_FILE）。",
+    "File with the nkey seed of a NATS user (also: PYOCO_NATS_NKEY_SEED_FILE).": "NATSのnkeyのseedのファイル（環境変数: PYOCO_NATS_NKEY_SEED_FILE）。",
+    "CA certificates to verify NATS with (also: PYOCO_NATS_TLS_CA_FILE). Default: those of the system.": "NATSの証明書を検証するCA証明書（環境変数: PYOCO_NATS_TLS_CA_FILE）。既定: システムのもの。",
+    "Client certificate for NATS (also: PYOCO_NATS_TLS_CERT_FILE).": "NATSに提示するクライアント証明書（環境変数: PYOCO_NATS_TLS_CERT_FILE）。",
+    "Private key of the client certificate (also: PYOCO_NATS_TLS_KEY_FILE).": "クライアント証明書の秘密鍵（環境変数: PYOCO_NATS_TLS_KEY_FILE）。",
+    "Start TLS before NATS sends anything (also: PYOCO_NATS_TLS_FIRST).": "接続直後にTLSを開始します（環境変数: PYOCO_NATS_TLS_FIRST）。",
+}
+"""`--help` of the options that server, worker and admin share."""
+
 # Ports
 
 PORT_IN_USE = Text(
@@ -79,6 +92,12 @@ URL_IS_NOT_BOOTSTRAPS = Text(
     "them, or adjust --nats-client-port",
     ja="--with-nats-bootstrap は {url} でNATSを起動しますが、NATSのURL（--nats-url または PYOCO_NATS_URL）は {given} です。"
     "どちらかを外すか、--nats-client-port を合わせてください",
+)
+NATS_ACCESS_UNUSED = Text(
+    en="{settings}: set for an external NATS, but this command would start its own, without login and TLS. Set the URL of your NATS "
+    "(PYOCO_NATS_URL or --nats-url), or remove these settings",
+    ja="{settings}: 外部のNATS用の設定ですが、このコマンドはログインもTLSもない独自のNATSを起動します。NATSのURL（PYOCO_NATS_URL または "
+    "--nats-url）を指定するか、これらの設定を外してください",
 )
 FLOWS_NOT_A_DIRECTORY = Text(
     en="--flows {path} is not a directory; example: --flows ./flows",
@@ -203,13 +222,10 @@ NATS_SILENT_ADVICE = Text(
     en="start NATS with JetStream enabled, or correct PYOCO_NATS_URL / --nats-url",
     ja="JetStreamを有効にしてNATSを起動するか、PYOCO_NATS_URL / --nats-url を修正してください",
 )
-NATS_REFUSES = Text(
-    en="{url} rejected the credentials (authorization)",
-    ja="{url} が認証情報を拒否しました（authorization）",
-)
+NATS_REFUSES = Text(en="{reason}", ja="NATSに接続できません: {reason}")
 NATS_REFUSES_ADVICE = Text(
-    en="correct the user and password in PYOCO_NATS_URL / --nats-url",
-    ja="PYOCO_NATS_URL / --nats-url のユーザー名とパスワードを修正してください",
+    en="correct the settings named above, or the users and certificates of NATS",
+    ja="上記の設定、またはNATS側のユーザーや証明書を修正してください",
 )
 NATS_NOT_STARTED = Text(en="not running and not configured", ja="起動しておらず、設定もありません")
 NATS_NOT_STARTED_ADVICE = Text(

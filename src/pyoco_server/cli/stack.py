@@ -22,7 +22,7 @@ from cyclopts import Parameter
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.http_server import BoundedHead, require_free
 from pyoco_server.cli.output import Flag, note
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, secret_variable
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.gateway import Gateway
@@ -53,7 +53,7 @@ def nats_for(
         yield config, None
         return
     with EmbeddedNats(directory, durability=durability) as nats:
-        yield replace(config, nats_url=nats.url), nats
+        yield config.with_own_nats(nats.url), nats
 
 
 @dataclass
@@ -113,8 +113,23 @@ def worker_child(
     """`flows` is the worker's flow option and its value."""
     command = [sys.executable, "-m", "pyoco_server.cli.worker", *flows, "--worker-id", worker_id]
     command += ["--drain-timeout", str(drain_sec)]
-    env = {**os.environ, "PYOCO_NATS_URL": config.nats_url}
+    env = {**os.environ, **_nats_environment(config)}
     return Child("worker", lambda: start_child(command, env=env, stdout=output), drain_sec)
+
+
+def _nats_environment(config: NatsBackendConfig) -> dict[str, str]:
+    """What a child needs to connect as this process does: everybody can read a command line.
+
+    A password that came from a file stays there.
+    """
+    access = {name: getattr(config, name) for name in ("nats_url", *NATS_ACCESS)}
+    settings = {env_name(name): str(value or "") for name, value in access.items()}
+    password = env_name("nats_password")
+    if config.nats_password and secret_variable(password) == config.nats_password:
+        del settings[password]
+    else:
+        settings[f"{password}_FILE"] = ""
+    return settings
 
 
 async def _keep_nats(nats: OwnNats) -> None:
@@ -335,7 +350,7 @@ def bootstrapped_nats(
         detail = texts.BOOTSTRAP_NOT_STARTED(url=nats.url, reason=error.detail, log=nats.log)
         raise NatsUnavailable(detail) from error
     try:
-        yield replace(config, nats_url=nats.url), nats
+        yield config.with_own_nats(nats.url), nats
     finally:
         nats.stop()
 

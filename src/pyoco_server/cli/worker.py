@@ -14,13 +14,14 @@ from msgspec import Struct
 
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, reporting_failures, run_app
-from pyoco_server.cli.output import Flag, note
+from pyoco_server.cli.output import NO_NATS_OPTIONS, Flag, NatsOptions, note
 from pyoco_server.cli.terminal import add_completion, serve
 from pyoco_server.config import NatsBackendConfig, is_set
 from pyoco_server.errors import IncompatibleNats, InvalidCliInput, NatsUnavailable
 from pyoco_server.logs import configure_logging, get_logger
 from pyoco_server.running_server import running_server, settings_here
 from pyoco_server.usecases.ports.runs import WorkerBackend
+from pyoco_server.wiring import check_nats_access
 from pyoco_server.wiring.worker import (
     Limits,
     WorkerName,
@@ -55,6 +56,7 @@ def worker(  # noqa: PLR0913 - the options of the contract
     flow_resolver: str | None = None,
     flows: str | None = None,
     nats_url: str | None = None,
+    access: NatsOptions = NO_NATS_OPTIONS,
     tags: str | None = None,
     worker_id: str | None = None,
     concurrency: int | None = None,
@@ -113,7 +115,9 @@ def worker(  # noqa: PLR0913 - the options of the contract
             wheel_sync_dir=wheel_sync_dir,
             wheel_sync_interval_sec=wheel_sync_interval_sec,
             wheel_install_timeout_sec=wheel_install_timeout_sec,
+            **vars(access),
         )
+        check_nats_access(config)
         configure_logging(
             service="pyoco-server:worker",
             level=config.log_level,

@@ -27,7 +27,7 @@ from pyoco_server.http_api.routes import (
 )
 from pyoco_server.logs import configure_unless_configured
 from pyoco_server.usecases.ports.stores import Clock
-from pyoco_server.wiring import new_run_id, open_gateway_backend
+from pyoco_server.wiring import check_nats_access, new_run_id, open_gateway_backend
 from pyoco_server.wiring.event_level import check_settings
 from pyoco_server.wiring.gateway import Setup, Tuning
 
@@ -98,6 +98,7 @@ def create_app(
         configure_unless_configured("pyoco-server:http")
     settings = config or NatsBackendConfig.from_env()
     check_settings(settings)
+    check_nats_access(settings)
     opener = open_backend or partial(open_gateway_backend, settings)
 
     metrics = Metrics()

@@ -22,6 +22,8 @@ OpenBackend = Callable[[], AbstractAsyncContextManager[ServerBackend]]
 
 RETRY_SEC = 1.0
 MAX_RETRY_SEC = 30.0
+MAX_OPEN_RETRY_SEC = 5.0
+"""Short, because clients get 503 until then."""
 STALE_HEADER = "X-Pyoco-Stale-Sec"
 Stale = Annotated[
     Literal["ok"] | None,
@@ -128,6 +130,7 @@ class Gateway:
             log.error("the gateway's connection ended badly", action="gateway.ended", exc_info=error)
 
     async def _hold_backend(self) -> None:
+        pause = RETRY_SEC
         while not self._stopping.is_set():
             try:
                 async with (
@@ -138,8 +141,15 @@ class Gateway:
             except IncompatibleNats:
                 raise
             except NatsUnavailable as error:
-                log.warning("NATS is not usable yet", action="gateway.nats_failed", exc_info=error)
-                await asyncio.sleep(RETRY_SEC)
+                log.warning(
+                    "NATS is not usable yet",
+                    action="gateway.nats_failed",
+                    reason=error.detail,
+                    pause_sec=pause,
+                    **error.ids,
+                )
+                await asyncio.sleep(pause)
+                pause = min(MAX_OPEN_RETRY_SEC, pause * 2)
 
     async def _serve(self, backend: ServerBackend) -> None:
         self.imported = await self.levels.connect(backend) or self.imported

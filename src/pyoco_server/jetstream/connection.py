@@ -5,20 +5,21 @@ swallow a cancellation, and creates a random token per call; here a counter and 
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavailable, NobodyAnswers
+from pyoco_server.jetstream.access import NO_ACCESS, Access, no_tls, refusal_in, without_credentials
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import WrongRevision
 
@@ -75,6 +76,7 @@ PING_SEC = 2.0
 MAX_PINGS_OPEN = 2
 """Detects a server behind a broken network within seconds; then another server is tried."""
 MIN_SERVER_VERSION = (2, 11)
+_UNREACHABLE = (OSError, asyncio.TimeoutError, nats.errors.NoServersError, nats.errors.UnexpectedEOF)
 
 _WRONG_LAST_SEQUENCE = 10071
 """The expected revision is not the stored one."""
@@ -82,10 +84,12 @@ _UNDECIDED = 10164
 """Refused because another write to the same subject is in progress and may or may not be stored."""
 UNDECIDED_RETRY_SEC = 0.005
 """Replicas agree on a write within milliseconds, unless the network is partitioned."""
-MAX_REPORT_PAUSE_SEC = 60.0
-"""Maximum pause between log lines about a lasting refusal."""
-_REFUSED = re.compile("authorization|authentication", re.IGNORECASE)
-_USERINFO = re.compile(r"//[^@/]*@")
+ATTEMPT_SEC = 10.0
+"""Of a patient program, with one client of the library."""
+DISCARD_SEC = 0.2
+RETRY_SEC = 1.0
+MAX_RETRY_SEC = 15.0
+"""Pauses while login or TLS fail: a line in the log each, and no crowd at the server."""
 
 
 class ApiError(NatsUnavailable):
@@ -133,9 +137,27 @@ def raise_api_error(error: ErrorInReply) -> None:
     raise ApiError(error.err_code, error.description)
 
 
-def without_credentials(url: str) -> str:
-    """For logs: the part before the @ is a secret."""
-    return _USERINFO.sub("//***@", url)
+class KeptSubscription:
+    """It is made again when the connection needs a new client."""
+
+    def __init__(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> None:
+        self._subject = subject
+        self._callback = callback
+
+    async def begin(self, client: Client) -> None:
+        self._current = await client.subscribe(self._subject, cb=self._callback)
+
+    async def unsubscribe(self) -> None:
+        await self._current.unsubscribe()
+
+    async def drain(self) -> None:
+        await self._current.drain()  # type: ignore[no-untyped-call]
+
+
+async def _discard(client: Client) -> None:
+    """Its sockets too. After a failed TLS handshake the library waits for their end in vain."""
+    with suppress(TimeoutError, nats.errors.Error, OSError):
+        await asyncio.wait_for(client.close(), DISCARD_SEC)
 
 
 class NatsConnection:
@@ -145,48 +167,75 @@ class NatsConnection:
         name: str,
         api_prefix: str = "$JS.API",
         *,
+        access: Access = NO_ACCESS,
         request_timeout_sec: float = REQUEST_TIMEOUT_SEC,
     ) -> None:
         self._url = url
+        self._access = access
         self.request_timeout_sec = request_timeout_sec
         self._api_prefix = api_prefix
         self._name = name
         self._client = Client()
+        self._subscriptions: WeakSet[KeptSubscription] = WeakSet()
         self._on_reconnect: list[Callable[[], None]] = []
         self._refused = asyncio.Event()
-        """NATS has refused the credentials since the last successful connect."""
-        self._logs_refusals = False
-        self._report_pause_sec = 1.0
-        self._next_report_at = 0.0
+        """Login or TLS has failed since the last successful connect."""
+        self._refusal = ""
+        self._is_opening = False
+        self._is_closing = False
+        self._reopening: asyncio.Future[None] | None = None
+        self._pause_sec = RETRY_SEC
 
     async def open(self, *, patiently: bool = False) -> None:
         """Connect. `patiently` waits until a server is available; otherwise raises NatsUnavailable."""
-        self._logs_refusals = patiently
-        connecting = asyncio.ensure_future(self._connect())
+        await self._establish(patiently=patiently)
+        self._check_version()
+        log.info("connected to NATS", action="nats.connected", url=without_credentials(self._url))
+
+    async def _establish(self, *, patiently: bool) -> None:
+        """With a new client for each attempt: the library stops trying after a failed TLS handshake."""
+        self._is_opening = True
+        try:
+            while not await self._attempt(ATTEMPT_SEC if patiently else CONNECT_TIMEOUT_SEC * 2):
+                if not patiently and self._refused.is_set():
+                    raise NatsUnauthorized(self._refusal)
+                if not patiently:
+                    raise NatsUnavailable(f"no NATS server responds at {without_credentials(self._url)}")
+                if self._refused.is_set():
+                    self._report_refusal()
+                    await self._back_off()
+        finally:
+            self._is_opening = False
+        self._settle()
+
+    async def _attempt(self, timeout_sec: float) -> bool:
+        self._refused.clear()
+        self._access.begin_attempt()
+        self._client = Client()
+        connecting = asyncio.ensure_future(self._connect(self._client))
         refused = asyncio.ensure_future(self._refused.wait())
         try:
             await asyncio.wait(
-                {connecting} if patiently else {connecting, refused},
-                timeout=None if patiently else CONNECT_TIMEOUT_SEC * 2,
-                return_when=asyncio.FIRST_COMPLETED,
+                {connecting, refused}, timeout=timeout_sec, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             refused.cancel()
             connecting.cancel()  # it would retry forever; no effect if done
-        self._logs_refusals = True  # no caller is left to report them
-        if not connecting.done():
-            if self._refused.is_set():
-                raise NatsUnauthorized(self._refusal())
-            raise NatsUnavailable(f"no NATS server responds at {without_credentials(self._url)}")
+        if connecting.done():
+            with translated():
+                connecting.result()
+        if connecting.done() and self._access.is_plain:
+            self._refuse(no_tls(self._url))
+        if not connecting.done() or self._refused.is_set():
+            await _discard(self._client)
+            return False
         with translated():
-            connecting.result()
             await self._requests.open()
-        self._check_version()
-        log.info("connected to NATS", action="nats.connected", url=without_credentials(self._url))
+        return True
 
-    async def _connect(self) -> None:
-        self._requests = Requests(self._client)
-        await self._client.connect(
+    async def _connect(self, client: Client) -> None:
+        self._requests = Requests(client)
+        await client.connect(
             servers=[part.strip() for part in self._url.split(",")],
             name=self._name,
             connect_timeout=CONNECT_TIMEOUT_SEC,  # type: ignore[arg-type]  # fractions work
@@ -201,9 +250,14 @@ class NatsConnection:
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
+            closed_cb=partial(self._on_closed, client),
+            **self._access.library_options(self._url),
         )
 
     async def close(self) -> None:
+        self._is_closing = True
+        if self._reopening is not None:
+            self._reopening.cancel()
         with translated():
             await self._client.close()
 
@@ -286,9 +340,13 @@ class NatsConnection:
     def new_inbox(self) -> str:
         return self._client.new_inbox()
 
-    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> KeptSubscription:
+        """For as long as the caller keeps it."""
+        kept = KeptSubscription(subject, callback)
         with translated():
-            return await self._client.subscribe(subject, cb=callback)
+            await kept.begin(self._client)
+        self._subscriptions.add(kept)
+        return kept
 
     async def listen(
         self, subject: str, callback: Callable[[Msg], Awaitable[None]]
@@ -312,46 +370,82 @@ class NatsConnection:
                 f"pyoco-server requires {wanted} or newer"
             )
 
-    def _refusal(self) -> str:
-        return (
-            f"NATS at {without_credentials(self._url)} rejected the credentials (authorization): "
-            "check the user and password in the NATS URL"
-        )
+    def _refuse(self, reason: str) -> None:
+        self._refusal = reason
+        self._refused.set()
 
     def _report_refusal(self) -> None:
-        """Log at growing intervals, because connecting is retried twice a second."""
-        self._refused.set()
-        now = asyncio.get_running_loop().time()
-        if self._logs_refusals and now >= self._next_report_at:
-            log.error(
-                "NATS rejected the credentials",
-                action="nats.unauthorized",
-                reason=self._refusal(),
-                next_report_sec=self._report_pause_sec,
-                **NatsUnauthorized().ids,
-            )
-            self._next_report_at = now + self._report_pause_sec
-            self._report_pause_sec = min(MAX_REPORT_PAUSE_SEC, self._report_pause_sec * 2)
+        log.error(
+            "cannot log in to NATS; retrying",
+            action="nats.unauthorized",
+            reason=self._refusal,
+            pause_sec=self._pause_sec,
+            **NatsUnauthorized().ids,
+        )
+
+    async def _back_off(self) -> None:
+        pause, self._pause_sec = self._pause_sec, min(MAX_RETRY_SEC, self._pause_sec * 2)
+        await asyncio.sleep(pause)
+
+    def _settle(self) -> None:
+        self._refused.clear()
+        self._pause_sec = RETRY_SEC
 
     async def _on_error(self, error: Exception) -> None:
-        if _REFUSED.search(str(error)):
-            self._report_refusal()
-        elif isinstance(error, (OSError, asyncio.TimeoutError, nats.errors.NoServersError)):
+        """The library waits for this before it tries again."""
+        self._access.begin_attempt()
+        refusal = refusal_in(error, self._url, self._access)
+        if refusal:
+            self._refuse(refusal)
+            if not self._is_opening:
+                self._report_refusal()
+                await self._back_off()
+        elif isinstance(error, _UNREACHABLE):
             log.debug("NATS is not reachable yet", action="nats.unreachable", exc_info=error)
         else:
             log.warning("NATS reported an error", action="nats.error", exc_info=error)
 
     async def _on_disconnected(self) -> None:
-        if not self._client.is_closed:
+        self._access.begin_attempt()
+        if not self._is_closing and not self._is_opening:
             log.warning(
                 "lost the connection to NATS; reconnecting",
                 action="nats.disconnected",
                 **NatsUnavailable().ids,
             )
 
+    async def _on_closed(self, client: Client) -> None:
+        """The library gives up when a user's JWT expires; the file may be renewed."""
+        if client is self._client and not self._is_closing and not self._is_opening:
+            self._reopening = asyncio.ensure_future(self._reopen())
+
+    async def _start_over(self, plain: Client) -> None:
+        self._refuse(no_tls(self._url))
+        self._report_refusal()
+        await _discard(plain)
+        await self._back_off()
+        await self._reopen()
+
+    async def _reopen(self) -> None:
+        """A new client in place of the old one."""
+        while True:
+            try:
+                await self._establish(patiently=True)
+                with translated():
+                    for kept in list(self._subscriptions):
+                        await kept.begin(self._client)
+            except NatsUnavailable as error:
+                log.debug("NATS is not reachable yet", action="nats.unreachable", exc_info=error)
+            else:
+                break
+        await self._on_reconnected()
+
     async def _on_reconnected(self) -> None:
-        self._refused.clear()
-        self._report_pause_sec, self._next_report_at = 1.0, 0.0
+        if self._access.is_plain:
+            plain, self._client = self._client, Client()  # nothing more is sent there
+            self._reopening = asyncio.ensure_future(self._start_over(plain))
+            return
+        self._settle()
         log.info("reconnected to NATS", action="nats.reconnected")
         for callback in list(self._on_reconnect):
             callback()

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 from nats.errors import BadSubscriptionError
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import NatsConnection, translated
+from pyoco_server.jetstream.connection import KeptSubscription, NatsConnection, translated
 from pyoco_server.jetstream.streams import NANOSECONDS
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import Revision
@@ -59,7 +58,7 @@ class PullConsumer:
         self._heartbeat = heartbeat
         self._silence = 2 * heartbeat + SILENCE_GRACE_SEC
         self._inbox = ""
-        self._subscription: Subscription | None = None
+        self._subscription: KeptSubscription | None = None
         self._open: dict[str, int] = {}
         """The inbox of each open request, oldest first, and its outstanding messages."""
         self._numbers = 0
@@ -127,7 +126,7 @@ class PullConsumer:
         self._open.clear()
         await self._subscribe()
         with translated():
-            await withdrawn.drain()  # type: ignore[no-untyped-call]
+            await withdrawn.drain()
 
     async def ask(self, wanted: int) -> None:
         """Keep `wanted` messages requested. A small shortfall waits, because each request costs a message."""

@@ -8,13 +8,14 @@ backends.py         the ports of runs on NATS: what a worker, a client and a gat
 gateway_backend.py  the ports of executions and events, and all three levels for a gateway
 """
 
+from pyoco_server.jetstream.access import without_credentials
 from pyoco_server.jetstream.admin import NatsReport
-from pyoco_server.jetstream.connection import without_credentials
 from pyoco_server.jetstream.nats_server import BootstrapNats, Durability, EmbeddedNats, running_embedded_url
 from pyoco_server.jetstream.nats_server import find_binary as find_nats_server
 from pyoco_server.wiring.backends import (
     JetStreamBackend,
     back_up,
+    check_nats_access,
     ensure_resources,
     inspect_nats,
     new_api_key,
@@ -43,6 +44,7 @@ __all__ = [
     "Limits",
     "NatsReport",
     "back_up",
+    "check_nats_access",
     "ensure_resources",
     "find_nats_server",
     "inspect_nats",

@@ -19,6 +19,7 @@ from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import admin, topology
+from pyoco_server.jetstream.access import access_of
 from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.auth import JetStreamApiKeys
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
@@ -36,6 +37,11 @@ from pyoco_server.read_model.runs import SqliteRunIndex
 T = TypeVar("T")
 
 
+def check_nats_access(config: NatsBackendConfig) -> None:
+    """Before a program starts to wait for NATS. Raises ConfigError for files that cannot be used."""
+    access_of(config)
+
+
 @asynccontextmanager
 async def connected(
     config: NatsBackendConfig,
@@ -46,7 +52,11 @@ async def connected(
 ) -> AsyncIterator[NatsConnection]:
     """Patiently: it waits for a NATS that is not there yet. Otherwise raises NatsUnavailable."""
     connection = NatsConnection(
-        config.nats_url, name, config.jetstream_api_prefix, request_timeout_sec=request_timeout_sec
+        config.nats_url,
+        name,
+        config.jetstream_api_prefix,
+        access=access_of(config),
+        request_timeout_sec=request_timeout_sec,
     )
     await connection.open(patiently=patiently)
     try:
