@@ -75,12 +75,16 @@ class Site:
         runs = [await self.lab.submit("both", me=me, other=other) for me, other in names.items()]
         assert [run["status"] for run in await self.lab.all_ended(runs)] == ["COMPLETED"] * 2
 
-    async def has_nothing_left(self) -> None:
-        """No process but the worker, its zygote and its executors."""
+    async def has_nothing_left(self, slots: int = 2) -> None:
+        """No process but the worker, its zygote and an executor per slot.
 
-        async def strangers() -> set[int]:
-            known = {self.worker.pid, *children_of(self.worker.pid), *executors_of(self.worker)}
-            return self.lab.programs.pids() - known
+        An orphan is a child of the zygote, too, so the executors are counted.
+        """
+
+        async def strangers() -> int:
+            executors = executors_of(self.worker)
+            known = {self.worker.pid, *children_of(self.worker.pid), *executors}
+            return len(self.lab.programs.pids() - known) + max(0, len(executors) - slots)
 
         await until(strangers, lambda found: not found)
 
@@ -152,7 +156,21 @@ async def test_children_of_a_cancelled_run_end_with_it(labs: Labs, tmp_path: Pat
             await lab.reached(name)
         await lab.cancel(run_id)
         assert (await lab.ended(run_id))["status"] == "CANCELLED"
-        await Site(lab, worker).has_nothing_left()
+        await Site(lab, worker).has_nothing_left(slots=1)
+        pids = [pid_in(lab.marks / name) for name in ("child", "daemon", "parent")]
+
+        async def living() -> list[int]:
+            return [pid for pid in pids if is_there(pid)]
+
+        await until(living, lambda found: not found)
+
+
+def pid_in(mark: Path) -> int:
+    return int(mark.read_text())
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 FAMILY = """

@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyoco import task
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome
 from pyoco_server.engine.resolve import flow_of, load_resolver
@@ -83,3 +85,32 @@ def test_two_flows_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_directory_without_flows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidCliInput, match="no pyoco Flow"):
         load_resolver(str(tmp_path))
+
+
+async def resolve_later(name: str) -> str:
+    return name
+
+
+def resolve_to_a_task(name: str) -> Any:
+    @task
+    def give() -> str:
+        return name
+
+    return give
+
+
+@pytest.mark.parametrize(
+    ("resolver", "what"),
+    [
+        (resolve_later, "a coroutine"),
+        (resolve_to_a_task, "a TaskWrapper"),
+        (lambda _: None, "a NoneType"),
+    ],
+)
+def test_a_resolver_that_returns_no_flow_fails_the_run_by_name(resolver: Any, what: str) -> None:
+    outcome = flow_of(a_job(), resolver)
+    assert isinstance(outcome, FlowOutcome)
+    assert (outcome.ending, outcome.error) == (
+        Ending.EXECUTION_ERROR,
+        f"the flow resolver returned {what}, not a pyoco Flow",
+    )

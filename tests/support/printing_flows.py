@@ -114,7 +114,7 @@ def prints_much(lines: int = 100_000) -> int:
 
 def never_ends_its_line() -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for _ in range(1000):
+    for _ in range(5_000):
         sys.stdout.write("x" * 10_000)
     print("the end")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -1,20 +1,23 @@
-"""A progress report is never lost to a heartbeat: its flow reports no more until it is written."""
+"""What a session writes: progress that no heartbeat replaces, and an end that always fits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.runs.changes import Claim
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, pending
-from pyoco_server.domain.runs.model import Owner, RunSnapshot, TaskState
-from pyoco_server.errors import NatsUnavailable
+from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus, TaskState
+from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
 from pyoco_server.testing import open_memory_backend
 from pyoco_server.testing.memory_stores import MemoryStore
 from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.stores import Revision, Versioned
+from pyoco_server.wiring.backends import encode_within
 from pyoco_server.worker.session import RunSession
 from support.builders import a_job
 
@@ -115,3 +118,42 @@ async def test_a_heartbeat_does_not_replace_a_progress_report(
         stored = await runs.get(job.run_id)
         assert stored is not None
         assert stored.value.tasks == PROGRESS.tasks
+
+
+MESSAGE_BYTES = 20_000
+
+
+class NarrowRuns(MemoryStore[RunSnapshot]):
+    """Its server takes messages of 20 kB."""
+
+    def __init__(self) -> None:
+        super().__init__(partial(encode_within, MESSAGE_BYTES), codec.decode_run)
+
+    async def update(self, key: str, value: RunSnapshot, expected: Revision) -> Revision:
+        if len(encode_within(MESSAGE_BYTES, value)) > MESSAGE_BYTES:
+            raise SnapshotTooLarge
+        return await super().update(key, value, expected)
+
+
+@pytest.mark.parametrize(("result", "is_kept"), [({"last": "x"}, True), ({"last": "x" * 30_000}, False)])
+async def test_a_run_with_too_many_tasks_for_a_message_keeps_its_result_or_a_mark(
+    result: dict[str, Any], *, is_kept: bool
+) -> None:
+    tasks = {f"task number {number}": TaskState.SUCCEEDED for number in range(2_000)}
+    async with open_memory_backend() as memory:
+        runs = NarrowRuns()
+        job, owner = a_job(), Owner("w", "i", 1)
+        await runs.create(job.run_id, pending(job))
+        claimed = await change_run(runs, job.run_id, Claim(owner, 1), lambda: 1.0)
+        assert isinstance(claimed, Versioned)
+        session = RunSession(replace(memory, runs=runs), lambda: 2.0, owner, claimed, grace=1.0)
+        async with asyncio.timeout(TIMEOUT_SEC):
+            await session.conclude(
+                FlowOutcome(ending=Ending.COMPLETED, progress=FlowProgress(tasks), result=result)
+            )
+        stored = await runs.get(job.run_id)
+    assert stored is not None
+    found = stored.value
+    assert (found.status, found.tasks, found.task_records_truncated) == (RunStatus.COMPLETED, {}, True)
+    assert (found.result, found.result_truncated) == ((result, False) if is_kept else (None, True))
+    assert bool(found.warnings) is not is_kept

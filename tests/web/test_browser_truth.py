@@ -12,10 +12,14 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pyoco_server.wiring import EmbeddedNats
 from support.browsing import FLOWS, Site, chromium_browser, keep, page_of, running_site, until_true
 from support.nats_server import free_port
+from support.waiting import until_now
+from support.wheels import a_wheel, wheel_name
 
 QUESTION: dict[str, Any] = {"nodes": {"ask": {"type": "wait", "prompt": "Close the month?"}}}
 ROWS = "document.querySelectorAll('tbody tr').length"
 MAX_ROWS = 100
+LOST_SEC = 2
+"""A worker that is silent for longer is lost."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,9 @@ def site(
     built: Path, chromium: str, nats: EmbeddedNats, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("site")
-    with running_site(directory, nats_url=nats.url, PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC="2") as running:
+    with running_site(
+        directory, nats_url=nats.url, PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC=str(LOST_SEC)
+    ) as running:
         running.api.put_graph("question", QUESTION)
         yield running
 
@@ -52,6 +58,12 @@ def asked(site: Site) -> str:
 def executions_of(site: Site) -> int:
     answer = httpx2.get(f"{site.url}/executions", params={"graph_id": "question", "limit": 200})
     return len(answer.json()["items"])
+
+
+def stale_sec(site: Site) -> int:
+    """How long the gateway has heard nothing."""
+    answer = httpx2.get(f"{site.url}/workers", params={"stale": "ok"})
+    return int(answer.headers.get("X-Pyoco-Stale-Sec", "0"))
 
 
 @contextmanager
@@ -77,7 +89,10 @@ def test_a_page_is_not_live_while_nats_is_away(browser: Browser, site: Site, nat
             expect(page.locator(".banner")).to_contain_text("NATS")
             expect(page.get_by_text("Live", exact=True)).to_have_count(0)
             expect(workers.locator(".banner")).to_contain_text("NATS")
+            until_now(lambda: stale_sec(site) > 3 * LOST_SEC)  # the page has asked again since
             expect(workers.get_by_text("No worker is running")).to_have_count(0)
+            row = workers.locator("tr.row", has_text="worker-1")
+            expect(row.locator(".status")).to_have_attribute("data-state", "IDLE")
             keep(page, "nats-away")
             keep(workers, "nats-away-workers")
         expect(page.locator(".live")).to_have_text("Live")
@@ -162,6 +177,78 @@ def test_a_double_click_acts_once(browser: Browser, site: Site) -> None:
         page.get_by_role("dialog").get_by_role("button", name="Submit").dblclick()
         expect(page.locator(".page-head .status")).to_have_attribute("data-state", "COMPLETED")
     assert len(runs_of(site, "report")) == before_runs + 1
+
+
+def lose_an_answer(page: Page, path: str) -> None:
+    """The server does what is asked; its first answer is lost on the way."""
+    lost: list[str] = []
+
+    def on_request(route: Any) -> None:
+        if route.request.method == "POST" and not lost:
+            lost.append(route.fetch().text())
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route(path, on_request)
+
+
+@pytest.mark.parametrize("how", ["start", "again"])
+def test_an_execution_that_is_sent_again_after_a_lost_answer_is_one(
+    browser: Browser, site: Site, how: str
+) -> None:
+    """W06"""
+    execution_id = asked(site)
+    before = executions_of(site)
+    place, path, opener, verb = {
+        "start": ("#/graphs/question", "**/executions", "New execution", "Start"),
+        "again": (f"#/executions/{execution_id}", "**/rerun", "Run again", "Run again"),
+    }[how]
+    with page_of(browser, site, place, is_quiet=False) as page:  # the browser logs the failed request
+        lose_an_answer(page, path)
+        page.get_by_role("button", name=opener).click()
+        confirm = page.get_by_role("dialog").get_by_role("button", name=verb)
+        confirm.click()
+        expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+        confirm.click()
+        elsewhere = r"(old) => /#.executions.\w/.test(location.hash) && !location.hash.includes(old)"
+        until_true(page, elsewhere, arg=execution_id)
+    assert executions_of(site) == before + 1
+
+
+def test_a_run_that_is_sent_again_after_a_lost_answer_is_one(browser: Browser, site: Site) -> None:
+    """W06"""
+    run_id = site.finished("report")
+    before = len(runs_of(site, "report"))
+    with page_of(browser, site, f"#/runs/{run_id}", is_quiet=False) as page:
+        lose_an_answer(page, "**/runs")
+        page.get_by_role("button", name="Run again").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Submit").click()
+        expect(dialog.get_by_role("alert")).to_be_visible()
+        dialog.get_by_role("button", name="Submit").click()
+        until_true(page, "(old) => !location.hash.includes(old)", arg=run_id)
+    assert len(runs_of(site, "report")) == before + 1
+
+
+@pytest.mark.parametrize("what", ["run", "wheel"])
+def test_a_double_click_on_what_cannot_be_undone_sends_one_request(
+    browser: Browser, site: Site, what: str
+) -> None:
+    """W06"""
+    wheel = wheel_name("twice")
+    if what == "run":
+        place, first, verb = f"#/runs/{site.gated()}", "Cancel", "Cancel the run"
+    else:
+        site.api.upload_wheel(filename=wheel, data=a_wheel("twice"))
+        place, first, verb = "#/wheels", f"Delete {wheel}", "Delete"
+    sent: list[str] = []
+    with page_of(browser, site, place) as page:
+        page.on("request", lambda request: sent.append(request.url) if request.method != "GET" else None)
+        page.get_by_role("button", name=first).click()
+        page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).dblclick()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+    assert len(sent) == 1, sent
 
 
 def runs_of(site: Site, flow: str) -> list[Any]:

@@ -14,10 +14,11 @@ from msgspec import Struct
 from pyoco.core.models import Flow
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job
+from pyoco_server.domain.value_previews import article, type_name
 from pyoco_server.engine.flow_run import raised
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
 from pyoco_server.engine.results import described
-from pyoco_server.engine.tasks import check_tasks
+from pyoco_server.engine.tasks import check_tasks, close_never_awaited
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
 
 FlowResolver = Callable[[str], Any]
@@ -171,7 +172,7 @@ def _from_yaml(
 
 def _from_resolver(job: Job, resolver: FlowResolver) -> FlowOfJob | FlowOutcome:
     try:
-        return FlowOfJob(resolver(job.flow_name), job.params or {})
+        flow = resolver(job.flow_name)
     except KeyError as error:
         return FlowOutcome(
             ending=Ending.FLOW_NOT_FOUND,
@@ -184,6 +185,13 @@ def _from_resolver(job: Job, resolver: FlowResolver) -> FlowOfJob | FlowOutcome:
             error=f"the flow resolver raised {described(error)}",
             raised=raised(error),
         )
+    if isinstance(flow, Flow):
+        return FlowOfJob(flow, job.params or {})
+    close_never_awaited([flow])
+    return FlowOutcome(
+        ending=Ending.EXECUTION_ERROR,
+        error=f"the flow resolver returned {article(type_name(flow))}, not a pyoco Flow",
+    )
 
 
 def _suggestion(error: KeyError) -> str:

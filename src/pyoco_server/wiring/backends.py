@@ -233,11 +233,16 @@ def _runs(
         connection,
         config.runs_kv_bucket,
         stream,
-        partial(encode_within, min(config.max_run_snapshot_bytes, connection.max_payload - HEADER_ROOM)),
+        partial(_run_bytes, connection, config.max_run_snapshot_bytes),
         codec.decode_run,
         partial(_retention, config.runs_retention_sec),
         named=lambda run, key: run if run.run_id == key else replace(run, run_id=key),
     )
+
+
+def _run_bytes(connection: NatsConnection, limit: int, snapshot: RunSnapshot) -> bytes:
+    """With the message limit of now: after a reconnect it may be another."""
+    return encode_within(min(limit, connection.max_payload - HEADER_ROOM), snapshot)
 
 
 def _workers(

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.codec import Unreadable
-from pyoco_server.domain.runs.changes import Beat, Conclude, Refusal, Report, RunChange
+from pyoco_server.domain.runs.changes import Beat, Refusal, Report, RunChange
 from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgress, Job, conclusion
 from pyoco_server.domain.runs.logs import LogEntry, LogLine, cut_text, line_of
 from pyoco_server.domain.runs.model import CodeWheel, Owner, RunSnapshot, RunStatus
@@ -264,9 +264,9 @@ class RunSession:
                 await asyncio.sleep(RETRY_SEC)
             except SnapshotTooLarge:
                 log.exception("end of the run is too large", action="run.end_too_large", run_id=self._run_id)
-                change = Conclude(
-                    owner=self._owner, status=change.status, tasks={}, task_records={}, error=change.error
-                )
+                # The store trims all but params and tasks, and marks a result that it leaves out.
+                change = replace(change, tasks={}, task_records={}, task_records_truncated=True)
+                await asyncio.sleep(RETRY_SEC)
             else:
                 break
         status = self._known.value.status

@@ -10,6 +10,7 @@ import { Glyph } from "../ui/icons";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId } from "../ui/texts";
 import { toast } from "../ui/toasts";
+import { useSending } from "../ui/useSending";
 
 const REFRESH_MS = 2000;
 const SHOWN = 200;
@@ -21,20 +22,18 @@ export function QueuePart() {
     REFRESH_MS,
     "queue",
   );
-  const [isBusy, setBusy] = useState(false);
+  const { isBusy, send } = useSending();
   const [doomed, setDoomed] = useState<RetryJob | null>(null);
   const found = queue.value;
   const active = found ? (found.by_status.pending ?? 0) + (found.by_status.retrying ?? 0) : 0;
 
   async function drain(force: boolean): Promise<void> {
-    setBusy(true);
     try {
       const done = await post("/api/workflow-events/retry-jobs/drain", { body: { force, limit: SHOWN } });
       toast(t("queue.drained", { processed: done.processed, succeeded: done.succeeded }));
     } catch (problem) {
       toast((problem as Error).message, "bad");
     }
-    setBusy(false);
     await queue.refresh();
   }
 
@@ -53,14 +52,19 @@ export function QueuePart() {
       <div class="part-head">
         <p class="lead">{t("queue.lead")}</p>
         <div class="actions">
-          <button type="button" class="button" disabled={isBusy || active === 0} onClick={() => void drain(false)}>
+          <button
+            type="button"
+            class="button"
+            disabled={isBusy || active === 0}
+            onClick={() => send(() => drain(false))}
+          >
             {t("queue.drain", { n: found?.due ?? 0 })}
           </button>
           <button
             type="button"
             class="button primary"
             disabled={isBusy || active === 0}
-            onClick={() => void drain(true)}
+            onClick={() => send(() => drain(true))}
           >
             {t("queue.force", { n: active })}
           </button>
@@ -85,7 +89,9 @@ export function QueuePart() {
           <Command text={`pyoco-client events retry-jobs --server ${location.origin}`} />
         </Empty>
       )}
-      {found && found.jobs.length > 0 && <JobTable jobs={found.jobs} onAgain={again} onDiscard={setDoomed} />}
+      {found && found.jobs.length > 0 && (
+        <JobTable jobs={found.jobs} onAgain={(job) => send(() => again(job))} onDiscard={setDoomed} />
+      )}
       {doomed && (
         <ConfirmDialog
           title={t("queue.discard.title")}
@@ -109,7 +115,7 @@ function JobTable({
   onDiscard,
 }: {
   jobs: readonly RetryJob[];
-  onAgain: (job: RetryJob) => Promise<void>;
+  onAgain: (job: RetryJob) => void;
   onDiscard: (job: RetryJob) => void;
 }) {
   return (
@@ -130,7 +136,7 @@ function JobTable({
         </thead>
         <tbody>
           {jobs.map((job) => (
-            <JobRow key={job.id} job={job} onAgain={() => void onAgain(job)} onDiscard={() => onDiscard(job)} />
+            <JobRow key={job.id} job={job} onAgain={() => onAgain(job)} onDiscard={() => onDiscard(job)} />
           ))}
         </tbody>
       </table>

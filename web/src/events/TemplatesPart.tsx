@@ -8,7 +8,7 @@ import { FormDialog } from "../ui/FormDialog";
 import { Glyph } from "../ui/icons";
 import { Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
-import { useSending } from "../ui/useSending";
+import { useIdempotencyKey, useSending } from "../ui/useSending";
 import { Definitions, REFRESH_MS } from "./Definitions";
 import {
   bodyOf,
@@ -305,12 +305,13 @@ function StartTemplateDialog({ template, onClose }: { template: Template; onClos
   const [year, setYear] = useState(template.year ? String(template.year) : String(new Date().getFullYear()));
   const [month, setMonth] = useState(template.month ? String(template.month) : String(new Date().getMonth() + 1));
   const { error, isBusy, send } = useSending();
+  const keyFor = useIdempotencyKey();
 
   async function start(): Promise<void> {
     const body = { year: Number(year), month: Number(month) };
     const made = await post("/api/workflow-templates/{template_id}/start", {
       path: { template_id: template.id },
-      body,
+      body: { ...body, idempotency_key: keyFor(body)["Idempotency-Key"] ?? null },
     });
     toast(t("start.done"));
     onClose();

@@ -5,7 +5,7 @@ import { t } from "../i18n";
 import { Dialog } from "../ui/Dialog";
 import { Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
-import { useSending } from "../ui/useSending";
+import { useIdempotencyKey, useSending } from "../ui/useSending";
 import { readJson } from "./commands";
 
 const MOST = 200;
@@ -17,6 +17,7 @@ export function StartDialog({ graph, onClose }: { graph?: string; onClose: () =>
   const [id, setId] = useState("");
   const [reading, setReading] = useState<Error | null>(null);
   const { error, isBusy, send } = useSending();
+  const keyFor = useIdempotencyKey();
 
   useEffect(() => {
     get("/graphs", { query: { limit: MOST } }).then((page) => {
@@ -33,7 +34,7 @@ export function StartDialog({ graph, onClose }: { graph?: string; onClose: () =>
       ...(given === undefined ? {} : { input: given }),
       ...(id.trim() ? { execution_id: id.trim() } : {}),
     };
-    const made = await post("/executions", { body });
+    const made = await post("/executions", { body, headers: keyFor(body) });
     toast(t("start.done"));
     onClose();
     go(["executions", made.execution_id]);

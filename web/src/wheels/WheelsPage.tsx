@@ -4,7 +4,7 @@ import { bytes, visible } from "../format";
 import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
 import { save } from "../runs/LogView";
-import { Dialog } from "../ui/Dialog";
+import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Glyph } from "../ui/icons";
 import { Age, Command, Empty, Problem, Tags } from "../ui/texts";
 import { toast } from "../ui/toasts";
@@ -209,32 +209,20 @@ function WheelRow({ wheel, isNewest, onDelete }: { wheel: Wheel; isNewest: boole
 }
 
 function DeleteDialog({ wheel, onClose, onDone }: { wheel: Wheel; onClose: () => void; onDone: () => Promise<void> }) {
-  const [error, setError] = useState<Error | null>(null);
   async function remove(): Promise<void> {
-    try {
-      await del("/wheels/{wheel_name}", { path: { wheel_name: wheel.name } });
-      toast(t("wheels.deleted", { name: wheel.name }));
-      onClose();
-      await onDone();
-    } catch (problem) {
-      setError(problem as Error);
-    }
+    await del("/wheels/{wheel_name}", { path: { wheel_name: wheel.name } });
+    toast(t("wheels.deleted", { name: wheel.name }));
+    await onDone();
   }
+
   return (
-    <Dialog title={t("wheels.delete.title")} onClose={onClose}>
-      <div class="form">
-        <p>{t("wheels.delete.lead", { name: visible(wheel.name) })}</p>
-        {error && <Problem error={error} />}
-        <footer>
-          <button type="button" class="button" autoFocus onClick={onClose}>
-            {t("action.dismiss")}
-          </button>
-          <button type="button" class="button danger" onClick={() => void remove()}>
-            {t("wheels.delete.do")}
-          </button>
-        </footer>
-      </div>
-    </Dialog>
+    <ConfirmDialog
+      title={t("wheels.delete.title")}
+      lead={t("wheels.delete.lead", { name: visible(wheel.name) })}
+      verb={t("wheels.delete.do")}
+      onConfirm={remove}
+      onClose={onClose}
+    />
   );
 }
 
