@@ -173,7 +173,8 @@ class Orchestrate:
         due.look_at_all = due.look_at_all or execution_id in self._unsure
         self._unsure.add(execution_id)
         try:
-            await self._react(execution_id, due)
+            async with self._records.room_for(execution_id, within_sec=None):
+                await self._react(execution_id, due)
             self._unsure.discard(execution_id)
             self._meter.attended(asyncio.get_running_loop().time() - due.since)
         except NatsUnavailable as error:
