@@ -85,7 +85,7 @@ def decode_audited(data: bytes) -> StoredEvent:
 # Values in lists: what may be large is left out, or stays JSON.
 
 
-def _light(of: type[msgspec.Struct], *left_out: str, **changed: Any) -> type[Any]:
+def light(of: type[msgspec.Struct], *left_out: str, **changed: Any) -> type[Any]:
     """Like `of`, without some fields and with other types for some."""
     fields = [
         (field.name, changed.get(field.name, field.type), _default_of(field))
@@ -102,9 +102,9 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     return msgspec.field(default_factory=field.default_factory) if is_made else field.default
 
 
-_decode_listed_action = decoding(_light(Action, params=msgspec.Raw), "workflow action")
-_decode_listed_job = decoding(_light(RetryJob, "data"), "retry job")
-_decode_listed_resume = decoding(_light(KeptResume, request=_light(EventRequest, "data")), "kept resume")
+_decode_listed_action = decoding(light(Action, params=msgspec.Raw), "workflow action")
+_decode_listed_job = decoding(light(RetryJob, "data"), "retry job")
+_decode_listed_resume = decoding(light(KeptResume, request=light(EventRequest, "data")), "kept resume")
 
 
 def decode_listed_action(data: bytes) -> Action:

@@ -172,10 +172,12 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Phase.CREATED if self.started_at is None else Phase.STARTED
 
 
-# The values that an execution holds. Decoded, they may take 35 times the size of their JSON.
+# The values that an execution holds. Decoded, they may take 40 times the size of their JSON.
 
-MAX_HELD_BYTES = 2 * 1024 * 1024
-"""Limit of what nodes may add. The result, of at most one message, repeats outputs and is not refused."""
+MAX_HELD_BYTES = 1_500 * 1024
+"""Up to here nodes may add."""
+MAX_TOTAL_BYTES = 2_000 * 1024
+"""With the result, which repeats outputs."""
 
 
 def json_size(value: Any) -> int:

@@ -211,7 +211,7 @@ def run_id_of(execution_id: str, node_id: str, attempt: int) -> str:
 _NODE = 1_000
 _EVENT = 200
 _LIGHT_BYTES = 8 * 1024
-_PER_BYTE = 35
+_PER_BYTE = 40
 """Of JSON: nested empty lists. A large value counts as if it were one, because to measure it takes long."""
 
 

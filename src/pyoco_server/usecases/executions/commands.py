@@ -175,7 +175,7 @@ class CommandExecution:
         return after
 
     async def _current(self, record: ExecutionRecord) -> ExecutionRecord:
-        current = await self._its.records.fresh(record.state.execution_id)
+        current = await self._its.records.fresh(record.state.execution_id, record)
         if current is None:
             raise ExecutionNotFound
         return current

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.executions.events import Commit
-from pyoco_server.domain.executions.model import MAX_HELD_BYTES
+from pyoco_server.domain.executions.model import MAX_TOTAL_BYTES
 from pyoco_server.domain.executions.records import (
     ExecutionRecord,
     LoggedCommit,
@@ -29,7 +29,7 @@ log = get_logger(__name__)
 MAX_IN_MEMORY = 2_000
 MAX_BYTES_IN_MEMORY = 16_000_000
 """Memory limit; an input of 256 KiB may take 10 MB when decoded, and the cache still has it."""
-ROOM_BYTES = MAX_HELD_BYTES
+ROOM_BYTES = MAX_TOTAL_BYTES
 """States decoded at the same time, as JSON. A small one needs no room."""
 SMALL_BYTES = 8 * 1024
 SAVE_TRIES = 5
@@ -94,9 +94,10 @@ class ExecutionRepository:
             await self.save(record)
         return record
 
-    async def fresh(self, execution_id: str) -> ExecutionRecord | None:
-        """The state with all commits in the log."""
-        known = await self.known(execution_id)
+    async def fresh(self, execution_id: str, known: ExecutionRecord | None = None) -> ExecutionRecord | None:
+        """The state with all commits in the log. `known`: what the caller has, to be read on from there."""
+        if known is None:
+            known = await self.known(execution_id)
         return await self._caught_up(execution_id, known)
 
     async def append(self, record: ExecutionRecord | None, commit: Commit) -> ExecutionRecord:
