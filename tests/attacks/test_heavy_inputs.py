@@ -283,13 +283,13 @@ def wait_for(client: httpx2.Client, execution_id: str) -> None:
         sent(asked(lambda path=path: client.get(f"/executions/{execution_id}{path}")), 200)  # type: ignore[misc]
 
 
-def test_executions(gateway: GatewayProcess, client: httpx2.Client) -> None:
-    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB) as lag:
-        for number, lag.doing in enumerate(HEAVY):
-            register(client, lag.doing)
-            create(client, lag.doing, f"e{number}")
-            wait_for(client, f"e{number}")
-            sent(client.get("/executions?limit=200&include=counts"), 200)
+@pytest.mark.parametrize("name", HEAVY)
+def test_executions(gateway: GatewayProcess, client: httpx2.Client, name: str) -> None:
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        register(client, name)
+        create(client, name, "e")
+        wait_for(client, "e")
+        sent(client.get("/executions?limit=200&include=counts"), 200)
 
 
 def test_many_heavy_executions_at_once_and_after_a_restart(
