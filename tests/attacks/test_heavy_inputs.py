@@ -545,3 +545,17 @@ def test_events_that_are_tried_again(gateway: GatewayProcess, client: httpx2.Cli
         lag.doing = "the list"
         jobs = sent(client.get("/api/workflow-events/retry-jobs?limit=200"), 200)["jobs"]
     assert [job["data"] is None for job in jobs] == [False] * 6 + [True] * 23
+
+
+def test_many_large_runs_of_one_execution(gateway: GatewayProcess, client: httpx2.Client) -> None:
+    """Before it starts more, the gateway reads those that it has started: 800 KB each."""
+    name = "interpolations in many nodes"
+
+    def started() -> int:
+        nodes = sent(asked(lambda: client.get("/executions/e")), 200)["nodes"]
+        return sum(bool(node["run_id"]) for node in nodes.values())
+
+    with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
+        register(client, name)
+        create(client, name, "e")
+        until_now(started, lambda count: count >= 100)
