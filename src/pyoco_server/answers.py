@@ -186,8 +186,8 @@ class ExecutionNode(NodeState, frozen=True, kw_only=True, omit_defaults=False):
     run_status: RunStatus | None
 
 
-_Execution = _without(("given_id", "nodes"), Execution, "_Execution")
-ExecutionRow = _without(("given_id",), ExecutionSummary, "ExecutionSummary")
+_Execution = _without(("given_id", "held_bytes", "nodes"), Execution, "_Execution")
+ExecutionRow = _without(("given_id", "held_bytes"), ExecutionSummary, "ExecutionSummary")
 
 
 class ExecutionState(_Execution, kw_only=True):  # type: ignore[misc, valid-type, call-arg]

@@ -12,7 +12,15 @@ from pyoco_server.domain.executions import commands as c
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import PAYLOADS, Failure
 from pyoco_server.domain.executions.evolve import evolve, fold
-from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeState, NodeStatus, replace
+from pyoco_server.domain.executions.model import (
+    Execution,
+    ExecutionStatus,
+    NodeState,
+    NodeStatus,
+    held_by,
+    json_size,
+    replace,
+)
 from support.executions import ANN, EXTERNAL, T0, Life, begun, diamond, graph_of, join, task, wait
 
 AT = T0 + 50
@@ -167,7 +175,7 @@ def check_node_event(event: str, phase: str, status: str) -> None:
     assert found.nodes["n"].status == (status if wanted is SAME else wanted)
     assert found.nodes["n"].updated_at == AT
     assert found.nodes["n"].canceled_by_execution is (event == "NODE_CANCELED" and phase == "CANCELLING")
-    assert replace(found, version=7, updated_at=T0, nodes=before.nodes) == before
+    assert replace(found, version=7, updated_at=T0, nodes=before.nodes, held_bytes=0) == before
     assert found.nodes["other"] == before.nodes["other"]
 
 
@@ -392,3 +400,47 @@ def test_a_commit_numbers_its_events_without_gaps() -> None:
     assert [event.sequence for event in life.events] == list(range(1, len(life.events) + 1))
     assert len({event.event_id for event in life.events}) == len(life.events)
     assert [event.event_id for event in life.events] == [event.event_id for event in a_full_life().events]
+
+
+def held(state: Execution) -> int:
+    return json_size(state.input) + json_size(state.result) + sum(map(held_by, state.nodes.values()))
+
+
+def test_the_size_of_what_an_execution_holds_is_right_after_every_event() -> None:
+    """Progress, a retry, a resume and an end: values come, are replaced and are dropped."""
+    retrying = {**EXTERNAL, "retry": {"max_attempts": 2, "backoff_sec": 0}}
+    life = begun(graph_of({"n": retrying, "w": wait()}, "n > w"), input={"a": [1, 2, 3]})
+    start = c.StartNode(actor=ANN, node_id="n")
+    ask = c.RequestResumeNode(actor=ANN, node_id="w", data=["maybe"])
+    for command in (
+        start,
+        c.ReportNodeProgress(actor=ANN, node_id="n", metrics={"m": "long" * 9}),
+        c.ReportNodeProgress(actor=ANN, node_id="n", metrics={"m": 1}),
+        c.FailNode(actor=ANN, node_id="n"),
+        start,
+        c.SucceedNode(actor=ANN, node_id="n", output=["é", None]),
+        ask,
+        c.ResumeNode(actor=ANN, node_id="w", data={"yes": True}),
+    ):
+        life.must(command)
+        life.react()
+    sizes = set()
+    state: Execution | None = None
+    for event in life.events:
+        state = evolve(state, event)
+        assert state is not None
+        assert state.held_bytes == held(state), event.type
+        sizes.add(state.held_bytes)
+    assert life.status == "COMPLETED"
+    assert len(sizes) >= 7
+
+
+def test_a_state_of_an_older_version_counts_from_now_on() -> None:
+    life = begun(graph_of({"n": EXTERNAL}))
+    life.must(c.StartNode(actor=ANN, node_id="n"))
+    life.must(c.ReportNodeProgress(actor=ANN, node_id="n", metrics={"m": "long" * 9}))
+    life.known = replace(life.state, held_bytes=0)
+    life.must(c.ReportNodeProgress(actor=ANN, node_id="n", metrics={"m": 1}))
+    assert life.state.held_bytes == 0
+    life.must(c.SucceedNode(actor=ANN, node_id="n", output="abc"))
+    assert life.state.held_bytes == len('"abc"')

@@ -12,7 +12,15 @@ from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.commands import Rejected
 from pyoco_server.domain.executions.decide import Decision, decide
 from pyoco_server.domain.executions.events import TYPE_OF, Failure
-from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeState, NodeStatus, replace
+from pyoco_server.domain.executions.graphs import Graph
+from pyoco_server.domain.executions.model import (
+    MAX_HELD_BYTES,
+    Execution,
+    ExecutionStatus,
+    NodeState,
+    NodeStatus,
+    replace,
+)
 from support.executions import ANN, EXTERNAL, T0, Life, begun, chain, graph_of, task, wait
 
 GRAPH = graph_of({"n": EXTERNAL, "next": EXTERNAL}, "n > next")
@@ -383,3 +391,51 @@ def test_asking_for_a_resume_twice_is_one_event() -> None:
     assert life.must(ask) == []
     assert len(life.must(replace(ask, data={"ok": 1}))) == 1
     assert len(life.must(replace(ask, requested_by="bob"))) == 1
+
+
+# The values that an execution holds
+
+
+def full(graph: Graph, held_bytes: int) -> Life:
+    """Its entry node runs, and it holds so much already."""
+    life = begun(graph)
+    life.must(c.StartNode(actor=ANN, node_id="n"))
+    life.known = replace(life.state, held_bytes=held_bytes)
+    return life
+
+
+OUTPUT = "x" * 1_000
+ROOM_FOR_IT = MAX_HELD_BYTES - len(OUTPUT) - len('""')
+
+
+def test_an_output_is_refused_when_the_execution_would_hold_too_much() -> None:
+    succeed = c.SucceedNode(actor=ANN, node_id="n", output=OUTPUT)
+    assert full(GRAPH, ROOM_FOR_IT + 1).refused(succeed) == "EXECUTION_TOO_LARGE"
+    life = full(GRAPH, ROOM_FOR_IT)
+    assert life.must(succeed)
+    assert life.state.held_bytes == MAX_HELD_BYTES
+
+
+def test_a_full_execution_still_fails_ends_and_is_cancelled() -> None:
+    assert full(GRAPH, MAX_HELD_BYTES).must(c.SucceedNode(actor=ANN, node_id="n"))
+    assert full(GRAPH, MAX_HELD_BYTES).must(c.FailNode(actor=ANN, node_id="n"))
+    assert full(GRAPH, MAX_HELD_BYTES).cancel()
+
+
+def test_metrics_need_room_only_for_what_they_add() -> None:
+    """A worker may report its progress for ever."""
+    life = full(GRAPH, 0)
+    report = c.ReportNodeProgress(actor=ANN, node_id="n", metrics={"log": "x" * (MAX_HELD_BYTES // 2)})
+    for _ in range(5):
+        life.must(report)
+    assert life.state.held_bytes == len('{"log":""}') + MAX_HELD_BYTES // 2
+    more = c.ReportNodeProgress(actor=ANN, node_id="n", metrics={"log": "x" * MAX_HELD_BYTES})
+    assert life.refused(more) == "EXECUTION_TOO_LARGE"
+
+
+@pytest.mark.parametrize("command", [c.ResumeNode, c.RequestResumeNode])
+def test_the_data_of_a_resume_needs_room(command: type[c.ResumeNode | c.RequestResumeNode]) -> None:
+    life = begun(graph_of({"w": wait()}))
+    life.known = replace(life.state, held_bytes=MAX_HELD_BYTES)
+    assert life.refused(command(actor=ANN, node_id="w", data="x")) == "EXECUTION_TOO_LARGE"
+    assert life.must(command(actor=ANN, node_id="w"))

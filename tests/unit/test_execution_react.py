@@ -9,7 +9,13 @@ from pyoco_server.domain.executions import commands as c
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import Failure
 from pyoco_server.domain.executions.graphs import Graph, parse_graph
-from pyoco_server.domain.executions.model import NodeStatus, outputs_for_rerun
+from pyoco_server.domain.executions.model import (
+    MAX_HELD_BYTES,
+    MAX_TOTAL_BYTES,
+    NodeStatus,
+    outputs_for_rerun,
+    replace,
+)
 from pyoco_server.domain.executions.records import CancelRun, RunFact, run_id_of, summarise
 from pyoco_server.domain.runs.model import RunStatus
 from support.executions import (
@@ -1301,3 +1307,43 @@ def test_what_is_not_needed_is_stopped_in_the_order_of_the_graph() -> None:
     told = [event.payload for event in life.events]
     stopped = [payload.node_id for payload in told if isinstance(payload, e.NodeCancelRequested)]
     assert stopped == ["b0", "b1", "b2", "b4", "b5", "b6", "b7"]
+
+
+def test_an_output_that_the_execution_has_no_room_for_fails_its_node() -> None:
+    """Without another attempt, which would return the same."""
+    life = begun(chain(2, retry={"max_attempts": 3}))
+    life.known = replace(life.state, held_bytes=MAX_HELD_BYTES - 3)
+    life.succeed("n0", result="x")
+    assert life.statuses == {"n0": "SUCCEEDED", "n1": "RUNNING"}
+    life.succeed("n1", result="x")
+    assert (life.status, life.statuses["n1"]) == ("FAILED", "FAILED")
+    error = life.node("n1").error
+    assert error is not None
+    assert error.code == "EXECUTION_TOO_LARGE"
+    assert error.message.startswith("the execution would hold more than 1,536,000 bytes of JSON")
+
+
+def test_an_output_without_room_does_not_save_a_failing_execution() -> None:
+    life = begun(graph_of({"split": FORK, "a": task(), "b": task()}, "split > a", "split > b"))
+    life.known = replace(life.state, held_bytes=MAX_HELD_BYTES)
+    life.fail("a")
+    life.end_run("b", RunStatus.COMPLETED, result="x")
+    life.react()
+    assert life.statuses == {"split": "SUCCEEDED", "a": "FAILED", "b": "FAILED"}
+
+
+def test_an_execution_that_has_no_room_for_its_result_fails() -> None:
+    life = begun(chain(2))
+    life.succeed("n0")
+    life.known = replace(life.state, held_bytes=MAX_HELD_BYTES - 1_000)
+    life.succeed("n1", result="x" * 900)
+    assert life.status == "COMPLETED"
+
+    life = begun(chain(1))
+    life.known = replace(life.state, held_bytes=MAX_TOTAL_BYTES - 1_000)
+    life.append((e.NodeSucceeded(node_id="n0", output="x" * 900),))
+    life.react()
+    error = life.state.error
+    assert (life.status, life.state.failed_node_id) == ("FAILED", "n0")
+    assert error is not None
+    assert error.code == "RESULT_TOO_LARGE"

@@ -511,3 +511,16 @@ def test_what_is_taken_over_of_any_life_can_have_happened() -> None:
         assert succeeded == set(outputs), seed
         assert {name: life.node(name).output for name in outputs} == outputs, seed
         Storm(life, Random(seed)).bring_to_an_end()  # noqa: S311 - it is to be repeatable
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_stored_state_is_read_as_it_was_written(size: int) -> None:
+    """A large one is decoded part by part."""
+    life = begun(graph_of({"n": EXTERNAL}), input={"a": ["é"] * size})
+    life.must(c.StartNode(actor=ANN, node_id="n"))
+    life.must(c.SucceedNode(actor=ANN, node_id="n", output={"v": [None, 1.5, {}]}))
+    life.react()
+    assert life.status == "COMPLETED"
+    keys = {"k": KeyedCommand("digest", 3)}
+    record = ExecutionRecord(state=life.state, log_revision=7, keys=keys)
+    assert decode_record(encode_record(record)) == record

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -89,8 +90,14 @@ def add_completion(app: cyclopts.App) -> None:
 
 T = TypeVar("T")
 
-GC_THRESHOLDS = (10_000, 20, 20)
-"""The default collects the young generation every 700 new objects: several times per run."""
+GC_THRESHOLDS = (10_000, 10, 100)
+"""The default collects the young generation every 700 new objects: several times per run.
+
+The others are collected when a few large requests have come: the middle one often, because it holds up
+everything for as long as it has objects, and the oldest one seldom.
+"""
+SWITCH_SEC = 0.001
+"""Beside a thread that computes, the event loop waits this long for the interpreter, often per request."""
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -105,6 +112,7 @@ def serve(main: Coroutine[Any, Any, T]) -> T:
     """Like `run`, for a long-lived process with much short-lived garbage and few reference cycles."""
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_SEC)
     return run(main)
 
 

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from pyoco_server.domain.auth import ApiKeyRecord
-from pyoco_server.domain.events.audit import StoredEvent
+from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot
+from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
@@ -67,6 +68,59 @@ decode_slot = decoding(Slot, "action slot")
 decode_lease = decoding(LeaseRecord, "lease")
 decode_import_mark = decoding(ImportMark, "import mark")
 decode_stored_event = decoding(StoredEvent, "audit record")
+
+
+class _Audited(msgspec.Struct):
+    record: AuditRecord
+
+
+_decode_audited = decoding(_Audited, "audit record")
+
+
+def decode_audited(data: bytes) -> StoredEvent:
+    """Without the request, which may be large."""
+    return StoredEvent(record=_decode_audited(data).record)
+
+
+# Values in lists: what may be large is left out, or stays JSON.
+
+
+def light(of: type[msgspec.Struct], *left_out: str, **changed: Any) -> type[Any]:
+    """Like `of`, without some fields and with other types for some."""
+    fields = [
+        (field.name, changed.get(field.name, field.type), _default_of(field))
+        for field in msgspec.structs.fields(of)
+        if field.name not in left_out
+    ]
+    return msgspec.defstruct(of.__name__, fields, kw_only=True)
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
+    if field.required:
+        return msgspec.NODEFAULT
+    is_made = field.default_factory is not msgspec.NODEFAULT
+    return msgspec.field(default_factory=field.default_factory) if is_made else field.default
+
+
+_decode_listed_action = decoding(light(Action, params=msgspec.Raw), "workflow action")
+_decode_listed_job = decoding(light(RetryJob, "data"), "retry job")
+_decode_listed_resume = decoding(light(KeptResume, request=light(EventRequest, "data")), "kept resume")
+
+
+def decode_listed_action(data: bytes) -> Action:
+    """Its params are JSON."""
+    return Action(**msgspec.structs.asdict(_decode_listed_action(data)))
+
+
+def decode_listed_job(data: bytes) -> RetryJob:
+    """Without the data of its event."""
+    return RetryJob(**msgspec.structs.asdict(_decode_listed_job(data)))
+
+
+def decode_listed_resume(data: bytes) -> KeptResume:
+    """Without the data of its event."""
+    fields = msgspec.structs.asdict(_decode_listed_resume(data))
+    return KeptResume(**{**fields, "request": EventRequest(**msgspec.structs.asdict(fields["request"]))})
 
 
 def decode_job(data: bytes) -> Job:

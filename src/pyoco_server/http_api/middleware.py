@@ -1,7 +1,5 @@
 """Middleware: API keys, protection against foreign web pages, memory for large bodies."""
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Collection
 
 from fastapi import Request, Response
@@ -9,9 +7,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.errors import ForeignRequest, GatewayOverloaded, InvalidApiKey, PyocoServerError
+from pyoco_server.errors import ForeignRequest, InvalidApiKey, PyocoServerError
 from pyoco_server.http_api.errors import answer_error
 from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Caller
+from pyoco_server.usecases.concurrency import ROOM_WAIT_SEC, Room
 
 
 def caller_of(request: Request) -> Caller:
@@ -171,52 +170,12 @@ def _name_of(host: str) -> str:
 # Memory for large bodies: decoded JSON takes up to 40 times its size
 #
 # A large body waits, undecoded, until there is room for it; the room is released after the response. After
-# `WAIT_SEC` the request is refused with 503, and the client should retry. Small bodies do not wait.
+# `ROOM_WAIT_SEC` the request is refused with 503, and the client should retry. Small bodies do not wait.
 
 SMALL_BYTES = 8 * 1024
 ROOM_BYTES = 1024 * 1024
 """Bodies decoded at the same time: one of the largest events, or four of the largest runs."""
-WAIT_SEC = 30.0
-"""Longer than any request to NATS, so that an unavailable NATS does not cause this refusal."""
 _TURN = "pyoco.body_turn"
-
-
-class Room:
-    """A number of bytes, handed out in order. A request for more than all of them waits for all."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._left = size
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    async def take(self, wanted: int) -> int:
-        """Returns the amount to give back."""
-        size = min(wanted, self._size)
-        if not self._waiting and size <= self._left:
-            self._left -= size
-            return size
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # granted, but no longer needed
-                self.give_back(size)
-            raise
-        return size
-
-    def give_back(self, size: int) -> None:
-        self._left += size
-        while self._waiting:
-            wanted, turn = self._waiting[0]
-            if turn.done():  # cancelled while waiting
-                self._waiting.popleft()
-                continue
-            if wanted > self._left:
-                return
-            self._waiting.popleft()
-            self._left -= wanted
-            turn.set_result(None)
 
 
 class _Turn:
@@ -225,11 +184,7 @@ class _Turn:
         self.taken = 0
 
     async def take(self, size: int) -> None:
-        try:
-            async with asyncio.timeout(WAIT_SEC):
-                self.taken += await self._room.take(size)
-        except TimeoutError as error:
-            raise GatewayOverloaded(f"too many large requests: no room in {WAIT_SEC:.0f} s") from error
+        self.taken += await self._room.take(size, ROOM_WAIT_SEC)
 
     def end(self) -> None:
         self._room.give_back(self.taken)

@@ -49,7 +49,7 @@ class ListedKvStore(KvStore[T]):
     request, whatever the length of the list.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per way in which buckets differ
         self,
         connection: NatsConnection,
         bucket: str,
@@ -59,10 +59,13 @@ class ListedKvStore(KvStore[T]):
         part: str = "",
         ttl_of: Callable[[T], float | None] = lambda _: None,
         is_cached: bool = False,
+        decode_listed: Callable[[bytes], T] | None = None,
     ) -> None:
+        """`decode_listed` leaves out what may be large."""
         super().__init__(connection, bucket, stream_config, codec.encode, decode, ttl_of)  # type: ignore[arg-type]
         self._prefix += part
         self._is_cached = is_cached
+        self._decode_listed = decode_listed or decode
         self._lists: dict[str, _Listed] = {}
         self._reading = asyncio.Lock()
 
@@ -102,7 +105,7 @@ class ListedKvStore(KvStore[T]):
         if is_removal(message.headers or {}):
             return None
         try:
-            return self._decode(message.data)
+            return self._decode_listed(message.data)
         except codec.Unreadable as error:
             log.warning(
                 "unreadable value skipped",
@@ -281,14 +284,14 @@ class AuditRecords:
 
 
 class AuditFeed(StreamFeed[StoredEvent]):
-    """All records, from the first."""
+    """All records, from the first, without their requests."""
 
     deliver_policy = "all"
 
     def __init__(
         self, connection: NatsConnection, stream: str, subject_prefix: str, restore: Callable[[], Any]
     ) -> None:
-        super().__init__(connection, stream, subject_prefix, codec.decode_stored_event, restore)
+        super().__init__(connection, stream, subject_prefix, codec.decode_audited, restore)
 
 
 def _time_of(event_id: str) -> float | None:

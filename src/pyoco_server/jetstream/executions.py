@@ -20,6 +20,7 @@ from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.kv import NO_MESSAGE, KvStore, is_removal, scan
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.concurrency import off_loop
 from pyoco_server.usecases.ports.executions import BEGINNING
 from pyoco_server.usecases.ports.stores import Revision, Versioned, WrongRevision
 
@@ -84,7 +85,7 @@ class JetStreamExecutionLog:
         subject = f"{self._prefix}.{execution_id}"
         async for message in scan(self._connection, self._stream, subject, start=after + 1):
             after = Revision(int((message.headers or {})["Nats-Sequence"]))
-            yield commit_in(message.data, message.subject), after
+            yield await off_loop(len(message.data), commit_in, message.data, message.subject), after
         # A lagging replica may serve the scan, so the leader is asked for what follows.
         while self._is_replicated and (found := await self._next_of_leader(subject, after)) is not None:
             after = Revision(found["seq"])

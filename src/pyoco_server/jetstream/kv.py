@@ -14,7 +14,7 @@ from pyoco_server.errors import NatsUnavailable, NobodyAnswers, SnapshotTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.streams import NOT_FOUND, stream_config
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.concurrency import Batch, read_all
+from pyoco_server.usecases.concurrency import Batch, off_loop, read_all
 from pyoco_server.usecases.ports.stores import Revision, Versioned, WrongRevision
 
 T = TypeVar("T")
@@ -79,7 +79,8 @@ class KvStore(Generic[T]):
         entry = await self._last(key)
         if entry is None or entry.is_removed:
             return None
-        return Versioned(self._named(self._decode(entry.data), key), entry.revision)
+        value = await off_loop(len(entry.data), self._decode, entry.data)
+        return Versioned(self._named(value, key), entry.revision)
 
     async def update(self, key: str, value: T, expected: Revision) -> Revision:
         data = self._encode(value)

@@ -24,6 +24,7 @@ CREATE TABLE executions (
     archived INTEGER NOT NULL,
     created_at REAL NOT NULL,
     version INTEGER NOT NULL,
+    held_bytes INTEGER NOT NULL,
     summary BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX by_time ON executions (scope, archived, created_at, execution_id);
@@ -72,6 +73,12 @@ class SqliteExecutionIndex:
     def version(self, execution_id: str) -> int:
         found = self._db.execute(
             "SELECT version FROM executions WHERE execution_id = ?", (execution_id,)
+        ).fetchone()
+        return int(found[0]) if found else 0
+
+    def held_bytes(self, execution_id: str) -> int:
+        found = self._db.execute(
+            "SELECT held_bytes FROM executions WHERE execution_id = ?", (execution_id,)
         ).fetchone()
         return int(found[0]) if found else 0
 
@@ -157,7 +164,7 @@ class SqliteExecutionIndex:
     def _put(self, summary: ExecutionSummary) -> None:
         scope = self._scope(summary.tenant_id)
         self._db.execute(
-            "INSERT OR REPLACE INTO executions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO executions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 summary.execution_id,
                 scope,
@@ -166,6 +173,7 @@ class SqliteExecutionIndex:
                 int(summary.archived_at is not None),
                 summary.created_at,
                 summary.version,
+                summary.held_bytes or 0,
                 msgspec.json.encode(summary.shown()),
             ),
         )

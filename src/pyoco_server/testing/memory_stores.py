@@ -293,12 +293,15 @@ class MemoryWheelHistory:
 
 
 class MemoryListedStore(MemoryStore[T]):
-    def __init__(self, decode: Callable[[bytes], T]) -> None:
+    def __init__(
+        self, decode: Callable[[bytes], T], decode_listed: Callable[[bytes], T] | None = None
+    ) -> None:
         super().__init__(codec.encode, decode)  # type: ignore[arg-type]
+        self._decode_listed = decode_listed or decode
 
     async def list_values(self, prefix: str = "") -> list[T]:
         found = [(at, data) for key, (data, at) in self._values.items() if key.startswith(prefix)]
-        return [self._decode(data) for _, data in sorted(found)]
+        return [self._decode_listed(data) for _, data in sorted(found)]
 
     async def count(self, prefix: str = "") -> int:
         return sum(key.startswith(prefix) for key in self._values)
@@ -355,7 +358,7 @@ class MemoryAudit:
                 await self._written.wait()
                 continue
             changes = [
-                Change(event.record.event_id, Revision(seen + number), event, None)
+                Change(event.record.event_id, Revision(seen + number), StoredEvent(record=event.record), None)
                 for number, event in enumerate(news, 1)
             ]
             seen += len(news)
@@ -368,7 +371,9 @@ class MemoryEvents:
     templates: MemoryListedStore[Template] = field(
         default_factory=lambda: MemoryListedStore(codec.decode_template)
     )
-    actions: MemoryListedStore[Action] = field(default_factory=lambda: MemoryListedStore(codec.decode_action))
+    actions: MemoryListedStore[Action] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_action, codec.decode_listed_action)
+    )
     sources: MemoryListedStore[Source] = field(default_factory=lambda: MemoryListedStore(codec.decode_source))
     notification_settings: MemoryListedStore[NotificationSettings] = field(
         default_factory=lambda: MemoryListedStore(codec.decode_notification_settings)
@@ -381,10 +386,10 @@ class MemoryEvents:
         default_factory=lambda: MemoryListedStore(codec.decode_import_mark)
     )
     retry_jobs: MemoryListedStore[RetryJob] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_retry_job)
+        default_factory=lambda: MemoryListedStore(codec.decode_retry_job, codec.decode_listed_job)
     )
     resumes: MemoryListedStore[KeptResume] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_kept_resume)
+        default_factory=lambda: MemoryListedStore(codec.decode_kept_resume, codec.decode_listed_resume)
     )
     audit: MemoryAudit = field(default_factory=MemoryAudit)
 

@@ -1,14 +1,16 @@
-"""Waiting with a timeout, work off the event loop, batched reads, and a bounded cache."""
+"""Waiting with a timeout, work off the event loop, batched reads, room for large values, a bounded cache."""
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
+
+from pyoco_server.errors import GatewayOverloaded
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
@@ -56,6 +58,8 @@ async def read_all(read: Callable[[int], Awaitable[Batch[T]]], start: int) -> As
 # Work on large values, off the event loop.
 
 
+parse_in_thread = HeavyWork()
+"""For requests and graphs: a thread of its own, so that they do not wait for heavy executions."""
 LIGHT_BYTES = 32 * 1024
 """Size of JSON that takes some 10 ms, even if parsed twice."""
 
@@ -64,7 +68,66 @@ async def off_loop(size: int, work: Callable[..., T], *args: Any) -> T:
     """Run `work` in a thread if `size` is large; the interpreter switches threads every 5 ms."""
     if size <= LIGHT_BYTES:
         return work(*args)
-    return await asyncio.to_thread(work, *args)
+    return await parse_in_thread(work, *args)
+
+
+# Room for large values that are decoded at the same time.
+
+ROOM_WAIT_SEC = 30.0
+"""Longer than any request to NATS, so that an unavailable NATS does not cause a refusal."""
+
+
+class Room:
+    """A number of bytes, handed out in order. A request for more than all of them waits for all."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, wanted: int, within_sec: float | None = None) -> int:
+        """The amount to give back. Raises GatewayOverloaded."""
+        size = min(wanted, self._size)
+        if not self._waiting and size <= self._left:
+            self._left -= size
+            return size
+        try:
+            async with asyncio.timeout(within_sec):
+                await self._turn(size)
+        except TimeoutError as error:
+            raise GatewayOverloaded(f"too many large requests: no room in {within_sec:.0f} s") from error
+        return size
+
+    async def _turn(self, size: int) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # granted, but no longer needed
+                self.give_back(size)
+            raise
+
+    @asynccontextmanager
+    async def holding(self, wanted: int, within_sec: float | None = None) -> AsyncGenerator[None, None]:
+        taken = await self.take(wanted, within_sec)
+        try:
+            yield
+        finally:
+            self.give_back(taken)
+
+    def give_back(self, size: int) -> None:
+        self._left += size
+        while self._waiting:
+            wanted, turn = self._waiting[0]
+            if turn.done():  # cancelled while waiting
+                self._waiting.popleft()
+                continue
+            if wanted > self._left:
+                return
+            self._waiting.popleft()
+            self._left -= wanted
+            turn.set_result(None)
 
 
 # An LRU cache, bounded by number and memory.
@@ -101,6 +164,8 @@ class BoundedMemory(Generic[V]):
     def keep(self, key: str, value: V, size: int) -> None:
         """Replace the value. A value above the limit is not kept."""
         self.forget(key)
+        if size > self._max_bytes:
+            return
         self._kept[key] = _Kept(value, size)
         self._bytes += size
         while len(self._kept) > self._max_count or (self._kept and self._bytes > self._max_bytes):

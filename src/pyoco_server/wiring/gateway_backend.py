@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
@@ -140,12 +140,12 @@ async def _definitions(connection: NatsConnection, config: NatsBackendConfig) ->
     bucket = config.workflows_kv_bucket
     stream = await bucket_config(connection, bucket)
 
-    def part(name: str, decode: Callable[[bytes], T], *, is_cached: bool = False) -> ListedKvStore[T]:
-        return ListedKvStore(connection, bucket, stream, decode, part=name, is_cached=is_cached)
+    def part(name: str, decode: Callable[[bytes], T], **more: Any) -> ListedKvStore[T]:
+        return ListedKvStore(connection, bucket, stream, decode, part=name, **more)
 
     return JetStreamDefinitions(
         templates=part("template.", codec.decode_template, is_cached=True),
-        actions=part("action.", codec.decode_action),
+        actions=part("action.", codec.decode_action, decode_listed=codec.decode_listed_action),
         sources=part("source.", codec.decode_source),
         notification_settings=part("notification.", codec.decode_notification_settings),
         slots=part("slot.", codec.decode_slot),
@@ -177,13 +177,21 @@ async def _retry_jobs(connection: NatsConnection, config: NatsBackendConfig) -> 
         stream,
         codec.decode_retry_job,
         ttl_of=lambda job: None if job.status.is_active else keep_sec,
+        decode_listed=codec.decode_listed_job,
     )
 
 
 async def _resumes(connection: NatsConnection, config: NatsBackendConfig) -> CountedBucket[KeptResume]:
     bucket = config.workflow_resumes_kv_bucket
     stream = await bucket_config(connection, bucket)
-    return CountedBucket(connection, bucket, stream, codec.decode_kept_resume, is_cached=True)
+    return CountedBucket(
+        connection,
+        bucket,
+        stream,
+        codec.decode_kept_resume,
+        is_cached=True,
+        decode_listed=codec.decode_listed_resume,
+    )
 
 
 def new_notifier(config: NatsBackendConfig) -> GoogleChat:

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from pyoco_server.domain.codec import NOT_READABLE, Unreadable, decoding, encode
+from pyoco_server.domain.codec import NOT_READABLE, Unreadable, decoding, encode, light
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import PAYLOADS, TYPE_OF, Actor, Commit, Payload, Unknown
-from pyoco_server.domain.executions.model import Execution
+from pyoco_server.domain.executions.model import Execution, NodeState
 from pyoco_server.domain.executions.records import ExecutionRecord, ExecutionSummary, LoggedCommit
 
 __all__ = ["decode_commit", "decode_record", "encode_commit", "encode_record", "payload_view"]
@@ -93,7 +93,29 @@ def payload_view(payload: Payload) -> Any:
 
 
 encode_record = encode
-decode_record = decoding(ExecutionRecord, "execution state")
+
+_WHOLE_BYTES = 32 * 1024
+_decode_whole = decoding(ExecutionRecord, "execution state")
+_decode_parts = decoding(
+    light(ExecutionRecord, state=light(Execution, input=Raw, result=Raw, nodes=dict[str, Raw])),
+    "execution state",
+)
+_decode_node = decoding(NodeState, "execution state")
+_decode_value = decoding(Any, "execution state")
+
+
+def decode_record(data: bytes) -> ExecutionRecord:
+    """A large one part by part: to decode one part, a thread keeps the interpreter for itself."""
+    if len(data) <= _WHOLE_BYTES:
+        return _decode_whole(data)
+    record = msgspec.structs.asdict(_decode_parts(data))
+    state = msgspec.structs.asdict(record["state"])
+    nodes = {node_id: _decode_node(node) for node_id, node in state["nodes"].items()}
+    values = {name: None if (raw := state[name]) is None else _decode_value(raw) for name in _VALUES}
+    return ExecutionRecord(**{**record, "state": Execution(**{**state, **values, "nodes": nodes})})
+
+
+_VALUES = ("input", "result")
 
 
 # Splitting of commits that exceed the message size. A partial commit is a valid log, because the next

@@ -8,7 +8,15 @@ from pyoco_server.domain.executions import commands as c
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.commands import REPORTS, Code, Rejected, Verdict, ask_node, ask_phase
 from pyoco_server.domain.executions.graphs import Graph, GraphNode, NodeType
-from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus, Phase
+from pyoco_server.domain.executions.model import (
+    MAX_HELD_BYTES,
+    Execution,
+    NodeState,
+    NodeStatus,
+    Phase,
+    json_size,
+    too_large,
+)
 
 MAX_BACKOFF_SEC: Final = 3_600.0
 CANCELED: Final = "the execution was cancelled"
@@ -91,7 +99,16 @@ def _decide_node(state: Execution, graph: Graph, command: c.NodeCommand, now: fl
     if isinstance(command, c.FailNode) and state.phase is Phase.FAILING:  # nothing becomes READY any more
         spec = graph.nodes[command.node_id]
         return fail(command.node_id, node, spec, command.error, now, is_final=True)
-    return _node_events(node, graph.nodes[command.node_id], command, now)
+    events = _node_events(node, graph.nodes[command.node_id], command, now)
+    return events if _has_room(state, node, events) else Rejected(Code.EXECUTION_TOO_LARGE, too_large(state))
+
+
+def _has_room(state: Execution, node: NodeState, events: list[e.Payload]) -> bool:
+    """Whether the values of the events fit; new metrics replace the old ones."""
+    added = sum(json_size(e.value_in(event)) for event in events)
+    if any(isinstance(event, e.NodeProgressReported) for event in events):
+        added -= json_size(node.metrics)
+    return added <= 0 or state.held_bytes + added <= MAX_HELD_BYTES
 
 
 def _is_asked_already(node: NodeState, command: c.NodeCommand) -> bool:

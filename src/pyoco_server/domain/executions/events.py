@@ -196,6 +196,22 @@ class JoinPassed(Payload, frozen=True, kw_only=True):
     node_id: str
 
 
+def value_in(payload: Payload) -> Any:
+    """What a caller or a run has put into an event."""
+    match payload:
+        case ExecutionCreated():
+            return payload.input
+        case NodeProgressReported():
+            return payload.metrics
+        case NodeResumed() | NodeResumeRequested():
+            return payload.data
+        case NodeSucceeded():
+            return payload.output
+        case ExecutionCompleted():
+            return payload.result
+    return None
+
+
 PAYLOADS: Final[dict[str, type[Payload]]] = {
     "EXECUTION_CREATED": ExecutionCreated,
     "NODE_CREATED": NodeCreated,

@@ -17,6 +17,8 @@ from pyoco_server.domain.executions.model import (
     NodeStatus,
     Phase,
     ResumeRequest,
+    held_by,
+    json_size,
     replace,
 )
 
@@ -55,6 +57,7 @@ def _created(event: e.Event) -> Execution | None:
         input=payload.input,
         rerun_of=payload.rerun_of,
         given_id=payload.given_id,
+        held_bytes=json_size(payload.input),
     )
 
 
@@ -250,7 +253,22 @@ def _change_node(state: Execution, payload: e.Payload, at: float) -> Execution:
     changed = replace(change(node, payload, at), updated_at=at)
     if isinstance(payload, e.NodeCanceled) and state.cancel_requested_at is not None:
         changed = replace(changed, canceled_by_execution=True)
-    return _with_node(state, node_id, changed)
+    after = _with_node(state, node_id, changed)
+    if type(payload) not in _CHANGE_VALUES:
+        return after
+    return replace(after, held_bytes=max(0, state.held_bytes + held_by(changed) - held_by(node)))
+
+
+_CHANGE_VALUES: Final = frozenset(
+    {
+        e.NodeStarted,
+        e.NodeProgressReported,
+        e.NodeWaiting,
+        e.NodeResumeRequested,
+        e.NodeResumed,
+        e.NodeSucceeded,
+    }
+)
 
 
 def _is_late(state: Execution, node: NodeState, payload: e.Payload) -> bool:
@@ -310,7 +328,13 @@ def _execution_failed(state: Execution, payload: e.ExecutionFailed, at: float) -
 
 
 def _execution_completed(state: Execution, payload: e.ExecutionCompleted, at: float) -> Execution:
-    return replace(state, status=ExecutionStatus.COMPLETED, completed_at=at, result=payload.result)
+    return replace(
+        state,
+        status=ExecutionStatus.COMPLETED,
+        completed_at=at,
+        result=payload.result,
+        held_bytes=state.held_bytes + json_size(payload.result),
+    )
 
 
 def _execution_archived(state: Execution, _: e.ExecutionArchived, at: float) -> Execution:

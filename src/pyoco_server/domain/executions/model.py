@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -140,6 +141,8 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     archived_at: float | None = None
     result: Any = None
     error: Failure | None = None
+    held_bytes: int = 0
+    """JSON of the values it holds: input, metrics, data, outputs, result. Older versions did not count."""
     nodes: dict[str, NodeState] = field(default_factory=dict)
 
     @property
@@ -167,6 +170,31 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.fail_requested_at is not None:
             return Phase.FAILING
         return Phase.CREATED if self.started_at is None else Phase.STARTED
+
+
+# The values that an execution holds. Decoded, they may take 40 times the size of their JSON.
+
+MAX_HELD_BYTES = 1_500 * 1024
+"""Up to here nodes may add."""
+MAX_TOTAL_BYTES = 2_000 * 1024
+"""With the result, which repeats outputs."""
+
+
+def json_size(value: Any) -> int:
+    return 0 if value is None else len(msgspec.json.encode(value))
+
+
+def held_by(node: NodeState) -> int:
+    asked = node.resume_request
+    values = (node.metrics, node.resume_data, node.output, None if asked is None else asked.data)
+    return sum(map(json_size, values))
+
+
+def too_large(state: Execution) -> str:
+    return (
+        f"the execution would hold more than {MAX_HELD_BYTES:,} bytes of JSON (now: {state.held_bytes:,}); "
+        "pass references to large values instead of the values"
+    )
 
 
 # Execution ids are scoped to their tenant.

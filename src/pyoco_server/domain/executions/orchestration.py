@@ -16,7 +16,14 @@ from pyoco_server.domain.executions.branches import Branches
 from pyoco_server.domain.executions.conditions import Allowance, TooHeavy
 from pyoco_server.domain.executions.decide import CANCELED, interrupt
 from pyoco_server.domain.executions.graphs import EdgeOn, Graph
-from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus, Phase
+from pyoco_server.domain.executions.model import (
+    MAX_TOTAL_BYTES,
+    Execution,
+    NodeState,
+    NodeStatus,
+    Phase,
+    json_size,
+)
 from pyoco_server.domain.executions.orchestration_nodes import Draft, end_stopped, stop
 from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact
 
@@ -68,7 +75,20 @@ def complete_if_over(draft: Draft) -> None:
     if fatal:
         _request_failure(draft, fatal)
         return
-    draft.emit(e.ExecutionCompleted(result=_results(draft, is_handled=bool(failed))))
+    result = _results(draft, is_handled=bool(failed))
+    if draft.state.held_bytes + json_size(result) <= MAX_TOTAL_BYTES:
+        draft.emit(e.ExecutionCompleted(result=result))
+    else:
+        draft.emit(_too_large(result))
+
+
+def _too_large(result: dict[str, Any]) -> e.ExecutionFailRequested:
+    largest = max(result, key=lambda node_id: json_size(result[node_id]))
+    problem = (
+        f"with its result of {json_size(result):,} bytes of JSON the execution would hold more than "
+        f"{MAX_TOTAL_BYTES:,}"
+    )
+    return e.ExecutionFailRequested(failed_node_id=largest, error=e.Failure(problem, "RESULT_TOO_LARGE"))
 
 
 def _results(draft: Draft, *, is_handled: bool) -> dict[str, Any]:

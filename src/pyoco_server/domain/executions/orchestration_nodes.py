@@ -10,7 +10,15 @@ from pyoco_server.domain.executions.conditions import Allowance
 from pyoco_server.domain.executions.decide import fail, interrupt, resume
 from pyoco_server.domain.executions.evolve import evolve
 from pyoco_server.domain.executions.graphs import Graph, GraphNode, JoinPolicy, NodeType, OnTimeout
-from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus, Phase
+from pyoco_server.domain.executions.model import (
+    MAX_HELD_BYTES,
+    Execution,
+    NodeState,
+    NodeStatus,
+    Phase,
+    json_size,
+    too_large,
+)
 from pyoco_server.domain.executions.records import RunFact, run_id_of
 from pyoco_server.domain.runs.model import RunStatus
 
@@ -251,7 +259,16 @@ def _end_by_run(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, fa
     if fact.status is not RunStatus.COMPLETED:
         draft.emit(*fail(node_id, node, spec, _failure(fact), draft.now))
     else:
-        draft.emit(e.NodeSucceeded(node_id=node_id, output=fact.result))
+        _succeed(draft, node_id, node, spec, fact.result)
+
+
+def _succeed(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, output: Any) -> None:
+    """With an output that the execution has no room for, the node fails; another attempt would not help."""
+    if draft.state.held_bytes + json_size(output) <= MAX_HELD_BYTES:
+        draft.emit(e.NodeSucceeded(node_id=node_id, output=output))
+        return
+    error = e.Failure(too_large(draft.state), "EXECUTION_TOO_LARGE")
+    draft.emit(*fail(node_id, node, spec, error, draft.now, is_final=True))
 
 
 def _failure(fact: RunFact) -> e.Failure:
@@ -313,10 +330,10 @@ def _is_kept(draft: Draft, fact: RunFact) -> bool:
 
 
 def _end_for_good(draft: Draft, node_id: str, node: NodeState, fact: RunFact) -> None:
-    if fact.status is RunStatus.COMPLETED:
-        draft.emit(e.NodeSucceeded(node_id=node_id, output=fact.result))
-        return
     spec = draft.graph.nodes[node_id]
+    if fact.status is RunStatus.COMPLETED:
+        _succeed(draft, node_id, node, spec, fact.result)
+        return
     draft.emit(*fail(node_id, node, spec, _failure(fact), draft.now, is_final=True))
 
 

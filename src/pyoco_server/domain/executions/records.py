@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.codec import decoding
 from pyoco_server.domain.executions import events as e
-from pyoco_server.domain.executions.events import Commit, Payload, shortened
+from pyoco_server.domain.executions.events import Commit, shortened
 from pyoco_server.domain.executions.evolve import evolve
 from pyoco_server.domain.executions.graphs import Graph, definition_of
-from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus, json_size
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.value_previews import memory_of
 from pyoco_server.errors import RequestTooLarge
@@ -99,10 +99,12 @@ class ExecutionSummary(Struct, frozen=True, kw_only=True):
     waits: tuple[Wait, ...] = ()
     given_id: str | UnsetType = UNSET
     """The tenant's id, if different; shown in lists instead of `execution_id`."""
+    held_bytes: int | UnsetType = UNSET
+    """JSON of the values it holds; not shown."""
 
     def shown(self) -> "ExecutionSummary":
-        given = self.given_id
-        return self if given is UNSET else replace(self, execution_id=given, given_id=UNSET)
+        given = self.execution_id if self.given_id is UNSET else self.given_id
+        return replace(self, execution_id=given, given_id=UNSET, held_bytes=UNSET)
 
 
 class LoggedCommit(Struct, frozen=True):
@@ -132,6 +134,7 @@ def summarise(state: Execution) -> ExecutionSummary:
         node_counts=dict(Counter(node.status for node in state.nodes.values())),
         waits=tuple(_waits(state)),
         given_id=state.given_id or UNSET,
+        held_bytes=state.held_bytes or UNSET,
     )
 
 
@@ -207,33 +210,30 @@ def run_id_of(execution_id: str, node_id: str, attempt: int) -> str:
 
 _NODE = 1_000
 _EVENT = 200
+_LIGHT_BYTES = 8 * 1024
+_PER_BYTE = 40
+"""Of JSON: nested empty lists. A large value counts as if it were one, because to measure it takes long."""
 
 
 def memory_of_state(state: Execution) -> int:
     """Approximate bytes."""
+    if state.held_bytes > _LIGHT_BYTES:
+        return _NODE * (1 + len(state.nodes)) + _PER_BYTE * state.held_bytes
     values: list[Any] = [state.input, state.result]
     for node in state.nodes.values():
         asked = node.resume_request
-        values += (node.output, node.resume_data, None if asked is None else asked.data)
+        values += (node.output, node.resume_data, node.metrics, None if asked is None else asked.data)
     return _NODE * (1 + len(state.nodes)) + memory_of(values)
 
 
 def memory_of_commit(commit: Commit) -> int:
     """Approximate upper bound of a state's growth."""
-    return sum(_EVENT + memory_of(_value_in(payload)) for payload in commit.payloads)
+    return sum(_EVENT + _memory_of(e.value_in(payload)) for payload in commit.payloads)
 
 
-def _value_in(payload: Payload) -> Any:
-    match payload:
-        case e.ExecutionCreated():
-            return payload.input
-        case e.NodeSucceeded():
-            return payload.output
-        case e.NodeResumed() | e.NodeResumeRequested():
-            return payload.data
-        case e.ExecutionCompleted():
-            return payload.result
-    return None
+def _memory_of(value: Any) -> int:
+    size = json_size(value)
+    return memory_of(value) if size <= _LIGHT_BYTES else _PER_BYTE * size
 
 
 # Stored graph versions and their keys.

@@ -245,13 +245,14 @@ async def get_execution(
     include: Annotated[list[Literal["edges"]], Query(description="Include the state of the edges")] = [],  # noqa: B006
 ) -> Response:
     level, caller = levels_of(request).executions, caller_of(request)
-    if at_sequence is None:
-        state = await level.read.state(execution_id, caller)
-        run_statuses = level.orchestrate.statuses(state.execution_id)
-    else:
-        state, run_statuses = await level.read.state_at(execution_id, at_sequence, caller), {}
-    edges = await level.read.edges(state) if "edges" in include else UNSET
-    return json_response(execution_view(state, run_statuses, edges))
+    async with level.read.room_for(execution_id, caller):
+        if at_sequence is None:
+            state = await level.read.state(execution_id, caller)
+            run_statuses = level.orchestrate.statuses(state.execution_id)
+        else:
+            state, run_statuses = await level.read.state_at(execution_id, at_sequence, caller), {}
+        edges = await level.read.edges(state) if "edges" in include else UNSET
+        return json_response(execution_view(state, run_statuses, edges))
 
 
 @router.get(
@@ -266,13 +267,15 @@ async def list_events(
     after: Annotated[int, Query(ge=0, description="Sequence of the last event already read")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_EVENTS, description="Page size")] = MAX_EVENTS,
 ) -> Response:
-    """`next_cursor` is the `after` of the next page; null at the end of the log."""
-    events = await levels_of(request).executions.read.events(
-        execution_id, caller_of(request), after, limit + 1
-    )
-    shown = events[:limit]
-    more = str(shown[-1].sequence) if len(events) > limit else None
-    return json_response(EventPage([event_view(event, execution_id) for event in shown], more))
+    """`next_cursor` is the `after` of the next page; null at the end of the log.
+
+    A page with large values has fewer events than `limit`.
+    """
+    read, caller = levels_of(request).executions.read, caller_of(request)
+    async with read.room_for(execution_id, caller):
+        page = await read.events(execution_id, caller, after, limit)
+        more = str(page.events[-1].sequence) if page.has_more else None
+        return json_response(EventPage([event_view(event, execution_id) for event in page.events], more))
 
 
 @router.get(
@@ -284,7 +287,8 @@ async def watch_execution(request: Request, execution_id: str, last_event_id: La
     """One message per event (id: its sequence) and `heartbeat` events; ends with the execution."""
     read = levels_of(request).executions.read
     # Before the stream starts: after that, a 404 is no longer possible.
-    stored_id = (await read.state(execution_id, caller_of(request))).execution_id
+    async with read.room_for(execution_id, caller_of(request)):
+        stored_id = (await read.state(execution_id, caller_of(request))).execution_id
     watching = read.watching(stored_id, _sequence(last_event_id or ""))
     return EventStream(_messages(watching, execution_id))
 

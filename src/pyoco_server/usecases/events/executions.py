@@ -74,7 +74,8 @@ class StartExecutions:
 
     async def is_active(self, execution_id: str) -> bool | None:
         try:
-            state = await self._read.state(execution_id, Caller())
+            async with self._read.room_for(execution_id, Caller()):
+                state = await self._read.state(execution_id, Caller())
         except ExecutionNotFound:
             return None
         return not state.is_terminal

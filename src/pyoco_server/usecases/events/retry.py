@@ -5,7 +5,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import asdict
+import msgspec
+from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.events.audit import (
     DISCARDED_BY_HAND,
@@ -70,6 +71,8 @@ log = get_logger(__name__)
 MAX_ID = 64
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
+SHOWN_BYTES = 1024 * 1024
+"""Data in a list of jobs; the jobs after it are listed without theirs."""
 CHANGED = "the template is no longer started by events, or has another action"
 _DISCARDED = Failure("discarded by hand", DISCARDED_BY_HAND)
 
@@ -154,7 +157,21 @@ class RetryQueue:
 
     async def shown(self, tenant_id: str | None, limit: int) -> dict[str, Any]:
         jobs = await self.jobs(tenant_id)
-        return {**asdict(counts(jobs, self._clock())), "jobs": jobs[:limit], "policy": self.policy}
+        shown = await self._with_data(jobs[:limit])
+        return {**asdict(counts(jobs, self._clock())), "jobs": shown, "policy": self.policy}
+
+    async def _with_data(self, jobs: list[RetryJob]) -> list[RetryJob]:
+        """Data stays JSON, because decoded it may take 35 times as much; none after `SHOWN_BYTES`."""
+        shown: list[RetryJob] = []
+        left = SHOWN_BYTES
+        for job in jobs:
+            stored = await self._jobs.get(tenant_key(job.tenant_id, job.id)) if left > 0 else None
+            data = None if stored is None else stored.value.data
+            if data is not None:
+                data = msgspec.Raw(msgspec.json.encode(data))
+                left -= memoryview(data).nbytes
+            shown.append(replace(job, data=data))
+        return shown
 
     async def _known(self, prefix: str) -> list[RetryJob]:
         now, ttl_days = self._clock(), self.policy.terminal_ttl_days

@@ -204,7 +204,9 @@ class Export(Struct, frozen=True):
 
 async def export_events(events: EventsBackend) -> Export:
     receipts = await events.receipts.list_values()
-    jobs = await events.retry_jobs.list_values()
+    listed = await events.retry_jobs.list_values()
+    stored = [await events.retry_jobs.get(tenant_key(job.tenant_id, job.id)) for job in listed]
+    jobs = [job.value for job in stored if job is not None]
     settings = await events.notification_settings.list_values()
     return Export(
         receipts=sorted(receipts, key=lambda receipt: receipt.claimed_at),

@@ -105,6 +105,12 @@ class CommandExecution:
         self, execution_id: str, command: Command, caller: Caller, key: str | None = None
     ) -> Commanded:
         """The state after the command. Raises CommandRejected, ExecutionNotFound, NodeNotFound."""
+        async with self._its.records.room_for(*possible_ids(caller.tenant_id, execution_id)):
+            return await self._commanded(execution_id, command, caller, key)
+
+    async def _commanded(
+        self, execution_id: str, command: Command, caller: Caller, key: str | None
+    ) -> Commanded:
         record = await find_visible(self._its.records, execution_id, caller, is_known_enough=True)
         if record is None:
             raise ExecutionNotFound
@@ -169,7 +175,7 @@ class CommandExecution:
         return after
 
     async def _current(self, record: ExecutionRecord) -> ExecutionRecord:
-        current = await self._its.records.fresh(record.state.execution_id)
+        current = await self._its.records.fresh(record.state.execution_id, record)
         if current is None:
             raise ExecutionNotFound
         return current
@@ -198,11 +204,11 @@ class CommandExecution:
         if known.request_digest != digest:
             raise IdempotencyConflict
         execution_id = record.state.execution_id
-        events = [
-            event
-            async for logged, _ in self._its.log.read(execution_id)
-            if logged is not None
-            for event in logged.commit.events()
-            if event.sequence <= known.version
-        ]
-        return Commanded(fold(events) or record.state, is_replayed=True)
+        state: Execution | None = None
+        async for logged, _ in self._its.log.read(execution_id):
+            if logged is None:
+                continue
+            if logged.commit.first_sequence > known.version:
+                break
+            state = fold(logged.commit.events(), state)
+        return Commanded(state or record.state, is_replayed=True)

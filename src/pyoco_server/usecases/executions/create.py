@@ -16,7 +16,13 @@ from pyoco_server.domain.executions.commands import (
 from pyoco_server.domain.executions.decide import decide
 from pyoco_server.domain.executions.events import Actor, Commit, Payload
 from pyoco_server.domain.executions.evolve import fold
-from pyoco_server.domain.executions.model import Execution, carry_over, outputs_for_rerun, stored_id
+from pyoco_server.domain.executions.model import (
+    Execution,
+    carry_over,
+    outputs_for_rerun,
+    possible_ids,
+    stored_id,
+)
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim, claim_key
 from pyoco_server.errors import (
@@ -105,6 +111,18 @@ class CreateExecutions:
         correlation_id: str | None = None,
     ) -> Commanded:
         """A new execution of the same graph version and input. The old one is unchanged."""
+        async with self._its.records.room_for(*possible_ids(caller.tenant_id, execution_id)):
+            return await self._rerun(execution_id, start_from, caller, actor, key, correlation_id)
+
+    async def _rerun(
+        self,
+        execution_id: str,
+        start_from: Literal["failed", "start"],
+        caller: Caller,
+        actor: Actor,
+        key: str | None,
+        correlation_id: str | None,
+    ) -> Commanded:
         old = await find_visible(self._its.records, execution_id, caller)
         if old is None:
             raise ExecutionNotFound

@@ -1,6 +1,5 @@
 """Register and read graphs, per tenant."""
 
-import asyncio
 from typing import Any
 
 from msgspec import Struct
@@ -27,7 +26,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
-from pyoco_server.usecases.concurrency import BoundedMemory
+from pyoco_server.usecases.concurrency import BoundedMemory, parse_in_thread
 from pyoco_server.usecases.consistency import MAX_TRIES
 from pyoco_server.usecases.ports.runs import GraphStore
 from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
@@ -64,7 +63,7 @@ class ManageGraphs:
     ) -> Registered:
         """Raises InvalidRequest with all problems, RequestTooLarge above the message limit."""
         # In a thread, because a thousand nodes take some 150 ms.
-        graph = await asyncio.to_thread(_read, graph_id, text, content_type)
+        graph = await parse_in_thread(_read, graph_id, text, content_type)
         wanted = Registration(graph=graph, tenant_id=caller.tenant_id, by=caller.name, at=self._clock())
         for _ in range(MAX_TRIES):
             newest = await self._graphs.get(newest_key(caller.tenant_id, graph_id))
@@ -134,7 +133,7 @@ class ManageGraphs:
         return self._parsed.used(key)
 
     async def _parse(self, key: str, record: GraphRecord) -> ParsedGraph:
-        graph, size = await asyncio.to_thread(_parsed, record)
+        graph, size = await parse_in_thread(_parsed, record)
         parsed = ParsedGraph(graph, record.version)
         self._parsed.keep(key, parsed, size)
         return parsed

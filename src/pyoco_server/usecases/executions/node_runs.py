@@ -67,6 +67,10 @@ QUEUED_PER_READING = 10.0
 """A long queue is read less often. A redundant job does no harm, because a worker drops it."""
 
 
+READ_AT_ONCE = 4
+"""A run may have params of 1 MiB, and an execution a thousand runs."""
+
+
 class NodeRuns:
     def __init__(
         self,
@@ -90,8 +94,12 @@ class NodeRuns:
     async def read(self, run_ids: Iterable[str]) -> dict[str, RunFact | None]:
         """Read runs from the store. A run whose dispatch was interrupted gets its job."""
         wanted = list(run_ids)
-        if not wanted:
-            return {}
+        facts: dict[str, RunFact | None] = {}
+        for start in range(0, len(wanted), READ_AT_ONCE):
+            facts |= await self._read(wanted[start : start + READ_AT_ONCE])
+        return facts
+
+    async def _read(self, wanted: list[str]) -> dict[str, RunFact | None]:
         found = await asyncio.gather(*(self._runs.get(run_id) for run_id in wanted))
         await asyncio.gather(
             *(self._mend(run) for run in found if run is not None and run.value.status is RunStatus.PENDING)

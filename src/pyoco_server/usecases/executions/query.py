@@ -3,14 +3,14 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 from msgspec import Struct
 
 from pyoco_server.domain.executions.branches import EdgeState, edge_states
-from pyoco_server.domain.executions.events import Event
+from pyoco_server.domain.executions.events import Event, value_in
 from pyoco_server.domain.executions.evolve import evolve
-from pyoco_server.domain.executions.model import Execution, ExecutionStatus
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus, json_size, possible_ids
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.runs.listing import cursor_at, digest_of, place_of
 from pyoco_server.errors import ExecutionNotFound, GatewayOverloaded, InvalidRequest, NatsUnavailable
@@ -73,6 +73,15 @@ HEARTBEAT_SEC = 1.5
 """Heartbeat interval; clients time out after some seconds of silence."""
 
 
+PAGE_BYTES = 512 * 1024
+"""JSON of the values in a page of events; a larger event is a page of its own."""
+
+
+class EventSlice(Struct, frozen=True):
+    events: list[Event]
+    has_more: bool
+
+
 class Page(Struct, frozen=True):
     items: list[bytes]
     """As JSON."""
@@ -96,6 +105,10 @@ class ReadExecutions:
         self._hub = hub
         self._graphs = graphs
 
+    def room_for(self, execution_id: str, caller: Caller) -> AbstractAsyncContextManager[None]:
+        """Around all work on its state."""
+        return self._records.room_for(*possible_ids(caller.tenant_id, execution_id))
+
     async def state(self, execution_id: str, caller: Caller) -> Execution:
         return (await self._record(execution_id, caller)).state
 
@@ -115,15 +128,19 @@ class ReadExecutions:
         versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
         return await self._heavy_work(edge_states, state, versioned.graph)
 
-    async def events(self, execution_id: str, caller: Caller, after: int, limit: int) -> list[Event]:
-        record = await self._record(execution_id, caller)
+    async def events(self, execution_id: str, caller: Caller, after: int, limit: int) -> EventSlice:
+        """At most `limit`, and no more than fit into a page."""
+        stored_id = (await self._record(execution_id, caller)).state.execution_id
         found: list[Event] = []
-        async for event in self._events(record.state.execution_id):
-            if event.sequence > after:
-                found.append(event)
-            if len(found) == limit:
-                break
-        return found
+        size = 0
+        async for event in self._events(stored_id):
+            if event.sequence <= after:
+                continue
+            size += json_size(value_in(event.payload))
+            if len(found) == limit or (found and size > PAGE_BYTES):
+                return EventSlice(found, has_more=True)
+            found.append(event)
+        return EventSlice(found, has_more=False)
 
     def page(self, wanted: ExecutionFilter, cursor: str | None, limit: int) -> Page:
         of = digest_of("executions", wanted.tenant_id, wanted.status, wanted.graph_id, wanted.archived)

@@ -1,11 +1,14 @@
 """Folded states of executions, from memory, the cache or the log."""
 
 from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.executions.events import Commit
+from pyoco_server.domain.executions.model import MAX_TOTAL_BYTES
 from pyoco_server.domain.executions.records import (
     ExecutionRecord,
     LoggedCommit,
@@ -17,7 +20,7 @@ from pyoco_server.domain.executions.records import (
 )
 from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.concurrency import BoundedMemory
+from pyoco_server.usecases.concurrency import ROOM_WAIT_SEC, BoundedMemory, Room
 from pyoco_server.usecases.ports.executions import ExecutionCache, ExecutionIndex, ExecutionLog
 from pyoco_server.usecases.ports.stores import Change, Revision, Versioned, WrongRevision
 
@@ -26,16 +29,19 @@ log = get_logger(__name__)
 MAX_IN_MEMORY = 2_000
 MAX_BYTES_IN_MEMORY = 16_000_000
 """Memory limit; an input of 256 KiB may take 10 MB when decoded, and the cache still has it."""
+ROOM_BYTES = MAX_TOTAL_BYTES
+"""States decoded at the same time, as JSON. A small one needs no room."""
+SMALL_BYTES = 8 * 1024
 SAVE_TRIES = 5
 FAR_BEHIND = 50
 """Number of events that are cheaper to fold from the log than to cache one by one."""
 
 
-class _Held(Struct, frozen=True):
-    record: ExecutionRecord
-    cached: Revision | None = None
-    """Revision of the cache at the last read or write."""
-    cached_version: int = 0
+class _Cached(Struct, frozen=True):
+    """The cache of an execution at the last read or write. Known also of those too large for memory."""
+
+    revision: Revision
+    version: int
 
 
 class ExecutionRepository:
@@ -44,16 +50,31 @@ class ExecutionRepository:
         self._log = executions
         self._cache = cache
         self._index = index
-        self._memory: BoundedMemory[_Held] = BoundedMemory(MAX_IN_MEMORY, MAX_BYTES_IN_MEMORY)
+        self._memory: BoundedMemory[ExecutionRecord] = BoundedMemory(MAX_IN_MEMORY, MAX_BYTES_IN_MEMORY)
+        self._caches: BoundedMemory[_Cached] = BoundedMemory(MAX_IN_MEMORY, MAX_IN_MEMORY)
+        self._room = Room(ROOM_BYTES)
         self._written: OrderedDict[Revision, None] = OrderedDict()
         """Commits of this process that the feed has not delivered yet."""
+
+    @asynccontextmanager
+    async def room_for(
+        self, *execution_ids: str, within_sec: float | None = ROOM_WAIT_SEC
+    ) -> AsyncGenerator[None, None]:
+        """Around all work on the state of one of these executions. Raises GatewayOverloaded.
+
+        Without it, reads of a few large executions at the same time would take hundreds of megabytes.
+        """
+        size = max(map(self._index.held_bytes, execution_ids), default=0)
+        if size <= SMALL_BYTES:
+            yield
+            return
+        async with self._room.holding(size, within_sec):
+            yield
 
     async def known(self, execution_id: str) -> ExecutionRecord | None:
         """The state known to this process, sufficient to act on because the log refuses stale writes."""
         held = self._memory.used(execution_id)
-        if held is not None:
-            return held.record
-        return await self.stored(execution_id)
+        return await self.stored(execution_id) if held is None else held
 
     async def stored(self, execution_id: str) -> ExecutionRecord | None:
         """The cached state with later commits of the log."""
@@ -66,17 +87,17 @@ class ExecutionRepository:
             record = cached.value
         if record is None:
             return None
-        if cached is None:
-            self._remember(execution_id, _Held(record))
-        else:
-            self._remember(execution_id, _Held(record, cached.revision, cached.value.state.version))
+        if cached is not None:
+            self._note_cached(execution_id, cached.revision, cached.value.state.version)
+        self._remember(record)
         if cached is None or record is not cached.value:
             await self.save(record)
         return record
 
-    async def fresh(self, execution_id: str) -> ExecutionRecord | None:
-        """The state with all commits in the log."""
-        known = await self.known(execution_id)
+    async def fresh(self, execution_id: str, known: ExecutionRecord | None = None) -> ExecutionRecord | None:
+        """The state with all commits in the log. `known`: what the caller has, to be read on from there."""
+        if known is None:
+            known = await self.known(execution_id)
         return await self._caught_up(execution_id, known)
 
     async def append(self, record: ExecutionRecord | None, commit: Commit) -> ExecutionRecord:
@@ -95,13 +116,13 @@ class ExecutionRepository:
         while len(self._written) > MAX_IN_MEMORY:
             self._written.popitem(last=False)
         appended = ExecutionRecord(state=after.state, log_revision=revision, keys=after.keys)
-        self._go_on(appended, self._grown_by(commit))
+        self._remember(appended, self._grown_by(commit))
         return appended
 
     async def save_if_far(self, record: ExecutionRecord) -> None:
         """For a series of commits: the cache is written at the end, and now and then."""
-        held = self._memory.get(record.state.execution_id)
-        behind = record.state.version - (0 if held is None else held.cached_version)
+        cached = self._caches.get(record.state.execution_id)
+        behind = record.state.version - (0 if cached is None else cached.version)
         if record.state.is_terminal or behind >= FAR_BEHIND:
             await self.save(record)
 
@@ -128,20 +149,21 @@ class ExecutionRepository:
         self._written.pop(revision, None)
         execution_id = logged.commit.execution_id
         held = self._memory.get(execution_id)
-        if held is None or held.record.log_revision >= revision:
+        if held is None or held.log_revision >= revision:
             return is_news
         after = None
-        if held.record.state.version + 1 == logged.commit.first_sequence:
-            after = advance(held.record, logged.commit, revision)
+        if held.state.version + 1 == logged.commit.first_sequence:
+            after = advance(held, logged.commit, revision)
         if after is None:
             self._memory.forget(execution_id)
         else:
             size = self._memory.size(execution_id) + memory_of_commit(logged.commit)
-            self._memory.keep(execution_id, replace(held, record=after), size)
+            self._memory.keep(execution_id, after, size)
         return is_news
 
     def forget_all(self) -> None:
         self._memory.clear()
+        self._caches.clear()
         self._written.clear()
 
     async def _cached(self, execution_id: str) -> Versioned[ExecutionRecord] | None:
@@ -169,13 +191,13 @@ class ExecutionRepository:
             # From a partitioned server: a conflict with unreadable commits must not reject the request.
             raise NatsUnavailable("the execution has advanced, but its log is not readable yet")
         if record is not None and record is not start:
-            self._go_on(record)
+            self._remember(record)
         return record
 
     async def _save(self, record: ExecutionRecord) -> None:
         execution_id = record.state.execution_id
-        held = self._memory.get(execution_id)
-        cached = None if held is None else held.cached
+        known = self._caches.used(execution_id)
+        cached = None if known is None else known.revision
         for _ in range(SAVE_TRIES):
             try:
                 if cached is None:
@@ -192,27 +214,16 @@ class ExecutionRepository:
             return
 
     def _note_cached(self, execution_id: str, revision: Revision, version: int) -> None:
-        held = self._memory.get(execution_id)
-        if held is not None:
-            size = self._memory.size(execution_id)
-            self._memory.keep(execution_id, _Held(held.record, revision, version), size)
+        self._caches.keep(execution_id, _Cached(revision, version), 1)
 
     def _grown_by(self, commit: Commit) -> int | None:
         """Memory of an execution with one more commit, if known before."""
         before = self._memory.size(commit.execution_id)
         return before + memory_of_commit(commit) if before or commit.first_sequence == 1 else None
 
-    def _go_on(self, record: ExecutionRecord, size: int | None = None) -> None:
-        """With a newer record; the known cache revision is unchanged."""
-        held = self._memory.get(record.state.execution_id)
-        self._remember(
-            record.state.execution_id, _Held(record) if held is None else replace(held, record=record), size
-        )
-
-    def _remember(self, execution_id: str, held: _Held, size: int | None = None) -> None:
-        known = self._memory.get(execution_id)
-        if known is not None and known.record.log_revision >= held.record.log_revision:
-            held, size = replace(held, record=known.record), self._memory.size(execution_id)
-        if size is None:
-            size = memory_of_state(held.record.state)
-        self._memory.keep(execution_id, held, size)
+    def _remember(self, record: ExecutionRecord, size: int | None = None) -> None:
+        """Unless a newer one is known."""
+        execution_id = record.state.execution_id
+        known = self._memory.used(execution_id)
+        if known is None or known.log_revision < record.log_revision:
+            self._memory.keep(execution_id, record, memory_of_state(record.state) if size is None else size)

@@ -22,7 +22,10 @@ T = TypeVar("T")
 
 class ListedStore(Store[T], Protocol[T]):
     async def list_values(self, prefix: str = "") -> list[T]:
-        """Values of the keys under `prefix`, which is empty or ends with a dot."""
+        """Values of the keys under `prefix`, which is empty or ends with a dot.
+
+        Actions have their params as JSON; retry jobs and kept resumes lack the data of their events.
+        """
         ...
 
 
@@ -69,7 +72,9 @@ class EventsBackend(Protocol):
     @property
     def audit(self) -> AuditStream: ...
     @property
-    def audit_feed(self) -> Feed[StoredEvent]: ...
+    def audit_feed(self) -> Feed[StoredEvent]:
+        """Without the requests, which may be large."""
+        ...
 
 
 class AuditLog(Protocol):

@@ -74,6 +74,10 @@ class ExecutionIndex(Protocol):
         """Version after the last known commit; 0 if none."""
         ...
 
+    def held_bytes(self, execution_id: str) -> int:
+        """Size of its values as JSON, as of the last known commit; 0 if unknown."""
+        ...
+
     def has_ended(self, execution_id: str) -> bool:
         """Whether it is known to have ended; False if unknown."""
         ...

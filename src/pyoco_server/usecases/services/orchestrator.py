@@ -173,7 +173,8 @@ class Orchestrate:
         due.look_at_all = due.look_at_all or execution_id in self._unsure
         self._unsure.add(execution_id)
         try:
-            await self._react(execution_id, due)
+            async with self._records.room_for(execution_id, within_sec=None):
+                await self._react(execution_id, due)
             self._unsure.discard(execution_id)
             self._meter.attended(asyncio.get_running_loop().time() - due.since)
         except NatsUnavailable as error:
@@ -205,7 +206,7 @@ class Orchestrate:
                 record, is_done = await self._step(record, due)
             except WrongRevision:
                 due.look_at_all = True  # whoever was faster may be gone before it does what it wrote
-                record = await self._records.fresh(execution_id)
+                record = await self._records.fresh(execution_id, record)
                 continue
             if is_done:
                 return
@@ -251,7 +252,7 @@ class Orchestrate:
         """
         if reaction.events or not (reaction.dispatches or reaction.cancels):
             return
-        current = await self._records.fresh(known.state.execution_id)
+        current = await self._records.fresh(known.state.execution_id, known)
         if current is None or current.log_revision != known.log_revision:
             raise WrongRevision("the evaluated state is not current")
 
