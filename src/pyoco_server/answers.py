@@ -372,6 +372,8 @@ class RetryQueueState(Struct):
     due: int
     by_status: dict[str, int]
     jobs: list[WorkflowRetryJob]  # type: ignore[valid-type]
+    data_omitted: int
+    """How many of `jobs` are shown without their data, because it is too much."""
     policy: RetryPolicy
 
 

@@ -23,7 +23,6 @@ from pyoco_server.jetstream.access import NO_ACCESS, Access, no_tls, refusal_in,
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import WrongRevision
 
-_NO_RESPONDERS = "503"
 _NOBODY = "nats unavailable: no responders; check that JetStream is enabled and permitted for this user"
 
 
@@ -55,7 +54,7 @@ class Requests:
         reply = self._waiting.get(message.subject[len(self._prefix) :])
         if reply is None or reply.done():
             return
-        if not message.data and (message.headers or {}).get("Status") == _NO_RESPONDERS:
+        if not message.data and (message.headers or {}).get("Status") == "503":  # no responders
             reply.set_exception(NobodyAnswers(_NOBODY))
         else:
             reply.set_result(message)

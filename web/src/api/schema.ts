@@ -437,6 +437,8 @@ export interface paths {
         /**
          * Get the event log of an execution
          * @description `next_cursor` is the `after` of the next page; null at the end of the log.
+         *
+         *     A page with large values has fewer events than `limit`.
          */
         get: operations["list_events_executions__execution_id__events_get"];
         put?: never;
@@ -715,7 +717,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List retry jobs */
+        /**
+         * List retry jobs
+         * @description The `data` of events is shown up to 1 MiB in total; `data_omitted` jobs have null instead.
+         */
         get: operations["list_retry_jobs_api_workflow_events_retry_jobs_get"];
         put?: never;
         post?: never;
@@ -1868,15 +1873,8 @@ export interface components {
         };
         /** WorkflowRetryJob */
         WorkflowRetryJob: {
-            id: string;
             template_id: string;
-            template_name: string;
-            action: string;
             idempotency_key: string;
-            max_attempts: number;
-            next_retry_at: string;
-            created_at: string;
-            updated_at: string;
             /** @default null */
             event_name: string | null;
             /** @default null */
@@ -1901,6 +1899,13 @@ export interface components {
             last_reason_class: string | null;
             /** @default null */
             last_reason_code: string | null;
+            id: string;
+            template_name: string;
+            action: string;
+            max_attempts: number;
+            next_retry_at: string;
+            created_at: string;
+            updated_at: string;
             /** @default null */
             last_run_id: string | null;
         };
@@ -1917,6 +1922,7 @@ export interface components {
                 [key: string]: number;
             };
             jobs: components["schemas"]["WorkflowRetryJob"][];
+            data_omitted: number;
             policy: components["schemas"]["RetryPolicy"];
         };
         /** RetryPolicy */
@@ -1934,6 +1940,7 @@ export interface components {
                 [key: string]: number;
             };
             jobs: components["schemas"]["WorkflowRetryJob"][];
+            data_omitted: number;
             policy: components["schemas"]["RetryPolicy"];
             status: string;
         };

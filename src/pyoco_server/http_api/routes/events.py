@@ -135,7 +135,7 @@ async def summary(
 async def list_retry_jobs(
     request: Request, *, limit: Annotated[int, Query(description="1 to 200")] = DEFAULT_SHOWN
 ) -> Response:
-    """The `data` of events is shown up to 1 MiB in total; further jobs have null."""
+    """The `data` of events is shown up to 1 MiB in total; `data_omitted` jobs have null instead."""
     queue = levels_of(request).events.retry_queue
     shown = await queue.shown(caller_of(request).tenant_id, _clamped(limit, MAX_SHOWN))
     return json_response({"status": "ok", **queue_view(shown)})

@@ -158,14 +158,21 @@ class RetryQueue:
     async def shown(self, tenant_id: str | None, limit: int) -> dict[str, Any]:
         jobs = await self.jobs(tenant_id)
         shown = await self._with_data(jobs[:limit])
-        return {**asdict(counts(jobs, self._clock())), "jobs": shown, "policy": self.policy}
+        return {
+            **asdict(counts(jobs, self._clock())),
+            "jobs": shown + jobs[len(shown) : limit],
+            "data_omitted": len(jobs[len(shown) : limit]),
+            "policy": self.policy,
+        }
 
     async def _with_data(self, jobs: list[RetryJob]) -> list[RetryJob]:
-        """Data stays JSON, because decoded it may take 35 times as much; none after `SHOWN_BYTES`."""
+        """The first ones, up to `SHOWN_BYTES`. Data stays JSON: decoded it may take 35 times as much."""
         shown: list[RetryJob] = []
         left = SHOWN_BYTES
         for job in jobs:
-            stored = await self._jobs.get(tenant_key(job.tenant_id, job.id)) if left > 0 else None
+            if left <= 0:
+                break
+            stored = await self._jobs.get(tenant_key(job.tenant_id, job.id))
             data = None if stored is None else stored.value.data
             if data is not None:
                 data = msgspec.Raw(msgspec.json.encode(data))
