@@ -340,6 +340,23 @@ async def test_notifications_and_retries_are_not_counted_as_events(
 # Retry jobs
 
 
+async def test_jobs_that_are_listed_without_their_data_are_counted(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StartTemplate, "_place_run", failing)
+    for key in ("a", "b", "c", "d", "e"):
+        answer = await gateway.client.post(URL, json={"idempotency_key": key, "data": "x" * 240 * 1024})
+        assert answer.json()["queued"] is True
+    await gateway.client.post(URL, json={"idempotency_key": "f"})
+    listed = (await gateway.client.get(f"{URL}/retry-jobs")).json()
+    has_data = [job["data"] is not None for job in listed["jobs"]]
+    assert (has_data, listed["data_omitted"]) == ([False, True, True, True, True, True], 0)
+    await gateway.client.post(URL, json={"idempotency_key": "g", "data": "x" * 240 * 1024})
+    listed = (await gateway.client.get(f"{URL}/retry-jobs")).json()
+    has_data = [job["data"] is not None for job in listed["jobs"]]
+    assert (has_data, listed["data_omitted"]) == ([True, False, True, True, True, True, False], 1)
+
+
 async def test_a_queued_event_is_listed_drained_and_succeeds(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
