@@ -16,7 +16,7 @@ from tools.reference.sources import proofs
 DONE = [f"REQ-{number:04d}" for number in range(1, 27)]
 PLANNED: list[str] = []
 DEFECTS = [*(f"D{number:02d}" for number in range(1, 58)), *(f"W{number:02d}" for number in range(1, 8))]
-OPEN = {"D40", "D41", "D46"}
+OPEN = {"D46"}
 """Not closed yet."""
 SETTINGS = [
     "PYOCO_NATS_URL",

@@ -38,6 +38,7 @@ from pyoco_server.config import (
 )
 from pyoco_server.domain.fleet import ALIVE, WorkerRecord, WorkerState, observed_state
 from pyoco_server.errors import ConfigError, IncompatibleNats, NatsUnauthorized, NatsUnavailable
+from pyoco_server.http_api.pages import BUILT, is_built
 from pyoco_server.processes import free_port
 from pyoco_server.running_server import running_server
 from pyoco_server.wiring import (
@@ -98,6 +99,12 @@ def _misfit(wanted: Requirement) -> str:
         return f"{wanted.name}: not installed, {wanted.specifier} needed"
     fits = wanted.specifier.contains(installed, prereleases=True)
     return "" if fits else f"{wanted.name} {installed}: {wanted.specifier} needed"
+
+
+def check_page(built: Path = BUILT) -> Finding:
+    if is_built(built):
+        return Finding("dashboard", "OK", texts.PAGE())
+    return Finding("dashboard", "WARN", texts.PAGE_MISSING(), texts.PAGE_MISSING_ADVICE())
 
 
 def bad_settings(error: ConfigError) -> list[Finding]:
@@ -269,7 +276,7 @@ _COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 def examine(server: str, nats_url: str | None, data_dir: Path) -> list[Finding]:
     """All checks, starting with this machine."""
-    local = [check_python(), check_packages(), check_disk(data_dir)]
+    local = [check_python(), check_packages(), check_page(), check_disk(data_dir)]
     try:
         found = running_server(data_dir)
         embedded = running_embedded_url(data_dir / "nats") if found is None else found.nats_url
