@@ -126,7 +126,7 @@ dist: $(VENV)/dev.stamp $(DASHBOARD) $(SBOM_VENV)/tool.stamp ## Wheel, sdist, AP
 	$(BIN)/python -m hatchling build -d $(DIST)
 	@$(BIN)/pyoco-server openapi >$(DIST)/openapi.json
 	@cp web/src/api/schema.ts $(DIST)/openapi.ts
-	@$(SBOM_VENV)/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml \
+	@PYTHONWARNINGS=ignore $(SBOM_VENV)/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml \
 		--mc-type application --output-file $(DIST)/sbom-python.cdx.json requirements.lock
 	@$(NPM) sbom --omit dev --sbom-format cyclonedx >$(DIST)/sbom-dashboard.cdx.json
 	@$(BIN)/python -m tools.distribution $(DIST)

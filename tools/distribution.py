@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from tools.dependencies import ROOT, project
@@ -119,18 +120,22 @@ def configured_hosts() -> set[str]:
 
 
 def strip_registries(path: Path) -> None:
-    """An SBOM names packages by purl; where they were downloaded from is nobody's business."""
-    document = json.loads(path.read_text())
-    for component in [document["metadata"].get("component", {}), *document["components"]]:
-        kept = [
-            reference
-            for reference in component.get("externalReferences", [])
-            if reference["type"] != "distribution"
-        ]
-        component.pop("externalReferences", None)
-        if kept:
-            component["externalReferences"] = kept
+    """An SBOM names packages by purl and hash; where they were downloaded from does not matter."""
+    document = without_downloads(json.loads(path.read_text()))
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def without_downloads(value: Any) -> Any:
+    """Without external references to distributions, at any depth."""
+    if isinstance(value, list):
+        return [without_downloads(one) for one in value if not _is_download(one)]
+    if isinstance(value, dict):
+        return {key: without_downloads(one) for key, one in value.items()}
+    return value
+
+
+def _is_download(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") == "distribution" and "url" in value
 
 
 def write_checksums(directory: Path) -> None:

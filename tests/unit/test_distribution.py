@@ -130,22 +130,17 @@ def test_this_checkout_and_the_usual_registries_are_private() -> None:
 
 def test_an_sbom_keeps_its_packages_and_not_where_they_came_from(tmp_path: Path) -> None:
     site = {"type": "website", "url": "https://preactjs.example"}
+    download = {"type": "distribution", "url": "https://packages.example/a"}
     document = {
-        "metadata": {"component": {"name": "x"}},
-        "components": [
-            {
-                "name": "a",
-                "externalReferences": [{"type": "distribution", "url": "https://packages.example/a"}],
-            },
-            {"name": "b", "externalReferences": [{"type": "distribution", "url": "-"}, site]},
-        ],
+        "metadata": {"tools": {"components": [{"name": "tool", "externalReferences": [download]}]}},
+        "components": [{"name": "a", "purl": "pkg:npm/a@1", "externalReferences": [download, site]}],
     }
     path = tmp_path / "sbom.cdx.json"
     path.write_text(json.dumps(document))
     strip_registries(path)
+    assert "packages.example" not in path.read_text()
     assert json.loads(path.read_text())["components"] == [
-        {"name": "a"},
-        {"name": "b", "externalReferences": [site]},
+        {"name": "a", "purl": "pkg:npm/a@1", "externalReferences": [site]}
     ]
 
 
