@@ -142,8 +142,10 @@ UNSTATED = {
 def licences_of(name: str) -> set[str]:
     """As SPDX names; empty if the package states none."""
     found = metadata.metadata(name)
-    stated = found["License-Expression"] or found["License"]
-    if stated in (None, "", "MIT License", "UNKNOWN"):
+    stated = next(
+        (text for key in ("License-Expression", "License") for text in found.get_all(key) or []), ""
+    )
+    if stated in ("", "MIT License", "UNKNOWN"):
         return {CLASSIFIERS[one] for one in found.get_all("Classifier", []) if one in CLASSIFIERS}
     return set(re.split(r" (?:AND|OR) ", stated))
 
