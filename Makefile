@@ -14,7 +14,13 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 OLD_VENV := .venv-pyoco06
 OLD_PYOCO := pyoco==0.6.2
 ENGINE_TESTS := tests/engine
+# So have the oldest versions of everything that it allows, ...
+LOWEST_VENV := .venv-lowest
+LOWEST_TESTS := tests/unit tests/engine tests/gateway tests/acceptance/test_client.py
+# ... and the tools of a release.
 AUDIT_VENV := .venv-audit
+SBOM_VENV := .venv-sbom
+LOCK_VENV := .venv-lock
 
 # Every Python that is supported has an environment of its own, too: .venv-3.11 and so on.
 MATRIX := 3.11 3.12 3.13 3.14
@@ -31,7 +37,7 @@ NODE_MODULES := web/node_modules/.package-lock.json
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --loglevel=error
 HAS_NODE = npm --version && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'
 
-.PHONY: help demo up web test test-long test-pyoco-0.6 test-web test-matrix coverage lint unit bench types bench-peers chaos audit reference docs lock clean
+.PHONY: help demo up web test test-long test-pyoco-0.6 test-lowest test-web test-matrix coverage lint unit bench types bench-peers chaos dist audit reference docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -63,6 +69,9 @@ test-web: $(DASHBOARD) ## The dashboard's own tests
 
 test-pyoco-0.6: $(OLD_VENV)/dev.stamp ## The engine's tests on the oldest pyoco that is supported
 	$(OLD_VENV)/bin/python -m pytest --quiet $(ENGINE_TESTS)
+
+test-lowest: $(LOWEST_VENV)/dev.stamp ## Unit, engine, gateway and an acceptance test on the oldest versions that are allowed
+	$(LOWEST_VENV)/bin/python -m pytest -n 2 --dist loadfile --quiet $(LOWEST_TESTS)
 
 test-matrix: $(DASHBOARD) ## The tests on every Python 3.11 to 3.14 of this machine; TESTS=tests/unit: only these
 	@failed=; for version in $(MATRIX); do \
@@ -113,11 +122,19 @@ CHAOS :=
 chaos: $(VENV)/dev.stamp ## Kill, freeze, fill up and restart everything; writes docs/chaos.md
 	PYTHONPATH=tests:chaos $(BIN)/python chaos/main.py --write $(CHAOS)
 
-audit: ## Known weaknesses of the pinned packages (needs the advisory database)
-	@python=$$($(FIND_PYTHON)) && $$python -m venv $(AUDIT_VENV)
-	@$(AUDIT_VENV)/bin/python -m pip --disable-pip-version-check --quiet install pip-audit
-	@for lock in requirements requirements-dev; do \
-		$(AUDIT_VENV)/bin/pip-audit --require-hashes --disable-pip -r $$lock.lock || exit 1; done
+DIST := dist
+dist: $(VENV)/dev.stamp $(DASHBOARD) $(SBOM_VENV)/tool.stamp ## Wheel, sdist, API description, SBOMs and checksums, checked, into dist/
+	@rm -rf $(DIST) && mkdir $(DIST)
+	$(BIN)/python -m hatchling build -d $(DIST)
+	@$(BIN)/pyoco-server openapi >$(DIST)/openapi.json
+	@cp web/src/api/schema.ts $(DIST)/openapi.ts
+	@PYTHONWARNINGS=ignore $(SBOM_VENV)/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml \
+		--mc-type application --output-file $(DIST)/sbom-python.cdx.json requirements.lock
+	@$(NPM) sbom --omit dev --sbom-format cyclonedx >$(DIST)/sbom-dashboard.cdx.json
+	@$(BIN)/python -m tools.distribution $(DIST)
+
+audit: $(NODE_MODULES) $(AUDIT_VENV)/tool.stamp ## Known vulnerabilities of the pinned packages, where the advisory databases can be reached
+	@PATH="$(CURDIR)/$(BIN):$(CURDIR)/$(AUDIT_VENV)/bin:$$PATH" $(BIN)/python -m tools.audit
 
 reference: $(VENV)/dev.stamp ## Write the reference pages of docs/ from the code
 	$(BIN)/python -m tools.reference
@@ -129,28 +146,31 @@ types: $(VENV)/runtime.stamp $(NODE_MODULES) ## Types of the client and the dash
 	$(BIN)/python -m tools.client_types
 	$(BIN)/pyoco-server openapi | $(NPM) run --silent types
 
-lock: $(VENV)/dev.stamp ## Pin the newest versions that fit pyproject.toml
-	$(PIP) install uv
-	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml --group dev -o requirements-dev.lock
-	$(BIN)/uv pip compile $(LOCK_OPTIONS) pyproject.toml --group docs -o requirements-docs.lock
-	$(BIN)/uv pip compile $(LOCK_OPTIONS) --group node -o requirements-node.lock
+UV := $(LOCK_VENV)/bin/uv
+lock: $(LOCK_VENV)/tool.stamp ## Pin the newest versions that fit pyproject.toml
+	$(UV) pip compile $(LOCK_OPTIONS) pyproject.toml -o requirements.lock
+	$(UV) pip compile $(LOCK_OPTIONS) pyproject.toml --group dev -o requirements-dev.lock
+	$(UV) pip compile $(LOCK_OPTIONS) pyproject.toml --group docs -o requirements-docs.lock
+	$(UV) pip compile $(LOCK_OPTIONS) --group node -o requirements-node.lock
 
 # No index urls in the locks: they must work with whatever index a machine uses.
 LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-header
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) $(OLD_VENV) $(AUDIT_VENV) $(addprefix .venv-,$(MATRIX)) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLD_VENV) $(LOWEST_VENV) $(AUDIT_VENV) $(SBOM_VENV) $(LOCK_VENV) $(DIST) $(addprefix .venv-,$(MATRIX)) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/python.stamp:
 	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)
 	@touch $@
 
+# The dashboard has a rule of its own here; without hooks an editable install never asks for Node.
+EDITABLE := HATCH_BUILD_NO_HOOKS=1
+
 $(VENV)/runtime.stamp: requirements.lock pyproject.toml $(VENV)/python.stamp
 	@echo "installing pyoco-server into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements.lock
-	@$(PIP) install --no-deps -e .
+	@$(EDITABLE) $(PIP) install --no-deps -e .
 	@touch $@
 
 $(VENV)/dev.stamp: requirements-dev.lock $(VENV)/runtime.stamp
@@ -184,7 +204,7 @@ $(DASHBOARD): $(WEB_SOURCES) $(NODE_MODULES)
 	@$(MATRIX_PYTHON) -m venv .venv-3.$*
 	@.venv-3.$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes \
 		-r requirements.lock -r requirements-dev.lock
-	@.venv-3.$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
+	@$(EDITABLE) .venv-3.$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
 	@touch $@
 
 $(OLD_VENV)/dev.stamp: requirements.lock requirements-dev.lock pyproject.toml
@@ -194,5 +214,24 @@ $(OLD_VENV)/dev.stamp: requirements.lock requirements-dev.lock pyproject.toml
 		sed '/^pyoco==/,/[^\\]$$/d' $$lock.lock >$(OLD_VENV)/$$lock.lock || exit 1; done
 	@$(OLD_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes \
 		-r $(OLD_VENV)/requirements.lock -r $(OLD_VENV)/requirements-dev.lock
-	@$(OLD_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps $(OLD_PYOCO) -e .
+	@$(EDITABLE) $(OLD_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps $(OLD_PYOCO) -e .
+	@touch $@
+
+$(LOWEST_VENV)/dev.stamp: pyproject.toml requirements-dev.lock $(VENV)/dev.stamp
+	@echo "installing the oldest versions that are allowed, and what the tests need, into $(LOWEST_VENV)"
+	@rm -rf $(LOWEST_VENV)
+	@version=3.11; { python=$$($(FIND_VERSION)) || python=$$($(FIND_PYTHON)); } && $$python -m venv $(LOWEST_VENV)
+	@$(BIN)/python -m tools.dependencies >$(LOWEST_VENV)/lowest.txt
+	@$(LOWEST_VENV)/bin/python -m pip --disable-pip-version-check --quiet install -r $(LOWEST_VENV)/lowest.txt
+	@$(EDITABLE) $(BIN)/python -m pip --disable-pip-version-check --quiet --python $(LOWEST_VENV) install --no-deps -e .
+	@touch $@
+
+# A tool of a release, in an environment of its own: TOOL is what it is called on the package index.
+$(AUDIT_VENV)/tool.stamp: TOOL := pip-audit
+$(SBOM_VENV)/tool.stamp: TOOL := cyclonedx-bom
+$(LOCK_VENV)/tool.stamp: TOOL := uv
+$(AUDIT_VENV)/tool.stamp $(SBOM_VENV)/tool.stamp $(LOCK_VENV)/tool.stamp:
+	@echo "installing $(TOOL) into $(@D)"
+	@python=$$($(FIND_PYTHON)) && $$python -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install $(TOOL)
 	@touch $@

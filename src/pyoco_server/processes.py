@@ -1,4 +1,4 @@
-"""Child processes, which the kernel ends if this process is killed; and free ports."""
+"""Child processes, which end if this process is killed; and free ports."""
 
 import ctypes
 import os
@@ -26,7 +26,7 @@ def start_child(
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start `command` in its own session, so that Ctrl-C reaches only us and we stop it in order."""
-    return subprocess.Popen(  # noqa: S603 - our own commands
+    child = subprocess.Popen(  # noqa: S603 - our own commands
         [str(part) for part in command],
         env=env,
         stdin=subprocess.DEVNULL,
@@ -34,7 +34,35 @@ def start_child(
         stderr=subprocess.STDOUT if stdout is not None else None,
         start_new_session=True,
         pass_fds=pass_fds,
-        preexec_fn=end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+        preexec_fn=None if _libc is None else end_with_parent,  # noqa: PLW1509
+    )
+    if _libc is None:
+        guard(child.pid)
+    return child
+
+
+_GUARD = """
+import os, select, signal, sys
+pid = int(sys.argv[1])
+while not select.select([0], [], [], 1)[0]:
+    os.kill(pid, 0)
+os.kill(pid, signal.SIGTERM)
+"""
+"""Ends with an error, unseen, once there is no such process any more."""
+_guards: list[subprocess.Popen[bytes]] = []
+
+
+def guard(pid: int) -> None:
+    """Send SIGTERM to a child when this process ends, for systems whose kernel does not.
+
+    A process of its own waits for the end of a pipe that only this process holds open.
+    """
+    _guards[:] = [one for one in _guards if one.poll() is None]
+    command = [sys.executable, "-I", "-S", "-c", _GUARD, str(pid)]
+    _guards.append(
+        subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
     )
 
 

@@ -39,6 +39,7 @@ def test_a_running_installation_is_all_well(programs: Programs) -> None:
         server = ("--server", f"http://127.0.0.1:{port}")
         found = doctor(programs, *server, code=0)
         assert {finding["level"] for finding in found.values()} == {"OK"}
+        assert found["dashboard"]["fact"] == "part of this installation"
         assert found["workers"]["fact"] == "tag default: 1 live, queued jobs: 0"
         assert found["nats"]["fact"].endswith(up.says(r"nats://127.0.0.1:\d+")[0])
         shown = programs.run("pyoco-server", "doctor", *server)

@@ -81,11 +81,13 @@ async def test_what_is_not_there_is_not_found(built: Path, path: str) -> None:
         assert (await http.get(f"/static/{path}")).status_code == 404
 
 
-async def test_without_a_build_the_page_says_how_to_make_one(tmp_path: Path) -> None:
+async def test_without_a_build_the_page_says_how_to_get_one(tmp_path: Path) -> None:
+    """D40: in a checkout, and where there is none."""
     async with client(tmp_path / "nothing") as http:
         answer = await http.get("/")
         assert answer.status_code == 404
         assert "make web" in answer.text
+        assert "pip install --force-reinstall --no-deps pyoco-server" in answer.text
         assert (await http.get("/static/assets/index.js")).status_code == 404
 
 

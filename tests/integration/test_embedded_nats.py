@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pyoco_server import processes
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream import nats_server as embedded_server
 from pyoco_server.wiring import EmbeddedNats
@@ -44,6 +45,35 @@ def test_the_server_ends_with_its_block(tmp_path: Path) -> None:
         assert nats.is_running
         pid = nats.pid
     assert not is_alive(pid)
+
+
+@pytest.mark.parametrize("has_death_signal", [True, False])
+def test_a_child_ends_when_its_parent_is_killed(*, has_death_signal: bool) -> None:
+    """Also where the kernel does not see to it, as on macOS."""
+    program = (
+        "import sys, time\n"
+        "from pyoco_server import processes\n"
+        f"if not {has_death_signal}: processes._libc = None\n"
+        "print(processes.start_child(['sleep', '600']).pid, flush=True)\n"
+        "time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert is_alive(child)
+        parent.kill()
+    assert wait_until_gone(child)
+
+
+def test_a_guard_ends_with_the_child_that_it_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_libc", None)
+    monkeypatch.setattr(processes, "_guards", [])
+    child = processes.start_child(["true"])
+    (guard,) = processes._guards
+    child.wait()
+    guard.wait(PATIENCE_SEC)
+    assert guard.stdin is not None
+    guard.stdin.close()
 
 
 def test_a_port_that_somebody_takes_meanwhile_is_left_to_them(

@@ -16,6 +16,7 @@ import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from jsonschema.validators import validator_for
 
+from hatch_build import PAGE
 from pyoco_server.config import NatsBackendConfig, setting_names
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.http_api import create_app
@@ -131,6 +132,16 @@ def test_what_the_image_is_built_from_is_there() -> None:
     let_in = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     assert {f"!{name}" for name in copied} == {line for line in let_in if line.startswith("!")}
     assert re.search(r"^USER 10001$", text, re.MULTILINE)
+
+
+def test_the_image_has_the_dashboard_from_a_stage_of_its_own() -> None:
+    """D40"""
+    text = (DEPLOY / "Dockerfile").read_text()
+    page = PAGE.parent
+    assert f"COPY --from=dashboard /source/{page} {page}" in text
+    assert text.index("AS dashboard") < text.index("run build") < text.index("AS build")
+    left_out = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {str(page), "web/node_modules"} <= set(left_out)  # nothing that was built elsewhere
 
 
 # Settings

@@ -16,8 +16,6 @@ from tools.reference.sources import proofs
 DONE = [f"REQ-{number:04d}" for number in range(1, 27)]
 PLANNED: list[str] = []
 DEFECTS = [*(f"D{number:02d}" for number in range(1, 58)), *(f"W{number:02d}" for number in range(1, 8))]
-OPEN = {"D40", "D41"}
-"""Not closed yet."""
 SETTINGS = [
     "PYOCO_NATS_URL",
     "PYOCO_WORK_SUBJECT_PREFIX",
@@ -124,7 +122,7 @@ def test_every_setting_of_the_contract_has_a_test_of_its_effect(setting: str) ->
     assert proofs().get(setting), f"no test's docstring or id names {setting}"
 
 
-@pytest.mark.parametrize("defect", [defect for defect in DEFECTS if defect not in OPEN])
+@pytest.mark.parametrize("defect", DEFECTS)
 def test_every_defect_has_a_test(defect: str) -> None:
     assert proofs().get(defect), f"no test's docstring names {defect}"
 

@@ -13,6 +13,7 @@ from pyoco_server.cli.doctor import (
     check_clocks,
     check_disk,
     check_packages,
+    check_page,
     check_settings,
     check_streams,
     check_workers,
@@ -132,6 +133,15 @@ def test_a_disk_that_fills_is_told_in_time(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": free}))
     assert check_disk(tmp_path / "not" / "there").level == level
+
+
+def test_a_missing_dashboard_is_a_warning(tmp_path: Path) -> None:
+    """D40"""
+    missing = check_page(tmp_path)
+    assert (missing.level, missing.fact) == ("WARN", "missing from this installation")
+    assert "make web" in (missing.advice or "")
+    (tmp_path / "index.html").touch()
+    assert check_page(tmp_path).level == "OK"
 
 
 def test_programs_read_english_whatever_the_locale_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from pyoco_server.cli.terminal import run
 from pyoco_server.config import ENV_PREFIX, NatsBackendConfig, env_file, is_set, setting_names, texts_of
 from pyoco_server.domain.fleet import ALIVE, WorkerRecord, WorkerState, observed_state
 from pyoco_server.errors import ConfigError, IncompatibleNats, NatsUnauthorized, NatsUnavailable
+from pyoco_server.http_api.pages import BUILT, is_built
 from pyoco_server.processes import free_port
 from pyoco_server.running_server import running_server
 from pyoco_server.wiring import (
@@ -110,6 +111,12 @@ def unknown_names(environ: Mapping[str, str]) -> list[str]:
     """Variables with our prefix that are not settings, mostly typos."""
     known = {*setting_names(), *COMMAND_VARIABLES}
     return sorted(name for name in texts_of(environ) if name.startswith(ENV_PREFIX) and name not in known)
+
+
+def check_page(built: Path = BUILT) -> Finding:
+    if is_built(built):
+        return Finding("dashboard", "OK", texts.PAGE())
+    return Finding("dashboard", "WARN", texts.PAGE_MISSING(), texts.PAGE_MISSING_ADVICE())
 
 
 def bad_settings(error: ConfigError) -> list[Finding]:
@@ -281,7 +288,7 @@ _COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 def examine(server: str, options: Mapping[str, Any], data_dir: Path) -> list[Finding]:
     """All checks, starting with this machine. `options`: settings of the command line."""
-    local = [check_python(), check_packages(), check_disk(data_dir)]
+    local = [check_python(), check_packages(), check_page(), check_disk(data_dir)]
     try:
         found = running_server(data_dir)
         embedded = running_embedded_url(data_dir / "nats") if found is None else found.nats_url

@@ -33,6 +33,7 @@ from pyoco_server.cli.terminal import add_completion, run, serve
 from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, is_set
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_api import create_app
+from pyoco_server.http_api.pages import is_built
 from pyoco_server.logs import configure_logging
 from pyoco_server.processes import is_taken
 from pyoco_server.running_server import RunningServer, announced
@@ -146,7 +147,7 @@ async def _serve(
         note(f"NATS       {describe_nats(config, nats)}")
         _note_ignored_nats(nats)
         url = local_url(host, port)
-        note(texts.DASHBOARD_AT(url=url))
+        note((texts.DASHBOARD_AT if is_built() else texts.DASHBOARD_MISSING)(url=url))
         note(texts.HTTP_AT(url=url))
         if config.http_auth_mode == "none" and not is_loopback(host):
             note(texts.OPEN_TO_THE_NETWORK(host=host))

@@ -53,6 +53,10 @@ NATS_IGNORED = Text(
     "           このディレクトリのコマンドはこのサーバーを自動で見つけます。ほかの場所では: --nats-url {url}",
 )
 DASHBOARD_AT = Text(en="Dashboard  {url}/", ja="Dashboard  {url}/")
+DASHBOARD_MISSING = Text(
+    en="Dashboard  missing from this installation; {url}/ explains how to get it",
+    ja="Dashboard  このインストールには含まれていません。入手方法は {url}/ にあります",
+)
 HTTP_AT = Text(en="HTTP       {url}   (API: {url}/docs)", ja="HTTP       {url}   （API: {url}/docs）")
 OPEN_TO_THE_NETWORK = Text(
     en="WARNING    Listening on {host} without API keys: anyone who can reach this port can run flows.\n"
@@ -183,6 +187,13 @@ PACKAGES_WRONG = Text(en="{problems}", ja="{problems}")
 PACKAGES_ADVICE = Text(
     en="install compatible versions:  pip install --upgrade pyoco-server",
     ja="互換性のあるバージョンをインストールしてください:  pip install --upgrade pyoco-server",
+)
+
+PAGE = Text(en="part of this installation", ja="インストール済みです")
+PAGE_MISSING = Text(en="missing from this installation", ja="このインストールに含まれていません")
+PAGE_MISSING_ADVICE = Text(
+    en="in a source checkout:  make web  otherwise:  pip install --force-reinstall --no-deps pyoco-server",
+    ja="ソースから使う場合:  make web  それ以外:  pip install --force-reinstall --no-deps pyoco-server",
 )
 
 SETTINGS = Text(en="{count} set in the environment, {file}", ja="環境変数で {count} 件設定、{file}")

@@ -27,7 +27,7 @@ from pyoco_server.http_api.gateway import gateway_of
 # The dashboard, as built from `web/`
 
 BUILT = Path(__file__).parent / "static"
-"""Written by `make web`. Part of the wheel, not of a source checkout."""
+"""Part of every wheel and sdist (hatch_build.py); in a source checkout `make web` writes it."""
 
 Language = Literal["ja", "en"]
 
@@ -47,16 +47,22 @@ NOT_BUILT = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <title>pyoco-server</title>
-<h1>The dashboard has not been built</h1>
-<p>This server runs from a source checkout, where the dashboard is built by:</p>
+<h1>The dashboard is missing from this installation</h1>
+<p>If the server runs from a source checkout, build the dashboard there and reload this page:</p>
 <pre>make web</pre>
-<p>Reload this page afterwards. The API works without it: <a href="/docs">/docs</a></p>
+<p>Otherwise install the package again, which contains it, and restart the server:</p>
+<pre>pip install --force-reinstall --no-deps pyoco-server</pre>
+<p>The API works without it: <a href="/docs">/docs</a></p>
 """
 
 _SETTINGS_MARK = 'content="{}"'
 _LANG_MARK = '<html lang="en"'
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
 """Not from the table of the machine, which may differ."""
+
+
+def is_built(built: Path = BUILT) -> bool:
+    return (built / "index.html").is_file()
 
 
 def dashboard_routes(built: Path = BUILT) -> list[BaseRoute]:
