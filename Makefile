@@ -126,6 +126,7 @@ DIST := dist
 dist: $(VENV)/dev.stamp $(DASHBOARD) $(SBOM_VENV)/tool.stamp ## Wheel, sdist, API description, SBOMs and checksums, checked, into dist/
 	@rm -rf $(DIST) && mkdir $(DIST)
 	$(BIN)/python -m hatchling build -d $(DIST)
+	@cd client && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/$(DIST)
 	@$(BIN)/pyoco-server openapi >$(DIST)/openapi.json
 	@cp web/src/api/schema.ts $(DIST)/openapi.ts
 	@PYTHONWARNINGS=ignore $(SBOM_VENV)/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml \

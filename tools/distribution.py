@@ -21,6 +21,7 @@ from tools.dependencies import ROOT, project
 PAGE = "pyoco_server/http_api/static/index.html"
 OUR_TREES = ("tests/", "bench/", "chaos/", "tools/", "web/test/", "web/node_modules/", ".github/")
 """What is for developers of the product alone."""
+SERVER_PARTS = tuple(f"pyoco_server/{part}/" for part in ("http_api", "jetstream", "engine", "wiring"))
 REGISTRIES = ("pypi.org", "pythonhosted.org", "npmjs.org", "npmjs.com", "yarnpkg.com")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 SBOMS = ("sbom-python.cdx.json", "sbom-dashboard.cdx.json")
@@ -48,16 +49,20 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def problems(directory: Path, private: Iterable[str]) -> Iterator[str]:
     """`private`: texts that may be in no file."""
-    wheels, sdists = sorted(directory.glob("*.whl")), sorted(directory.glob("*.tar.gz"))
-    if (len(wheels), len(sdists)) != (1, 1):
-        yield f"one wheel and one sdist are expected: {len(wheels)}, {len(sdists)}"
+    kinds = ("pyoco_server-*.whl", "pyoco_server-*.tar.gz", "pyoco_client-*.whl")
+    archives = [sorted(directory.glob(kind)) for kind in kinds]
+    if any(len(found) != 1 for found in archives):
+        yield f"one of each is expected: {', '.join(kinds)}"
         return
+    (wheel,), (sdist,), (client,) = archives
     yield from (f"{name} is missing" for name in OTHERS if not (directory / name).is_file())
     forbidden = re.compile("|".join(map(re.escape, private)).encode())
-    for archive, prefix in ((wheels[0], ""), (sdists[0], "src/")):
+    for archive, prefix in ((wheel, ""), (sdist, "src/")):
         files = files_of(archive)
         found = [*contents(files, prefix), *metadata(files), *named(files, forbidden)]
         yield from (f"{archive.name}: {problem}" for problem in found)
+    files = files_of(client)
+    yield from (f"{client.name}: {problem}" for problem in [*of_client(files), *named(files, forbidden)])
     loose = {name: (directory / name).read_bytes() for name in OTHERS if (directory / name).is_file()}
     yield from named(loose, forbidden)
 
@@ -70,6 +75,12 @@ def contents(files: Files, prefix: str) -> Iterator[str]:
         if f"{prefix}pyoco_server/http_api/static/{asset}" not in files:
             yield f"the dashboard lacks {asset}"
     yield from (f"{name} does not belong into it" for name in files if name.startswith(OUR_TREES))
+    if not any(Path(name).name == "LICENSE" for name in files):
+        yield "no LICENSE"
+
+
+def of_client(files: Files) -> Iterator[str]:
+    yield from (f"{name} is a part of the server" for name in files if name.startswith(SERVER_PARTS))
     if not any(Path(name).name == "LICENSE" for name in files):
         yield "no LICENSE"
 

@@ -126,7 +126,7 @@ def test_a_lock_names_no_index_and_has_hashes(lock: str) -> None:
 
 # Licences
 
-ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "PSF-2.0"}
+ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0"}
 """All of them let anybody use, change and pass on the product; MPL-2.0 asks for changes of its own files."""
 CLASSIFIERS = {
     "License :: OSI Approved :: MIT License": "MIT",
@@ -145,7 +145,7 @@ def licences_of(name: str) -> set[str]:
     stated = next(
         (text for key in ("License-Expression", "License") for text in found.get_all(key) or []), ""
     )
-    if stated in ("", "MIT License", "UNKNOWN"):
+    if stated in ("", "Apache 2 License", "MIT License", "UNKNOWN"):
         return {CLASSIFIERS[one] for one in found.get_all("Classifier", []) if one in CLASSIFIERS}
     return set(re.split(r" (?:AND|OR) ", stated))
 

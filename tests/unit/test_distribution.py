@@ -54,10 +54,16 @@ def sdist_files() -> dict[str, bytes]:
     }
 
 
-def made(directory: Path, wheel: dict[str, bytes], sdist: dict[str, bytes]) -> Path:
-    with zipfile.ZipFile(directory / "pyoco_server-1-py3-none-any.whl", "w") as archive:
-        for name, content in wheel.items():
-            archive.writestr(name, content)
+CLIENT = {"pyoco_server/http_client/client.py": b"", "pyoco_client-1.dist-info/licenses/LICENSE": b"MIT"}
+
+
+def made(
+    directory: Path, wheel: dict[str, bytes], sdist: dict[str, bytes], client: dict[str, bytes] = CLIENT
+) -> Path:
+    for distribution, files in (("pyoco_server", wheel), ("pyoco_client", client)):
+        with zipfile.ZipFile(directory / f"{distribution}-1-py3-none-any.whl", "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
     with tarfile.open(directory / "pyoco_server-1.tar.gz", "w:gz") as tar:
         for name, content in sdist.items():
             member = tarfile.TarInfo(f"pyoco_server-1/{name}")
@@ -98,6 +104,13 @@ def test_what_is_for_developers_alone_is_found(tmp_path: Path, name: str) -> Non
     )
 
 
+def test_a_client_with_parts_of_the_server_or_without_a_licence_is_found(tmp_path: Path) -> None:
+    client = {"pyoco_server/wiring/gateway.py": b"import nats"}
+    problems_found = found(made(tmp_path, wheel_files(), sdist_files(), client))
+    assert "pyoco_server/wiring/gateway.py is a part of the server" in problems_found
+    assert "pyoco_client-1-py3-none-any.whl: no LICENSE" in problems_found
+
+
 @pytest.mark.parametrize("text", ["see /home/somebody/work", "from https://packages.example/simple"])
 def test_names_of_the_machine_and_of_its_registries_are_found(tmp_path: Path, text: str) -> None:
     wheel = {**wheel_files(), "pyoco_server/x.py": text.encode()}
@@ -118,7 +131,7 @@ def test_a_wheel_alone_is_not_a_release(tmp_path: Path) -> None:
     (directory / "openapi.ts").unlink()
     assert found(directory) == "openapi.ts is missing"
     next(directory.glob("*.tar.gz")).unlink()
-    assert "one wheel and one sdist" in found(directory)
+    assert "one of each is expected" in found(directory)
 
 
 def test_this_checkout_and_the_usual_registries_are_private() -> None:
