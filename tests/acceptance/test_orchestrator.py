@@ -19,7 +19,7 @@ from support.gateways import GatewayProcess, gateways
 from support.http_executions import Executions, attempts_in, fork_of, graph, task
 from support.installation import FLOWS, TERMINAL, environment
 from support.nats_server import delete_streams_of, jobs_waiting, unique_config
-from support.programs import Programs
+from support.programs import Programs, freeze
 from support.waiting import until
 
 GRACE_SEC = 1.0
@@ -172,7 +172,7 @@ async def test_a_holder_that_was_frozen_does_nothing_twice(
         await other.executions.register("g", fork_of("tiny"))
         for number in range(20):
             if number == 10:
-                holder.program.send(signal.SIGSTOP)
+                freeze(holder.program.pid)
             await other.executions.create("g", execution_id=f"e{number}")
         await other.until_it_orchestrates()
         holder.program.send(signal.SIGCONT)

@@ -15,7 +15,7 @@ from pyoco_server.worker.pipeline import START_PATIENCE_SEC
 from pyoco_server.worker.session import LIVE_AFTER_SEC
 from support.installation import Lab
 from support.nats_server import jobs_waiting, raw_nats
-from support.programs import Program
+from support.programs import Program, freeze
 from support.waiting import until
 
 Labs = Callable[..., Awaitable[Lab]]
@@ -62,7 +62,7 @@ async def test_a_worker_that_was_frozen_writes_nothing_when_it_wakes_up(labs: La
     async with lab.worker("frozen") as frozen:
         run_id = await lab.submit("steps")
         await lab.reached("in-first")
-        frozen.send(signal.SIGSTOP)
+        freeze(frozen.pid)
         lab.forget("in-first")
         async with lab.worker("awake"):
             await lab.reached("in-first")  # delivered again, while the first still runs it
@@ -81,7 +81,7 @@ async def test_a_worker_that_is_frozen_while_it_owns_a_run_leaves_it_to_the_next
     async with lab.worker("frozen") as frozen:
         run_id = await lab.submit("steps")
         old = await lab.reached("in-first")
-        frozen.send(signal.SIGSTOP)
+        freeze(frozen.pid)
         lab.forget("in-first")
         async with lab.worker("awake"):
             await lab.reached("in-first")

@@ -10,7 +10,7 @@ from typing import Any
 from pyoco_server.wiring import EmbeddedNats
 from support.installation import FLOWS, Lab, environment
 from support.nats_server import unique_config
-from support.programs import Programs
+from support.programs import Programs, freeze
 from support.waiting import until
 
 Labs = Callable[..., Awaitable[Lab]]
@@ -77,7 +77,7 @@ async def test_a_worker_whose_id_was_taken_over_stops_loudly_and_gives_back_its_
     async with lab.worker("w1") as frozen:
         run_id = await lab.submit("steps")
         await lab.reached("in-first")
-        frozen.send(signal.SIGSTOP)
+        freeze(frozen.pid)
         lab.forget("in-first")
         async with lab.worker("w1") as awake:
             frozen.send(signal.SIGCONT)

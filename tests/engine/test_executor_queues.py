@@ -8,6 +8,7 @@ from pathlib import Path
 from pyoco_server.engine.executors.protocol import MAX_QUEUE, Limits
 from support import process_flows
 from support.executors import Listener, ended, endings, lab
+from support.programs import freeze
 from support.waiting import PATIENCE_SEC
 
 
@@ -75,7 +76,7 @@ async def test_a_process_that_is_slow_to_begin_is_not_forgotten(tmp_path: Path) 
     async with lab(tmp_path, concurrency=2) as at:
         await at.learn_that_flows_are_tiny()
         for process in at.processes:
-            os.kill(process.pid, signal.SIGSTOP)
+            freeze(process.pid)
         flows = [await at.tiny() for _ in range(4)]
         await asyncio.sleep(5 * Limits().queue_timeout_sec)  # they go to and fro
         for process in at.processes:

@@ -17,6 +17,7 @@ from pyoco_server.engine.executors.process import ExecutorProcess
 from support.builders import a_job
 from support.captured_logs import capture_logs
 from support.executors import Lab, Listener, ended, endings, lab
+from support.programs import freeze
 from support.waiting import PATIENCE_SEC, until
 
 
@@ -34,7 +35,7 @@ async def test_a_process_that_dies_takes_only_the_flow_that_it_ran(tmp_path: Pat
 async def test_a_process_that_dies_with_a_flow_it_has_not_begun_takes_none(tmp_path: Path) -> None:
     async with lab(tmp_path) as at:
         (process,) = at.processes
-        os.kill(process.pid, signal.SIGSTOP)
+        freeze(process.pid)
         flows = [await at.tiny() for _ in range(3)]
         os.kill(process.pid, signal.SIGKILL)
         assert await endings(flows) == ["completed"] * 3

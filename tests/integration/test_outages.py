@@ -27,7 +27,7 @@ from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.installation import new_lab
 from support.nats_server import free_port, jobs_waiting, messages_in, raw_nats, unique_config
-from support.programs import Programs
+from support.programs import Programs, freeze
 from support.silent_proxy import silent_proxy
 from support.waiting import PATIENCE_SEC, until
 from support.workers import entered, worker
@@ -69,7 +69,7 @@ async def test_a_submit_while_nats_stands_still_is_refused_and_taken_back(own_na
     """The write is in the server's socket when it is refused; the server will carry it out later."""
     config = unique_config(own_nats.url)
     async with gateway(config) as client, open_backend(config, "test") as backend:
-        os.kill(own_nats.pid, signal.SIGSTOP)
+        freeze(own_nats.pid)
         try:
             answer = await post(client)
         finally:
@@ -215,7 +215,7 @@ def _away(own_nats: EmbeddedNats, how: str) -> Iterator[None]:
         yield
         own_nats.start()
     else:
-        os.kill(own_nats.pid, signal.SIGSTOP)
+        freeze(own_nats.pid)
         yield
         os.kill(own_nats.pid, signal.SIGCONT)
 
@@ -356,7 +356,7 @@ async def test_lists_while_nats_stands_still_are_refused(own_nats: EmbeddedNats)
     config = unique_config(own_nats.url)
     async with gateway(config) as client:
         await ready(client)
-        os.kill(own_nats.pid, signal.SIGSTOP)
+        freeze(own_nats.pid)
         try:
             await until(lambda: client.get("/runs"), is_unavailable)
             assert (await client.get("/runs?stale=ok")).status_code == 200

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.nats_server import free_port
-from support.programs import Program, Programs, threads_of
-from support.waiting import until_now
+from support.programs import Program, Programs, freeze
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "nats-server.conf"
 NODES = ("nats-1", "nats-2", "nats-3")
@@ -61,10 +60,7 @@ class Cluster:
         stack.close()
 
     def freeze(self, node: str) -> None:
-        """Until none of its threads runs any more: that is a moment after the signal."""
-        program = self._running[node][0]
-        program.send(signal.SIGSTOP)
-        until_now(lambda: threads_of(program.pid), lambda states: states == {"T"})
+        freeze(self._running[node][0].pid)
 
     def thaw(self, node: str) -> None:
         self._running[node][0].send(signal.SIGCONT)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.waiting import PATIENCE_SEC
+from support.waiting import PATIENCE_SEC, until_now
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
@@ -140,6 +140,12 @@ def _parent_of(pid: int) -> int | None:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:  # it has ended
         return None
+
+
+def freeze(pid: int) -> None:
+    """Until none of its threads runs any more: that is a moment after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    until_now(lambda: threads_of(pid), lambda states: states == {"T"})
 
 
 def threads_of(pid: int) -> set[str]:

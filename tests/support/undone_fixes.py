@@ -70,9 +70,9 @@ class Trusting:
         self._given[execution_id] = await self._records.known(execution_id)
         return self._given[execution_id]
 
-    async def fresh(self, execution_id: str) -> ExecutionRecord | None:
+    async def fresh(self, execution_id: str, known: ExecutionRecord | None = None) -> ExecutionRecord | None:
         if execution_id not in self._given:
-            self._given[execution_id] = await self._records.fresh(execution_id)
+            self._given[execution_id] = await self._records.fresh(execution_id, known)
         return self._given[execution_id]
 
     async def append(self, record: ExecutionRecord | None, commit: Commit) -> ExecutionRecord:
