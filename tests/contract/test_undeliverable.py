@@ -77,10 +77,12 @@ async def submitted(backend: GatewayBackend) -> str:
 
 async def taken_until_nobody_may(backend: GatewayBackend) -> None:
     source = await backend.sources.open(("default",))
-    for attempt in range(1, DELIVERIES + 1):
+    delivered = 0
+    while delivered < DELIVERIES:  # one may pass unseen while this process gets no processor
         delivery = await source.next(5.0)
         assert delivery is not None
-        assert delivery.num_delivered == attempt
+        assert delivery.num_delivered > delivered
+        delivered = delivery.num_delivered
     assert await source.next(0.6) is None  # the server gives up on a job when a worker asks for the next
     await source.close()
 
