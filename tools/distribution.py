@@ -22,7 +22,9 @@ PAGE = "pyoco_server/http_api/static/index.html"
 OUR_TREES = ("tests/", "bench/", "chaos/", "tools/", "web/test/", "web/node_modules/", ".github/")
 """What is for developers of the product alone."""
 SERVER_PARTS = tuple(f"pyoco_server/{part}/" for part in ("http_api", "jetstream", "engine", "wiring"))
-REGISTRIES = ("pypi.org", "pythonhosted.org", "npmjs.org", "npmjs.com", "yarnpkg.com")
+REGISTRIES = tuple(
+    f"{name}.{end}" for name in ("pypi", "pythonhosted", "npmjs", "yarnpkg") for end in ("org", "com")
+)
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 SBOMS = ("sbom-python.cdx.json", "sbom-dashboard.cdx.json")
 OTHERS = ("openapi.json", "openapi.ts", *SBOMS)

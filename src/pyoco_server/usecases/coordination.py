@@ -131,7 +131,7 @@ MEASURE_SEC = 30.0
 SAMPLES = 3
 """The quickest answer is the most exact: it is at most half its round trip old."""
 MAX_ROUND_TRIP_SEC = 2.0
-"""An answer that took longer (this process was frozen, say) tells less than what is known already."""
+"""A slower answer, e.g. after this process was frozen, is less exact than the last measurement."""
 
 
 class SharedClock:

@@ -368,12 +368,15 @@ class _Functions:
     def _read(self) -> list[Any]:
         return [pick(thing) for pick, thing in self._picks]
 
-    def replaced(self) -> list[str]:
+    def _are_unchanged(self) -> bool:
         try:
-            if self._read() == self._was:
-                return []
+            return self._read() == self._was
         except AttributeError:  # one was deleted
-            pass
+            return False
+
+    def replaced(self) -> list[str]:
+        if self._are_unchanged():
+            return []
         return [
             f"replaced functions of {thing.__name__}"
             for (pick, thing), was in zip(self._picks, self._was, strict=True)
