@@ -1,6 +1,7 @@
 """One real nats-server per session; names of their own for every test."""
 
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +15,10 @@ from pyoco_server.wiring import EmbeddedNats
 from support.installation import Lab, new_lab
 from support.nats_server import delete_streams_of, free_port, unique_config
 from support.programs import Programs
+
+# Some machines forbid bytecode files: every process that a test starts would compile every module again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples on every machine: a failure is a finding, never a matter of luck.
 settings.register_profile("pyoco", derandomize=True, deadline=None, database=None)
