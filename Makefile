@@ -10,11 +10,10 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && exit; done; \
 	echo "pyoco-server needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1
 
-# The oldest pyoco that pyproject.toml allows has an environment of its own.
-OLD_VENV := .venv-pyoco06
-OLD_PYOCO := pyoco==0.6.2
+# The oldest pyoco that pyproject.toml allows has a directory of its own, before the environment on Python's path.
+OLD_PYOCO := $(VENV)/pyoco-0.6.2
 ENGINE_TESTS := tests/engine
-# So have the oldest versions of everything that it allows, ...
+# The oldest versions of everything that it allows have an environment of their own, ...
 LOWEST_VENV := .venv-lowest
 LOWEST_TESTS := tests/unit tests/engine tests/gateway tests/acceptance/test_client.py
 # ... and the tools of a release.
@@ -58,8 +57,14 @@ TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be b
 
 # Many tests wait for processes to start or for leases to end, so there are more workers than cores.
 WORKERS := 3
-test: lint test-web test-pyoco-0.6 ## Everything that must hold
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# Tests of a file share what they start. Files begin in the order of tests/conftest.py: the longest first.
+SPREAD := --dist loadfile --no-loadscope-reorder
+# Side by side; each prints its output in one piece, where make can do that.
+CHECKS := lint test-web test-pyoco-0.6
+TOGETHER := -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=recurse)
+test: $(VENV)/node.stamp ## Everything that must hold
+	@$(MAKE) --no-print-directory $(TOGETHER) $(CHECKS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD)
 
 test-long: $(VENV)/dev.stamp ## The promises at their full size: minutes
 	$(BIN)/python -m pytest -m long -n 2
@@ -67,18 +72,18 @@ test-long: $(VENV)/dev.stamp ## The promises at their full size: minutes
 test-web: $(DASHBOARD) ## The dashboard's own tests
 	$(NPM) run --silent test
 
-test-pyoco-0.6: $(OLD_VENV)/dev.stamp ## The engine's tests on the oldest pyoco that is supported
-	$(OLD_VENV)/bin/python -m pytest --quiet $(ENGINE_TESTS)
+test-pyoco-0.6: $(OLD_PYOCO)/pip.stamp ## The engine's tests on the oldest pyoco that is supported
+	PYTHONPATH=$(CURDIR)/$(OLD_PYOCO) $(BIN)/python -m pytest --quiet $(ENGINE_TESTS)
 
 test-lowest: $(LOWEST_VENV)/dev.stamp ## Unit, engine, gateway and an acceptance test on the oldest versions that are allowed
-	$(LOWEST_VENV)/bin/python -m pytest -n 2 --dist loadfile --quiet $(LOWEST_TESTS)
+	$(LOWEST_VENV)/bin/python -m pytest -n 2 $(SPREAD) --quiet $(LOWEST_TESTS)
 
 test-matrix: $(DASHBOARD) ## The tests on every Python 3.11 to 3.14 of this machine; TESTS=tests/unit: only these
 	@failed=; for version in $(MATRIX); do \
 		python=$$($(FIND_VERSION)) || { echo "Python $$version: not on this machine, skipped"; continue; }; \
 		echo "Python $$version: $$python"; \
 		$(MAKE) --no-print-directory .venv-$$version/dev.stamp MATRIX_PYTHON=$$python && \
-			.venv-$$version/bin/python -m pytest -n 2 --dist loadfile --quiet $(TESTS) || failed="$$failed $$version"; \
+			.venv-$$version/bin/python -m pytest -n 2 $(SPREAD) --quiet $(TESTS) || failed="$$failed $$version"; \
 	done; if [ -n "$$failed" ]; then echo "failed on Python$$failed" >&2; exit 1; fi
 
 # Only tests that stay in one process: coverage of processes that are killed would be a guess.
@@ -159,7 +164,7 @@ LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-h
 	--no-emit-index-url --no-annotate --no-header
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) $(OLD_VENV) $(LOWEST_VENV) $(AUDIT_VENV) $(SBOM_VENV) $(LOCK_VENV) $(DIST) $(addprefix .venv-,$(MATRIX)) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST_VENV) $(AUDIT_VENV) $(SBOM_VENV) $(LOCK_VENV) $(DIST) $(addprefix .venv-,$(MATRIX)) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/python.stamp:
 	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)
@@ -208,14 +213,12 @@ $(DASHBOARD): $(WEB_SOURCES) $(NODE_MODULES)
 	@$(EDITABLE) .venv-3.$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
 	@touch $@
 
-$(OLD_VENV)/dev.stamp: requirements.lock requirements-dev.lock pyproject.toml
-	@echo "installing $(OLD_PYOCO) and what the tests need into $(OLD_VENV)"
-	@python=$$($(FIND_PYTHON)) && $$python -m venv $(OLD_VENV)
-	@for lock in requirements requirements-dev; do \
-		sed '/^pyoco==/,/[^\\]$$/d' $$lock.lock >$(OLD_VENV)/$$lock.lock || exit 1; done
-	@$(OLD_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes \
-		-r $(OLD_VENV)/requirements.lock -r $(OLD_VENV)/requirements-dev.lock
-	@$(EDITABLE) $(OLD_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps $(OLD_PYOCO) -e .
+$(OLD_PYOCO)/pip.stamp: $(VENV)/dev.stamp
+	@echo "installing pyoco 0.6.2 into $(OLD_PYOCO)"
+	@rm -rf $(OLD_PYOCO)
+	@$(PIP) install --no-deps --target $(OLD_PYOCO) pyoco==0.6.2
+	@PYTHONPATH=$(CURDIR)/$(OLD_PYOCO) $(BIN)/python -c \
+		'import importlib.metadata, pyoco; assert importlib.metadata.version("pyoco") == "0.6.2" and "0.6.2" in pyoco.__file__'
 	@touch $@
 
 $(LOWEST_VENV)/dev.stamp: pyproject.toml requirements-dev.lock $(VENV)/dev.stamp

@@ -24,6 +24,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("pyoco", derandomize=True, deadline=None, database=None)
 settings.load_profile("pyoco")
 
+LONGEST_FIRST = ("web", "acceptance", "simulation", "attacks", "integration")
+"""Folders whose files take long. What comes last is short, so no worker of pytest idles at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    folder = item.path.parent.name
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
 
 @pytest.fixture(autouse=True)
 def _own_directory_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
