@@ -14,7 +14,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.wiring import EmbeddedNats
 from support.installation import Lab, new_lab
 from support.nats_server import delete_streams_of, free_port, unique_config
-from support.programs import Programs
+from support.programs import SETTINGS, Programs
 
 # Some machines forbid bytecode files: every process that a test starts would compile every module again.
 sys.dont_write_bytecode = False
@@ -41,7 +41,7 @@ def _place(item: pytest.Item) -> int:
 def _own_directory_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyoco writes ./artifacts, and settings come from the environment and ./.env: each test has its own."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(("PYOCO_", "AX_"))]:
+    for name in [name for name in os.environ if name.startswith(SETTINGS)]:
         monkeypatch.delenv(name)
 
 

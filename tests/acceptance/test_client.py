@@ -10,6 +10,7 @@ import pytest
 
 from support.nats_server import free_port
 from support.programs import Programs
+from support.waiting import until_now
 from support.wheels import a_wheel_file, wheel_name
 
 FLOWS = """
@@ -83,14 +84,22 @@ class Shell:
         return json.loads(self(*arguments)[0])
 
 
-@pytest.fixture
-def shell(programs: Programs) -> Iterator[Shell]:
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One server for all tests here: none of them hurts it, and each looks at what it made itself."""
+    programs = Programs(tmp_path_factory.mktemp("server"))
     port = free_port()
     (programs.directory / "flows.py").write_text(FLOWS)
     command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast")
     with programs.started(*command, "--with-worker", "--flow-resolver", "flows.py:resolve") as up:
         up.says("worker ready")
-        yield Shell(programs, f"http://127.0.0.1:{port}")
+        yield f"http://127.0.0.1:{port}"
+    assert programs.are_gone()
+
+
+@pytest.fixture
+def shell(programs: Programs, url: str) -> Shell:
+    return Shell(programs, url)
 
 
 def test_a_run_can_be_submitted_followed_and_looked_at(shell: Shell, tmp_path: Path) -> None:
@@ -112,7 +121,7 @@ def test_a_run_can_be_submitted_followed_and_looked_at(shell: Shell, tmp_path: P
         shell("watch", run_id, "--output", "status", "--until-terminal")[0] == "COMPLETED  double=SUCCEEDED\n"
     )
     assert [found["run_id"] for found in shell.json("list", "--flow", "double", "--tag", "b")] == [run_id]
-    assert shell.json("list", "--status", "FAILED") == []
+    assert shell.json("list", "--flow", "double", "--status", "FAILED") == []
     assert shell.json("list-vnext", "--limit", "1")["items"][0]["run_id"] == run_id
     table = shell("list", "--output", "table")[0]
     assert "status" in table
@@ -252,7 +261,10 @@ def test_graphs_are_registered_and_looked_at(shell: Shell, tmp_path: Path) -> No
 
 
 def test_the_fleet_and_its_figures(shell: Shell) -> None:
-    assert [(w["worker_id"], w["state"]) for w in shell.json("workers")] == [("worker", "IDLE")]
+    is_idle = [("worker", "IDLE")]
+    until_now(
+        lambda: [(w["worker_id"], w["state"]) for w in shell.json("workers")], lambda seen: seen == is_idle
+    )
     assert shell.json("worker-hide", "worker")["hidden"] is True
     assert shell.json("workers") == []
     assert len(shell.json("workers", "--include-hidden", "--scope", "all", "--state", "IDLE")) == 1

@@ -14,6 +14,8 @@ from pathlib import Path
 from support.waiting import PATIENCE_SEC, until_now
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
+SETTINGS = ("PYOCO_", "AX_")
+"""How the variables begin that set something. Nothing of the machine's own may reach what a test starts."""
 
 
 class Programs:
@@ -24,7 +26,7 @@ class Programs:
         self._mark = f"STARTED_BY_TEST={secrets.token_hex(8)}"
         name, _, value = self._mark.partition("=")
         self.environ = {
-            **os.environ,
+            **{key: value for key, value in os.environ.items() if not key.startswith(SETTINGS)},
             name: value,
             "NO_COLOR": "1",
             "COLUMNS": "120",
