@@ -15,7 +15,6 @@ from attrs import evolve
 from cyclopts.help import DefaultFormatter, HelpPanel
 from cyclopts.help.inline_text import InlineText
 from rich.console import Console, ConsoleOptions
-from rich.markdown import Markdown
 from rich.text import Text
 
 from pyoco_server.cli.help_ja import HELP_TEXTS
@@ -148,6 +147,8 @@ def _translated(description: Any) -> Any:
         )
         translated.texts = description.texts
         return translated
+    from rich.markdown import Markdown  # noqa: PLC0415 - a tenth of a command's start, and only help needs it
+
     if isinstance(description, Markdown):
         return Markdown(in_japanese(description.markup))
     if isinstance(description, Text):
