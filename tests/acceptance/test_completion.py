@@ -11,6 +11,7 @@ from pyoco_server import admin_cli
 from pyoco_server.cli import client, server, worker
 from pyoco_server.cli.terminal import Shell
 from support.programs import SCRIPTS, Programs
+from support.waiting import PATIENCE_SEC
 
 APPS = (server.app, worker.app, client.app, admin_cli.app)
 
@@ -26,7 +27,9 @@ def completed(*words: str) -> set[str]:
     """What bash offers for the last word."""
     quoted = " ".join(f"'{word}'" for word in words)
     script = BASH.format(program=SCRIPTS / words[0], words=quoted, function=words[0].replace("-", "_"))
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SEC, check=True
+    )
     assert done.stderr == ""
     return {word.strip() for word in done.stdout.splitlines()}
 

@@ -212,7 +212,7 @@ def test_a_gateway_killed_between_the_claim_and_the_start_starts_nothing_twice(
         shell(programs, url, blocks("sh")[0])
         claimed_run = _claim_and_kill(programs, settings)
         body = {"event_name": "month.closed", "idempotency_key": "k"}
-        with httpx2.Client(base_url=url, timeout=10) as http:
+        with httpx2.Client(base_url=url, timeout=PATIENCE_SEC) as http:
             answer = _when_it_is_over(http, body)
             assert (answer["triggered"], answer["run_id"]) == (True, claimed_run)
             again = http.post("/api/workflow-events", json=body).json()

@@ -18,12 +18,11 @@ from pyoco_server.config import NatsBackendConfig
 from support.gateway_process import GatewayProcess, gateway_process
 from support.loop_lag import unhurt
 from support.programs import Programs
-from support.waiting import until_now
+from support.waiting import PATIENCE_SEC, until_now
 from support.wheels import a_wheel, wheel_name
 
 LAG_SEC = 0.2
 GROWTH_MB = 100.0
-PATIENCE_SEC = 120.0
 KIB = 1024
 JSON = {"Content-Type": "application/json"}
 YAML = {"Content-Type": "application/yaml"}

@@ -18,7 +18,7 @@ from support.builders import OWNER, a_snapshot, a_worker
 from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import raw_nats
-from support.waiting import until
+from support.waiting import PATIENCE_SEC, until
 
 DEEP = json.loads("[" * 400 + "]" * 400)
 VALUES: list[Any] = [
@@ -52,7 +52,7 @@ class Site:
     nats: Any
 
     async def write(self, subject: str, payload: bytes) -> None:
-        await self.nats.request(subject, payload, timeout=5)
+        await self.nats.request(subject, payload, timeout=PATIENCE_SEC)
 
     async def write_run(self, key: str, payload: bytes) -> None:
         await self.write(f"$KV.{self.config.runs_kv_bucket}.{key}", payload)

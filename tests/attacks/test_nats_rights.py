@@ -20,7 +20,7 @@ from support.installation import TERMINAL
 from support.nats_accounts import NatsWithAccounts, nats_with_accounts
 from support.nats_server import free_port
 from support.programs import Programs
-from support.waiting import until, until_now
+from support.waiting import PATIENCE_SEC, until, until_now
 from support.wheels import a_wheel_file, wheel_name
 
 YAML = 'flow: {graph: "which"}\ntasks: {which: {callable: "my_flows.tasks:which"}}\n'
@@ -351,7 +351,7 @@ async def test_an_answer_of_nats_cannot_be_sent_where_the_asker_may_not_write(si
 
 @pytest.mark.parametrize("who", [{}, {"user": "worker", "pass": "guess"}, {"user": "root", "pass": ""}])
 def test_nobody_comes_in_without_a_password(site: Site, who: dict[str, str]) -> None:
-    with socket.create_connection(("127.0.0.1", site.nats.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", site.nats.port), timeout=PATIENCE_SEC) as connection:
         lines = connection.makefile("rb")
         assert b'"auth_required":true' in lines.readline()
         connection.sendall(f"CONNECT {json.dumps(who)}\r\nPING\r\n".encode())

@@ -51,7 +51,7 @@ class Site:
     def finished(self, flow: str, **params: Any) -> str:
         """A run that has ended."""
         run_id = self.submit(flow, params)
-        list(self.api.watch_run(run_id, timeout_sec=60))
+        list(self.api.watch_run(run_id, timeout_sec=PATIENCE_SEC))
         return run_id
 
     def gated(self) -> str:

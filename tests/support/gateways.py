@@ -12,7 +12,7 @@ from support.http_executions import Executions
 from support.installation import environment
 from support.nats_server import free_port
 from support.programs import Program, Programs
-from support.waiting import until
+from support.waiting import PATIENCE_SEC, until
 
 ORCHESTRATES = "orchestrator.started"
 
@@ -23,7 +23,7 @@ class GatewayProcess:
         self._programs = programs
         self._stack = AsyncExitStack()
         self.port = free_port()
-        self.http = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+        self.http = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_SEC)
         self.executions = Executions(self.http)
 
     async def start(self) -> None:

@@ -14,9 +14,13 @@ def load_factor() -> float:
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
+LONGEST_SEC = 600.0
+"""The longest that a client may ask the server to keep a watch open."""
+
+
 def patience_sec() -> float:
     """How long to wait for what must happen. Only a failing test uses it up."""
-    return 120.0 * load_factor()
+    return min(120.0 * load_factor(), LONGEST_SEC)
 
 
 PATIENCE_SEC = patience_sec()

@@ -21,6 +21,7 @@ from support.browsing import (
 )
 from support.dashboard_flows import HOSTILE
 from support.process_flows import mark
+from support.waiting import PATIENCE_SEC
 
 SHOWN_HOSTILE = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
 PARTS = ("deliveries", "queue", "templates", "actions", "sources", "notifications")
@@ -91,7 +92,7 @@ def test_an_event_that_cannot_start_is_queued_and_drained(browser: Browser, site
         expect(job.locator(".status")).to_have_attribute("data-state", "retrying")
         expect(job).to_contain_text("1/")
         mark(str(site.marks), "go")
-        list(site.api.watch_run(first.json()["run_id"], timeout_sec=60))
+        list(site.api.watch_run(first.json()["run_id"], timeout_sec=PATIENCE_SEC))
         page.get_by_role("button", name=re.compile("^Retry Monthly close, key invoice-2")).click()
         toast(page, "Due now")
         page.get_by_role("button", name="Retry due (1)").click()

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from support.browsing import Site, chromium_browser, keep, page_of, running_site, until_true
+from support.waiting import PATIENCE_SEC
 
 RUNS = 10_000
 BATCH = 1_000
@@ -28,7 +29,7 @@ new MutationObserver((_, observer) => {
 @pytest.fixture(scope="module")
 def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with running_site(tmp_path_factory.mktemp("site"), with_worker=False) as running:
-        with httpx2.Client(base_url=running.url, timeout=60) as http:
+        with httpx2.Client(base_url=running.url, timeout=PATIENCE_SEC) as http:
             for batch in range(RUNS // BATCH):
                 runs = [{"flow_name": f"flow-{n % 50}", "tags": [f"batch-{batch}"]} for n in range(BATCH)]
                 answer = http.post("/runs/batch", json={"runs": runs})
