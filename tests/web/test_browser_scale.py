@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from support.browsing import Site, chromium_browser, keep, page_of, running_site, until_true
-from support.waiting import PATIENCE_SEC
+from support.waiting import PATIENCE_SEC, load_factor
 
 RUNS = 10_000
 BATCH = 1_000
@@ -55,10 +55,10 @@ def test_the_first_rows_of_10000_are_on_the_screen_within_a_second(browser: Brow
     with page_of(browser, site) as page:
         page.context.add_init_script(_FIRST_ROW)
         shown_after = [first_row_ms(page)]
-        while shown_after[-1] >= MAX_MS and len(shown_after) < TRIES:
+        while min(shown_after) >= MAX_MS and len(shown_after) < TRIES:
             shown_after.append(first_row_ms(page))
         print(f"first row of {RUNS} after {shown_after} ms")  # noqa: T201 - a measurement
-        assert shown_after[-1] < MAX_MS
+        assert min(shown_after) < MAX_MS * load_factor()
         expect(page.locator(".chip").first).to_contain_text("10,000")
         keep(page, "ten-thousand")
 
