@@ -92,33 +92,35 @@ async def consumers(config: NatsBackendConfig) -> int:
         return sum(info.state.consumer_count for info in infos)
 
 
-async def test_a10_five_thousand_watchers_are_a_thousand_and_a_polite_refusal(
-    gateway: GatewayProcess, config: NatsBackendConfig
+@pytest.mark.parametrize("count", [1_500, pytest.param(CROWD, marks=pytest.mark.long)])
+async def test_a10_a_crowd_of_watchers_is_a_thousand_and_a_polite_refusal(
+    gateway: GatewayProcess, config: NatsBackendConfig, count: int
 ) -> None:
     async with a_run(config) as (_, run_id):
         crowd = Crowd(gateway.port, run_id)
         await crowd.come(1)
         before, following = gateway.rss_mb(), await consumers(config)
-        await crowd.come(CROWD - 1)
+        await crowd.come(count - 1)
         grown = gateway.rss_mb() - before
-        assert crowd.answers == {200: ALLOWED, 503: CROWD - ALLOWED}
+        assert crowd.answers == {200: ALLOWED, 503: count - ALLOWED}
         assert await consumers(config) == following
-        assert grown * 1000 / CROWD < KB_PER_WATCHER, f"{grown:.0f} MB for {CROWD}"
+        assert grown * 1000 / count < KB_PER_WATCHER, f"{grown:.0f} MB for {count}"
         crowd.leave()
         await until(lambda: watchers_of(gateway), lambda count: count == 0)
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(ALLOWED, marks=pytest.mark.long)])
 async def test_a10_a_storm_of_reconnects_leaves_nothing_behind(
-    gateway: GatewayProcess, config: NatsBackendConfig
+    gateway: GatewayProcess, config: NatsBackendConfig, count: int
 ) -> None:
     async with a_run(config) as (_, run_id):
         crowd = Crowd(gateway.port, run_id)
-        await crowd.come(ALLOWED)
+        await crowd.come(count)
         crowd.leave()
         await until(lambda: watchers_of(gateway), lambda count: count == 0)
         before, files, following = gateway.rss_mb(), gateway.open_files(), await consumers(config)
         for _ in range(5):
-            await crowd.come(ALLOWED)
+            await crowd.come(count)
             crowd.leave()
         await until(lambda: watchers_of(gateway), lambda count: count == 0)
 

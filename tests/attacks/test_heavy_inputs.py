@@ -291,11 +291,12 @@ def test_executions(gateway: GatewayProcess, client: httpx2.Client, name: str) -
         sent(client.get("/executions?limit=200&include=counts"), 200)
 
 
+@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.long)])
 def test_many_heavy_executions_at_once_and_after_a_restart(
-    programs: Programs, config: NatsBackendConfig
+    programs: Programs, config: NatsBackendConfig, count: int
 ) -> None:
     """D50: the gateway that took over froze, too. It reads them all before it is ready, and then goes on."""
-    ids = [f"e{n}" for n in range(20)]
+    ids = [f"e{n}" for n in range(count)]
     with (
         gateway_process(programs, config) as process,
         httpx2.Client(base_url=process.url, timeout=PATIENCE_SEC) as client,

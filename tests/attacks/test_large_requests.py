@@ -12,23 +12,30 @@ import pytest
 from pyoco_server.cli.http_server import BoundedHead
 from pyoco_server.cli.stack import gateway as gateway_here
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.wiring import EmbeddedNats
 from pyoco_server.wiring.gateway import Tuning
 from support.gateway import memory_app
 from support.gateway_process import GatewayProcess, gateway_process
-from support.nats_server import free_port
+from support.nats_server import delete_streams_of, free_port, unique_config
 from support.programs import Programs
+from support.waiting import PATIENCE_SEC
 
 GIGABYTE = 1_000_000_000
 MEGABYTE = b"x" * 1_000_000
 GROWTH_MB = 20.0
-SOON_SEC = 10.0
+SOON_SEC = PATIENCE_SEC / 12
+"""10 s on a quiet machine."""
 HEAD_END = b"\r\n\r\n"
 
 
-@pytest.fixture
-def gateway(programs: Programs, config: NatsBackendConfig) -> Iterator[GatewayProcess]:
+@pytest.fixture(scope="module")
+def gateway(nats_server: EmbeddedNats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """One for all attacks: each must leave it as well as it was."""
+    programs, config = Programs(tmp_path_factory.mktemp("gateway")), unique_config(nats_server.url)
     with gateway_process(programs, config) as process:
         yield process
+    assert programs.are_gone()
+    asyncio.run(delete_streams_of(config))
 
 
 def head(path: str, *headers: str, method: str = "POST") -> bytes:
