@@ -25,22 +25,28 @@ def patience_sec() -> float:
 
 PATIENCE_SEC = patience_sec()
 """Where a figure is needed that stays the same."""
-LOOK_SEC = 0.005
+
+
+def pause_sec(waited_sec: float) -> float:
+    """Until the next look: a twentieth of the wait so far. Looks take processor time from what is awaited."""
+    return min(max(waited_sec / 20, 0.005), 0.05)
 
 
 async def until(look: Callable[[], Awaitable[T]], is_so: Callable[[T], bool] = bool) -> T:
     """What `look` answers, once it is so."""
-    deadline = time.monotonic() + patience_sec()
+    began, patience = time.monotonic(), patience_sec()
     while not is_so(found := await look()):
-        assert time.monotonic() < deadline, f"it never became true; the last look saw {found!r}"
-        await asyncio.sleep(LOOK_SEC)
+        waited = time.monotonic() - began
+        assert waited < patience, f"it never became true; the last look saw {found!r}"
+        await asyncio.sleep(pause_sec(waited))
     return found
 
 
 def until_now(look: Callable[[], T], is_so: Callable[[T], bool] = bool) -> T:
     """The same, where nothing else goes on in this process."""
-    deadline = time.monotonic() + patience_sec()
+    began, patience = time.monotonic(), patience_sec()
     while not is_so(found := look()):
-        assert time.monotonic() < deadline, f"it never became true; the last look saw {found!r}"
-        time.sleep(LOOK_SEC)
+        waited = time.monotonic() - began
+        assert waited < patience, f"it never became true; the last look saw {found!r}"
+        time.sleep(pause_sec(waited))
     return found
