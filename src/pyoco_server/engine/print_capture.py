@@ -73,7 +73,6 @@ class PrintCapture:
         # Threads left over from an earlier run do not belong to this one.
         self._strangers = {*threading.enumerate()}.difference(own_threads)
         self._strangers.discard(threading.current_thread())
-        self._has_undone_capture = False
 
     @property
     def is_strange(self) -> bool:
@@ -82,9 +81,6 @@ class PrintCapture:
 
     def entered(self, task: str | None) -> None:
         """The calling thread is in this task from now on; None: in none."""
-        if not self._has_undone_capture:
-            self._has_undone_capture = True
-            _undo_engine_capture()
         now = time.time()
         if now - self._polled_at > POLL_SEC:
             self._poll(now)
@@ -216,7 +212,7 @@ class _Unended:
         self.length = 0
 
 
-def _undo_engine_capture() -> None:
+def undo_engine_capture() -> None:
     """The engine keeps a task's whole output in memory, behind an incomplete stream object."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
