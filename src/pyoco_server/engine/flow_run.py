@@ -120,6 +120,9 @@ class FlowRun:
         self._trace.follow(on_progress)
 
 
+_STATES = {state: TaskState(state.value) for state in EngineTaskState}
+
+
 class _Engine(Engine):  # type: ignore[misc]  # pyoco ships no types
     """pyoco's engine without its capture of output, which takes longer than a tiny task. We have our own."""
 
@@ -169,11 +172,13 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
     def on_node_start(self, node_name: str) -> None:
         entered_loop(self._loop)
         self._on_task(node_name)
-        self._changed(node_name, TaskState.RUNNING)
+        if self._on_progress is not None:
+            self._changed(node_name, TaskState.RUNNING)
 
     def on_node_end(self, node_name: str, duration_ms: float) -> None:
         self._on_task(None)
-        self._changed(node_name, TaskState.SUCCEEDED, duration_ms)
+        if self._on_progress is not None:
+            self._changed(node_name, TaskState.SUCCEEDED, duration_ms)
 
     def on_node_error(self, node_name: str, error: Exception) -> None:  # noqa: ARG002
         self._on_task(None)
@@ -192,7 +197,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
 
     def _read_all(self) -> FlowProgress:
         for name, state in self._context.tasks.copy().items():
-            self._tasks[name] = TaskState(state.value)
+            self._tasks[name] = _STATES[state]
             self._records[name] = self._read(name)
         return self._progress()
 
@@ -245,7 +250,7 @@ class _Records:
             name, record.inputs, record.output, record.artifacts
         )
         return TaskRecord(
-            state=TaskState(record.state.value),
+            state=_STATES[record.state],
             started_at=record.started_at,
             ended_at=record.ended_at,
             duration_ms=record.duration_ms,

@@ -3,10 +3,9 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from pyoco_server.domain.runs.logs import MAX_LINE_CHARS, LogEntry, RunOutput
 from pyoco_server.engine.output import OutputStreams
@@ -31,8 +30,12 @@ class OutputSource(Protocol):
         """Read what child processes have printed so far."""
         ...
 
-    def given_to(self, capture: "PrintCapture") -> AbstractContextManager[None]:
-        """During a run, the capture gets all output."""
+    def begin_run(self, capture: "PrintCapture") -> None:
+        """The capture gets all output from now on."""
+        ...
+
+    def end_run(self) -> None:
+        """Until now. The capture has got everything."""
         ...
 
 
@@ -45,8 +48,11 @@ class HostOutput:
     def read_pipes(self) -> None:
         """The descriptors belong to that program."""
 
-    def given_to(self, capture: "PrintCapture") -> AbstractContextManager[None]:
-        return self._streams.catching(capture)
+    def begin_run(self, capture: "PrintCapture") -> None:
+        self._streams.begin_run(capture)
+
+    def end_run(self) -> None:
+        self._streams.end_run()
 
 
 class PrintCapture:
@@ -118,12 +124,14 @@ class PrintCapture:
     def child_printed(self, stream: str, text: str) -> None:
         self._add(_OF_CHILDREN, stream, text, time.time())
 
-    @contextmanager
-    def catching(self) -> Iterator[None]:
+    def __enter__(self) -> Self:
         """For the duration of the run. An unterminated line is kept as a line."""
+        self._source.begin_run(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         try:
-            with self._source.given_to(self):
-                yield
+            self._source.end_run()
         finally:
             self._close()
 

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from starlette.requests import ClientDisconnect
 
 from pyoco_server.domain.names import nearest
 from pyoco_server.domain.strict_json import Refused, decode_json
@@ -62,9 +63,25 @@ async def _read(request: Request, limit: int) -> bytes:
     timeout_sec = gateway_of(request).body_timeout_sec
     try:
         async with asyncio.timeout(timeout_sec):
-            return b"".join([chunk async for chunk in _bounded(request.stream(), limit)])
+            return await _whole(request, limit)
     except TimeoutError as error:
         raise BodyTooSlow(f"the body did not arrive within {timeout_sec:g} s") from error
+
+
+async def _whole(request: Request, limit: int) -> bytes:
+    """Without the generators of `within`, which cost a small request more than its body."""
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            raise RequestTooLarge(f"the body has more than {limit} bytes")
+        if not message.get("more_body", False):
+            return b"".join(chunks)
 
 
 async def within(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
