@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Raised
 from pyoco_server.domain.runs.model import TaskRecord, TaskState, replace
+from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
 from pyoco_server.engine.print_capture import undo_engine_capture
 from pyoco_server.engine.results import (
@@ -91,7 +92,7 @@ class FlowRun:
             progress=self._trace.complete(),
             result=result.value,
             result_truncated=result.is_truncated,
-            warnings=result.warnings,
+            warnings=bounded_warnings([*result.warnings, *self._incomplete(plan)], 0),
         )
 
     def _failed(self, error: str, exception: Raised | None = None) -> FlowOutcome:
@@ -106,6 +107,19 @@ class FlowRun:
             # Even if it is not a last task: what it stands for was never done.
             last = frozenset({name})
         return result_of({name: results.get(name) for name in sorted(last)}, self._max_value_bytes)
+
+    def _incomplete(self, plan: Plan) -> Iterator[str]:
+        """A completed run may have isolated failures, and loops without a round."""
+        if plan.program is not self._flow:  # a chain, which stops at the first failure
+            return
+        records = self._context.task_records
+        for name, state in self._context.tasks.items():
+            if state is EngineTaskState.FAILED and records[name].started_at is None:
+                yield f"task {name!r} did not run: a task before it failed"
+            elif state is EngineTaskState.FAILED:
+                yield f"task {name!r} failed, and the flow continued: {capped_text(records[name].error)}"
+        if not any(record.started_at for record in records.values()):
+            yield "no task ran: the flow has only loops, and none had a round"
 
     def cancel(self) -> None:
         """Have the engine stop at the next task; a running task may check `ctx.is_cancelled`."""
