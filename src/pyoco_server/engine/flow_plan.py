@@ -405,7 +405,7 @@ def _noting(join: Any) -> Any:
 
 def _first_tasks(other: Any) -> list[Task]:
     if isinstance(other, FlowFragment):
-        return other.task_nodes()[:1]
+        return [*other.task_nodes()[:1]]
     return [_task_of(item) for item in other if _is_task(item)] if isinstance(other, (list, tuple)) else []
 
 

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pyoco.core.engine
 from pyoco.core.context import Context
 from pyoco.core.engine import Engine
+from pyoco.core.log_capture import RunLogCapture
 from pyoco.core.models import Flow, RunContext
 from pyoco.core.models import RunStatus as EngineStatus
 from pyoco.core.models import TaskState as EngineTaskState
@@ -19,7 +21,6 @@ from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Rai
 from pyoco_server.domain.runs.model import TaskRecord, TaskState, replace
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
-from pyoco_server.engine.print_capture import undo_engine_capture
 from pyoco_server.engine.results import (
     MAX_VALUE_BYTES,
     BadOutput,
@@ -138,11 +139,35 @@ _STATES = {state: TaskState(state.value) for state in EngineTaskState}
 
 
 class _Engine(Engine):  # type: ignore[misc]  # pyoco ships no types
-    """pyoco's engine without its capture of output, which takes longer than a tiny task. We have our own."""
+    """Without its capture of output, which takes longer than a tiny task and keeps all text in memory."""
 
-    def _run_flow(self, flow: Any, ctx: Context, run_ctx: RunContext, log_capture: Any) -> Context:  # noqa: ARG002
-        undo_engine_capture()
-        return super()._run_flow(flow, ctx, run_ctx, None)
+    def run(self, flow: Any, params: dict[str, Any], run_context: RunContext) -> Context:
+        _here.is_ours = True
+        return super().run(flow, params, run_context=run_context)
+
+
+_here = threading.local()
+
+
+class _NoCapture:
+    """In place of pyoco's. We have our own."""
+
+    def activate(self) -> AbstractContextManager[None]:
+        return _NOTHING
+
+    def capture_task(self) -> AbstractContextManager[tuple[None, None]]:
+        return _NO_TEXTS
+
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+_NO_TEXTS: AbstractContextManager[tuple[None, None]] = nullcontext((None, None))
+_NO_CAPTURE = _NoCapture()
+
+
+def _log_capture(**streams: Any) -> Any:
+    """An engine that a task starts itself has its capture."""
+    is_ours, _here.is_ours = getattr(_here, "is_ours", False), False
+    return _NO_CAPTURE if is_ours else RunLogCapture(**streams)
 
 
 class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
@@ -312,3 +337,4 @@ class _Context(Context):  # type: ignore[misc]
 
 
 pyoco.core.engine.Context = _Context
+pyoco.core.engine.RunLogCapture = _log_capture

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from pyoco_server.domain.runs.logs import MAX_LINE_CHARS, LogEntry, RunOutput
 from pyoco_server.engine.output import OutputStreams
@@ -218,14 +218,6 @@ class _Unended:
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.length = 0
-
-
-def undo_engine_capture() -> None:
-    """The engine keeps a task's whole output in memory, behind an incomplete stream object."""
-    for name in ("stdout", "stderr"):
-        stream: Any = getattr(sys, name)
-        if type(stream).__module__.startswith("pyoco.") and hasattr(stream, "original"):
-            setattr(sys, name, stream.original)
 
 
 class PrintReports:
