@@ -17,7 +17,7 @@ from pyoco_server.domain.names import nearest
 from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.errors import BodyTooSlow, PyocoServerError, RequestTooLarge
 from pyoco_server.http_api.gateway import gateway_of
-from pyoco_server.http_api.middleware import wait_for_turn
+from pyoco_server.http_api.middleware import header_of, wait_for_turn
 from pyoco_server.usecases.concurrency import LIGHT_BYTES, off_loop
 
 MIN_BYTES_PER_SEC = 4096
@@ -57,7 +57,7 @@ async def read_body(request: Request, limit: int, decoded_at_once: int | None = 
 
 
 async def _read(request: Request, limit: int) -> bytes:
-    declared = request.headers.get("content-length", "")
+    declared = header_of(request.scope, b"content-length") or ""
     if declared.isascii() and declared.isdigit() and int(declared[:MAX_DIGITS]) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; at most {limit} are allowed")
     timeout_sec = gateway_of(request).body_timeout_sec
