@@ -15,6 +15,7 @@ from pyoco.core.models import Flow
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job
 from pyoco_server.domain.value_previews import article, type_name
+from pyoco_server.engine.flow_plan import left_out_of
 from pyoco_server.engine.flow_run import raised
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
 from pyoco_server.engine.results import described
@@ -103,6 +104,8 @@ def _check(flow: Flow, place: object) -> None:
         check_tasks(flow)
     except ExecutionFailed as error:
         raise InvalidCliInput(f"{place}: flow {flow.name!r}: {error.detail}") from error
+    if problem := left_out_of(flow):
+        raise InvalidCliInput(f"{place}: flow {flow.name!r}: {problem}")
 
 
 def _module(place: str) -> ModuleType:

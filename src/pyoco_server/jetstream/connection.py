@@ -15,11 +15,10 @@ from weakref import WeakSet
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavailable, NobodyAnswers
-from pyoco_server.jetstream.access import NO_ACCESS, Access, no_tls, refusal_in, without_credentials
+from pyoco_server.jetstream.access import NO_ACCESS, Access, Client, no_tls, refusal_in, without_credentials
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import WrongRevision
 

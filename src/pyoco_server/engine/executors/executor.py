@@ -239,7 +239,7 @@ class ExecutorFlowHandle(LocalFlowHandle):
         self._send = send
         self._is_in_flight = False
         self._waiting: FlowProgress | None = None
-        self._sent = SentRecords()
+        self._sent: SentRecords | None = None
 
     def renew_lock(self) -> None:
         """In a process that a task has forked: the thread that held the lock does not exist there."""
@@ -262,6 +262,8 @@ class ExecutorFlowHandle(LocalFlowHandle):
             self._send_progress(progress)
 
     def _send_progress(self, progress: FlowProgress) -> None:
+        if self._sent is None:
+            self._sent = SentRecords()
         with suppress(Unframable):  # the end of the run will report the same problem
             self._send(Progressed(self._nth, self._sent.new_in(progress)))
 

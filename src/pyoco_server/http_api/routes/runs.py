@@ -39,7 +39,7 @@ from pyoco_server.http_api.bodies import (
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, error_body
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of, levels_of, reading_of
-from pyoco_server.http_api.middleware import caller_of
+from pyoco_server.http_api.middleware import caller_of, header_of
 from pyoco_server.http_api.views import (
     EventStream,
     items_of,
@@ -127,7 +127,7 @@ async def submit_run(request: Request) -> Response:
 
 
 def _idempotency_key(request: Request) -> str | None:
-    return request.headers.get("idempotency-key")
+    return header_of(request.scope, b"idempotency-key")
 
 
 async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> Response:
