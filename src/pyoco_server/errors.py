@@ -55,7 +55,6 @@ class PyocoServerError(Exception):
 
 @cache
 def entries() -> dict[str, ErrorEntry]:
-    """The catalogue, by message id."""
     return {kind.entry.msg_id: kind.entry for kind in PyocoServerError.__subclasses__()}
 
 

@@ -427,7 +427,6 @@ class NatsConnection:
         await self._reopen()
 
     async def _reopen(self) -> None:
-        """A new client in place of the old one."""
         while True:
             try:
                 await self._establish(patiently=True)

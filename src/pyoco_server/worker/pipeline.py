@@ -34,10 +34,9 @@ from pyoco_server.errors import (
     PyocoServerError,
 )
 from pyoco_server.logs import best_effort, get_logger, surviving
-from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.consistency import change_run, queue_next_try
 from pyoco_server.usecases.ports.runs import Delivery, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
-from pyoco_server.usecases.runs.submit import queue_next_try
 from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, Concluded, FlowExecutors, RunSession
 
 log = get_logger(__name__)

@@ -13,7 +13,6 @@ from pyoco_server.domain.runs.jobs import (
     Submission,
     accept,
     claim_key,
-    job_of_next_try,
     pending,
     request_digest,
     start_of,
@@ -181,14 +180,6 @@ class RunExpiry:
         ended = await change_run(self._runs, run_id, Expire(), self._clock)
         if isinstance(ended, Versioned) and ended.value.failure is not None:
             log.warning("no worker started a run in time", action="run.expired", run_id=run_id)
-
-
-async def queue_next_try(runs: RunStore, queue: JobQueue, job: Job) -> None:
-    """Place the job of the try that a run waits for, unless it is queued. `job` is that of an earlier try."""
-    run = await runs.get(job.run_id)
-    if run is None or run.value.status is not RunStatus.PENDING or run.value.try_number <= job.try_number:
-        return
-    await queue.publish(job_of_next_try(job, run.value), run.revision)
 
 
 def _say_accepted(snapshot: RunSnapshot) -> None:

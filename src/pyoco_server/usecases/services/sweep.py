@@ -20,7 +20,7 @@ from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
 from pyoco_server.domain.runs.model import FailureKind, RunStatus
 from pyoco_server.errors import InvalidJob, NatsUnavailable, OrphanRunSuspected
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.consistency import change_run, queue_next_try
 from pyoco_server.usecases.ports.runs import (
     DeadLetters,
     JobQueue,
@@ -32,7 +32,6 @@ from pyoco_server.usecases.ports.runs import (
     UndeliverableJobs,
 )
 from pyoco_server.usecases.ports.stores import Clock, Revision, WrongRevision
-from pyoco_server.usecases.runs.submit import queue_next_try
 
 # Max deliveries: end runs whose job has used up its deliveries. The order makes a crash at any point
 # harmless: the end of the run, the dead letter, the message, the ack of the advisory. Each is idempotent.
