@@ -224,12 +224,12 @@ ON_WORKER = Text(en="on {worker_id}", ja="worker {worker_id}")
 ATTEMPT = Text(en="attempt {attempt}", ja="{attempt}回目")
 MORE_TASKS = Text(en="… and {count} more: {states}", ja="… ほか {count} 件: {states}")
 RUN_GOES_ON = Text(
-    en="Stopped watching; the run continues. To cancel it: pyoco-client cancel {run_id}",
-    ja="監視を終了しました。runは継続しています。取り消すには: pyoco-client cancel {run_id}",
+    en="Stopped watching; the run continues. To cancel it:\npyoco-client cancel {run_id}",
+    ja="監視を終了しました。runは継続しています。取り消すには:\npyoco-client cancel {run_id}",
 )
 NOT_ENDED_IN_TIME = Text(
-    en="Timed out after {seconds} s; the run continues. To watch it: pyoco-client watch {run_id}",
-    ja="{seconds} 秒でタイムアウトしました。runは継続しています。監視するには: pyoco-client watch {run_id}",
+    en="Timed out after {seconds} s; the run continues. To watch it:\npyoco-client watch {run_id}",
+    ja="{seconds} 秒でタイムアウトしました。runは継続しています。監視するには:\npyoco-client watch {run_id}",
 )
 
 # Executions and graphs

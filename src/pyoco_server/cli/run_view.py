@@ -201,6 +201,9 @@ def follow(
                 count += print_event(event, file)
                 if max_events is not None and count >= max_events:
                     break
+            if style == "live" and is_terminal({"snapshot": view.run}):
+                # The watch ends with the last snapshot; lines of the last task may have come behind it.
+                view.add_lines(client.get_logs(run_id, limit=LOG_LINES))
     except KeyboardInterrupt:
         if style == "live":
             note(texts.RUN_GOES_ON(run_id=run_id))
