@@ -107,6 +107,7 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("POST", "/runs/batch"),
         ("POST", "/runs/yaml"),
         ("GET", "/metrics"),
+        ("GET", "/flows"),  # test_http_flows.py
         ("GET", "/graphs"),
         ("PUT", "/graphs/{graph_id}"),
         ("GET", "/graphs/{graph_id}"),

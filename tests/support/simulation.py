@@ -384,6 +384,7 @@ class Flow:
 
 class Executors:
     capacity = 2
+    flows = None
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -133,6 +133,7 @@ def create_app(
     app.include_router(runs.lists)
     app.include_router(runs.router)
     app.include_router(operations.workers_router)
+    app.include_router(operations.flows_router)
     app.include_router(wheels.router)
     app.include_router(graphs.router)
     app.include_router(executions.router)

@@ -193,6 +193,39 @@ class RunChange(TypedDict):
     ts: float
 
 
+class FlowRun(TypedDict):
+    """A recent run of a flow."""
+
+    end_time: float | None
+    run_id: str
+    start_time: float | None
+    status: str
+    submitted_at: float | None
+    tag: str | None
+    updated_at: float
+
+
+class Flow(TypedDict):
+    """A flow that live workers report or that has runs. `workers`: the live workers that report it.
+
+    `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
+    `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
+    """
+
+    last_runs: list[FlowRun]
+    name: str
+    p50_sec: float | None
+    p95_sec: float | None
+    success_rate: float | None
+    tags: list[str]
+    workers: list[str]
+
+
+class FlowPage(TypedDict):
+    items: list[Flow]
+    next_cursor: str | None
+
+
 class GraphRecord(TypedDict):
     definition: dict[str, Any]
     graph_id: str

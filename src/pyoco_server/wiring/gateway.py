@@ -30,7 +30,7 @@ from pyoco_server.usecases.ports.events import ServerBackend
 from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
-from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
+from pyoco_server.usecases.runs.read import ListFlows, ListRuns, ReadLogs, ReadRun
 from pyoco_server.usecases.runs.submit import RunExpiry, SubmitBatch, SubmitOnce, SubmitRun
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.services import orchestrator
@@ -128,6 +128,7 @@ class RunLevel:
         self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_id)
         self.list_workers = self._list_workers(backend, setup)
+        self.list_flows = ListFlows(backend.run_index, self.list_workers, own_writes)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
         self.check_storage = CheckStorage(backend.storage)

@@ -78,6 +78,11 @@ class FlowExecutors(Protocol):
     @property
     def prefetch(self) -> Prefetch: ...
 
+    @property
+    def flows(self) -> tuple[str, ...] | None:
+        """Names of the flows that can be run; None: the resolver cannot list them."""
+        ...
+
     def on_capacity_change(self, callback: Callable[[], None]) -> None:
         """Register a callback for changes of `capacity`."""
         ...

@@ -50,7 +50,7 @@ from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
 from pyoco_server.engine.flow_run import OnTask
 from pyoco_server.engine.output import OutputPipes
 from pyoco_server.engine.print_capture import HostOutput
-from pyoco_server.engine.resolve import FlowOfJob, FlowResolver, flow_of, load_resolver
+from pyoco_server.engine.resolve import FlowOfJob, FlowResolver, flow_names, flow_of, load_resolver
 from pyoco_server.engine.results import described
 from pyoco_server.engine.tasks import end_fork
 
@@ -104,7 +104,7 @@ class Executor:
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
         self._own_threads = threading.enumerate()
         state = ProcessState()
-        self._send(Ready())
+        self._send(Ready(flow_names(resolver)))
         try:
             self._serve(jobs, self._finder(resolver, spec), spec, state)
         except JobsLost as lost:

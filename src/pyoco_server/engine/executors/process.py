@@ -40,6 +40,7 @@ from pyoco_server.engine.executors.protocol import (
 )
 from pyoco_server.engine.executors.zygote_process import how_it_ended
 from pyoco_server.engine.output import Ends, close_all, unread_output
+from pyoco_server.engine.resolve import FlowNames
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import end_group
 
@@ -94,6 +95,7 @@ class ExecutorProcess(asyncio.Protocol):
         self._has_read_all = False
         self._is_over = False
         self._fault: str | None = None
+        self.flow_names = FlowNames()
         self.pid = 0
         self.runs = 0
         self.rss_bytes = 0
@@ -263,6 +265,7 @@ class ExecutorProcess(asyncio.Protocol):
     def _received(self, message: FromExecutor) -> None:
         match message:
             case Ready():
+                self.flow_names = message.flows
                 self._set_ready(None)
             case Unusable():
                 self._set_ready(message.error)

@@ -15,7 +15,7 @@ from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.engine.executors.process_flow import timed_out, timeout_text
 from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
 from pyoco_server.engine.print_capture import HostOutput
-from pyoco_server.engine.resolve import FlowResolver, flow_of
+from pyoco_server.engine.resolve import FlowResolver, flow_names, flow_of, reported_flows
 from pyoco_server.engine.results import MAX_VALUE_BYTES
 from pyoco_server.logs import get_logger
 
@@ -89,6 +89,7 @@ class ThreadExecutors:
         self._find = partial(
             flow_of, resolver=resolver, allowed_modules=allowed_modules, allowed_env=allowed_env
         )
+        self.flows = reported_flows(flow_names(resolver))
         self._max_value_bytes = max_value_bytes
         self._paths: tuple[str, ...] = ()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyoco-flow")
