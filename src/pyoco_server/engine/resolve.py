@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -52,6 +52,25 @@ def _finder(flows: dict[str, Flow]) -> FlowResolver:
             raise UnknownFlow(name, flows) from None
 
     return find
+
+
+def resolver_of(flows: Any) -> FlowResolver:
+    """`flows`: what `load_resolver` takes, a Flow or several, flows by name, a module, or a resolver."""
+    match flows:
+        case str() | Path():
+            return load_resolver(str(flows))
+        case Flow():
+            return resolver_of([flows])
+        case ModuleType():
+            return _finder(_flows_in([flows], flows.__name__))
+        case Mapping():
+            return _finder(dict(flows))
+        case Iterable():
+            return _finder({flow.name: flow for flow in flows})
+        case _ if callable(flows):
+            found: FlowResolver = flows
+            return found
+    raise TypeError(f"flows must be a path, flows, a module or a resolver, not {article(type_name(flows))}")
 
 
 def load_resolver(spec: str) -> FlowResolver:

@@ -17,6 +17,8 @@ from pyoco_server.engine.print_capture import HostOutput
 from pyoco_server.engine.resolve import FlowResolver, flow_of
 from pyoco_server.engine.results import MAX_VALUE_BYTES
 
+OnOutcome = Callable[[Job, FlowOutcome], None]
+
 
 class ThreadFlowHandle(LocalFlowHandle):
     """Worker and flow share a process, so this is the handle of both sides."""
@@ -75,7 +77,9 @@ class ThreadExecutors:
         allowed_modules: tuple[str, ...] = (),
         allowed_env: tuple[str, ...] = (),
         max_value_bytes: int = MAX_VALUE_BYTES,
+        on_outcome: OnOutcome | None = None,
     ) -> None:
+        self._on_outcome = on_outcome
         self._find = partial(
             flow_of, resolver=resolver, allowed_modules=allowed_modules, allowed_env=allowed_env
         )
@@ -93,7 +97,13 @@ class ThreadExecutors:
         flow.ended = asyncio.get_running_loop().run_in_executor(
             self._threads, flow.run_in_thread, self._find, self._max_value_bytes
         )
+        if self._on_outcome is not None:
+            flow.ended.add_done_callback(partial(self._report, job))
         return flow
+
+    def _report(self, job: Job, ended: "asyncio.Future[FlowOutcome]") -> None:
+        if self._on_outcome is not None and not ended.cancelled() and ended.exception() is None:
+            self._on_outcome(job, ended.result())
 
     @property
     def paths_in_use(self) -> set[str]:

@@ -1,4 +1,7 @@
-"""Backends in memory: the behaviour of JetStream in one process, without durability."""
+"""All ports in memory, for tests without a server: the behaviour of JetStream, without durability.
+
+The contract suite checks them against JetStream.
+"""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,10 +17,8 @@ from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.read_model.executions import SqliteExecutionIndex
-from pyoco_server.read_model.runs import SqliteRunIndex
-from pyoco_server.testing.memory_queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
-from pyoco_server.testing.memory_stores import (
+from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
+from pyoco_server.memory.stores import (
     MemoryApiKeys,
     MemoryEvents,
     MemoryExecutionLog,
@@ -27,14 +28,20 @@ from pyoco_server.testing.memory_stores import (
     MemoryWheelHistory,
     MemoryWheels,
 )
+from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.coordination import SharedClock
+from pyoco_server.usecases.ports.stores import Clock
 
-# The store's clock is that of this machine.
+# The store's clock is that of this machine, or of a test.
 
 
 class MemoryTime:
+    def __init__(self, clock: Clock = time.time) -> None:
+        self._clock = clock
+
     async def now(self) -> float:
-        return time.time()
+        return self._clock()
 
 
 # No signals of foreign writes.
@@ -135,6 +142,9 @@ async def open_memory_backend(config: NatsBackendConfig | None = None) -> AsyncI
 @asynccontextmanager
 async def open_memory_gateway_backend(
     config: NatsBackendConfig | None = None,
+    *,
+    clock: Clock = time.time,
+    monotonic: Clock = time.monotonic,
 ) -> AsyncIterator[MemoryGatewayBackend]:
     """The backend of a gateway: `create_app(open_backend=open_memory_gateway_backend)`."""
     settings = config or NatsBackendConfig()
@@ -148,6 +158,7 @@ async def open_memory_gateway_backend(
             run_index=runs,
             execution_index=executions,
             claims=MemoryStore(codec.encode, codec.decode_claim),
-            wheels=MemoryWheels(settings.wheel_object_store_bucket),
+            wheels=MemoryWheels(settings.wheel_object_store_bucket, clock),
             events=MemoryEvents.new(settings),
+            shared_clock=SharedClock(MemoryTime(clock), wall=clock, monotonic=monotonic),
         )

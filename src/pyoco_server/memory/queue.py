@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.runs.jobs import DeadLetter, Job
-from pyoco_server.usecases.concurrency import Batch, read_all
+from pyoco_server.usecases.concurrency import Batch, read_all, wait_at_most
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
 
@@ -117,6 +117,38 @@ class MemoryQueue:
         self._seen: dict[str, float] = {}
         self._advisories: dict[MemoryMessage, float] = {}
         """Advisories, with the time at which each is due to a gateway."""
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have those who wait check again."""
+        self._changed.set()
+
+    def change(self, deadline: float) -> Awaitable[None]:
+        """The next change, awaited until `deadline`. Nothing may be awaited between a check and this call."""
+        self._changed.clear()
+        return self._change_before(deadline)
+
+    async def _change_before(self, deadline: float) -> None:
+        if deadline == float("inf"):
+            await self._changed.wait()
+        else:
+            await wait_at_most(self._changed, max(0.0, deadline - _now()))
+
+    def next_due(self, subjects: Sequence[str]) -> float:
+        """When the next of the delivered messages may be redelivered."""
+        return min(
+            (
+                message.redeliver_at
+                for message in self._messages
+                if message.redeliver_at is not None
+                and message.subject in subjects
+                and not message.is_given_up
+            ),
+            default=float("inf"),
+        )
+
+    def next_advisory(self) -> float:
+        return min(self._advisories.values(), default=float("inf"))
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         known_as = message_id or job.run_id
@@ -130,6 +162,7 @@ class MemoryQueue:
         """Add a raw message, readable or not."""
         self._sequence += 1
         self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
+        self.wake()
 
     async def count(self) -> int:
         return len(self._messages)
@@ -183,6 +216,7 @@ class MemoryQueue:
 
     def postpone(self, message: MemoryMessage, seconds: float) -> None:
         message.redeliver_at = _now() + seconds
+        self.wake()
 
     def take(self, subjects: Sequence[str]) -> MemoryDelivery | None:
         for message in self._messages:
@@ -202,6 +236,7 @@ class MemoryQueue:
         message.is_given_up = True
         if not self._faults.loses_advisory():
             self._advisories[message] = _now()
+            self.wake()
 
     def take_undeliverable(self) -> MemoryMessage | None:
         """The next advisory. It is repeated until it is settled."""
@@ -219,9 +254,6 @@ class MemoryQueue:
 
 
 class MemoryJobSource:
-    _LOOK_SEC = 0.01
-    """How often a waiting consumer checks for due messages."""
-
     def __init__(self, queue: MemoryQueue, subjects: Sequence[str]) -> None:
         self._queue = queue
         self._subjects = subjects
@@ -230,10 +262,8 @@ class MemoryJobSource:
     async def next(self, timeout: float, wanted: int = 1) -> MemoryDelivery | None:  # noqa: ASYNC109, ARG002
         deadline = _now() + timeout
         self._is_interrupted = False
-        while (  # noqa: ASYNC110 - delays pass without an event
-            taken := self._queue.take(self._subjects)
-        ) is None and not self._is_over(deadline):
-            await asyncio.sleep(min(self._LOOK_SEC, max(0.0, deadline - _now())))
+        while (taken := self._queue.take(self._subjects)) is None and not self._is_over(deadline):
+            await self._queue.change(min(deadline, self._queue.next_due(self._subjects)))
         return taken
 
     def _is_over(self, deadline: float) -> bool:
@@ -241,6 +271,7 @@ class MemoryJobSource:
 
     def interrupt(self) -> None:
         self._is_interrupted = True
+        self._queue.wake()
 
     @property
     def ack_wait_sec(self) -> float:
@@ -297,15 +328,14 @@ class MemoryUndeliverableJob:
 
 
 class MemoryUndeliverable:
-    def __init__(self, queue: MemoryQueue, *, look_sec: float = 0.02) -> None:
+    def __init__(self, queue: MemoryQueue) -> None:
         self._queue = queue
-        self._look_sec = look_sec
 
     async def follow(self) -> AsyncIterator[MemoryUndeliverableJob]:
         while True:
             message = self._queue.take_undeliverable()
             if message is None:
-                await asyncio.sleep(self._look_sec)
+                await self._queue.change(self._queue.next_advisory())
             else:
                 yield self.at(message.sequence, message.num_delivered)
 
