@@ -93,6 +93,7 @@ class LocalServer:
         self._config = config or NatsBackendConfig(audit_log_path="", workflow_event_import_dir="")
         self._tags = tuple(tags or (self._config.default_tag,))
         self._tracebacks: dict[str, str] = {}
+        self._opened = ExitStack()
 
     def __enter__(self) -> Self:
         self.start()
