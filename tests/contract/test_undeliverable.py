@@ -13,7 +13,7 @@ from pyoco_server.domain.runs.changes import Claim, RequestCancel
 from pyoco_server.domain.runs.jobs import pending
 from pyoco_server.domain.runs.model import Owner, RunStatus
 from pyoco_server.http_api.gateway import OpenBackend
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.runs import GatewayBackend
 from pyoco_server.usecases.ports.stores import Change, FeedPosition

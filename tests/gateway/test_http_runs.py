@@ -13,7 +13,7 @@ from pyoco_server.domain.codec import decode_job
 from pyoco_server.domain.fleet import WorkerState
 from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
-from pyoco_server.testing import MemoryGatewayBackend
+from pyoco_server.memory import MemoryGatewayBackend
 from pyoco_server.wiring.gateway import Tuning
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.gateway import new_memory_gateway

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from pyoco_server.errors import TimersUnsupported
-from pyoco_server.testing import MemoryGatewayBackend
+from pyoco_server.memory import MemoryGatewayBackend
 from support.gateway import new_memory_gateway
 
 World = tuple[httpx2.AsyncClient, MemoryGatewayBackend]

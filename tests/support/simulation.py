@@ -28,18 +28,15 @@ from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, R
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
-from pyoco_server.read_model.executions import SqliteExecutionIndex
-from pyoco_server.read_model.runs import SqliteRunIndex
-from pyoco_server.testing.memory import MemorySignals, MemoryStorage
-from pyoco_server.testing.memory_queue import (
+from pyoco_server.memory import MemorySignals, MemoryStorage, MemoryTimers
+from pyoco_server.memory.queue import (
     MEGABYTE,
     MemoryDeadLetters,
     MemoryQueue,
-    MemoryTimers,
     MemoryUndeliverable,
     QueueFaults,
 )
-from pyoco_server.testing.memory_stores import (
+from pyoco_server.memory.stores import (
     MemoryEvents,
     MemoryExecutionLog,
     MemoryGraphs,
@@ -48,6 +45,8 @@ from pyoco_server.testing.memory_stores import (
     MemoryWheelHistory,
     MemoryWheels,
 )
+from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.usecases.events.definitions import ManageActions, ManageTemplates
@@ -633,7 +632,7 @@ class World:
             self._indexes.append(backend.run_index)
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
-            backend.undeliverable = MemoryUndeliverable(backend.queue, look_sec=2.0)
+            backend.undeliverable = MemoryUndeliverable(backend.queue)
             backend.execution_feed = LateFeed(
                 process, self.shared["execution_log"], is_withheld=self.faults.executions_late
             )

@@ -6,9 +6,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.jobs import Job, pending
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLarge
-from pyoco_server.testing import MemoryBackend, open_memory_backend
-from pyoco_server.testing.memory_queue import MemoryQueue
-from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.memory import MemoryBackend, open_memory_backend
+from pyoco_server.memory.queue import MemoryQueue
+from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.ports.runs import JobQueue, RunStore
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from pyoco_server.usecases.runs.submit import SubmitRun

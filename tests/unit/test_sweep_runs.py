@@ -10,8 +10,8 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.jobs import pending
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryQueue, MemoryUndeliverable, QueueFaults
+from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.memory.queue import MemoryDelivery, MemoryQueue, MemoryUndeliverable, QueueFaults
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 from pyoco_server.usecases.services.sweep import LOST, PENDING_LOOKS, EndMaxDelivered, SweepRuns
 from support.builders import NOW, OWNER, RUN_ID, a_job, a_snapshot

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
-from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.memory import open_memory_gateway_backend
 from tools.reference.tables import code, table
 
 _HEAD = """# Metrics

@@ -131,10 +131,10 @@ PROJECT_MADE = Text(en="Created {count} files in {path}", ja="{path} に {count}
 PROJECT_NEXT = Text(
     en="Next:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
     "In a second terminal, in the same directory:\n  pyoco-client submit --flow-name extract --wait\n"
-    "The tests require pytest:\n  pip install pytest\n  python -m pytest",
+    "Run the tests, which need no server:\n  pip install -r requirements-dev.txt\n  python -m pytest",
     ja="次に:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
     "別の端末で、同じディレクトリから:\n  pyoco-client submit --flow-name extract --wait\n"
-    "テストには pytest が必要です:\n  pip install pytest\n  python -m pytest",
+    "テストの実行（サーバーは不要です）:\n  pip install -r requirements-dev.txt\n  python -m pytest",
 )
 
 # pyoco-worker

@@ -106,6 +106,25 @@ def reported_flows(found: FlowNames) -> tuple[str, ...] | None:
     return fitting
 
 
+def resolver_of(flows: Any) -> FlowResolver:
+    """`flows`: what `load_resolver` takes, a Flow or several, flows by name, a module, or a resolver."""
+    match flows:
+        case str() | Path():
+            return load_resolver(str(flows))
+        case Flow():
+            return resolver_of([flows])
+        case ModuleType():
+            return _Finder(_flows_in([flows], flows.__name__))
+        case Mapping():
+            return _Finder(dict(flows))
+        case Iterable():
+            return _Finder({flow.name: flow for flow in flows})
+        case _ if callable(flows):
+            found: FlowResolver = flows
+            return found
+    raise TypeError(f"flows must be a path, flows, a module or a resolver, not {article(type_name(flows))}")
+
+
 def load_resolver(spec: str) -> FlowResolver:
     """`spec`: module:function, path/file.py:function, a module, a file, or a directory of flow files."""
     if Path(spec).is_dir():

@@ -266,6 +266,7 @@ class Levels:
         self._run_watchers = WatchHub(setup.config.max_watchers)
         self._execution_watchers = ExecutionHub(setup.config.max_watchers)
         self.clock = setup.clock
+        self.monotonic = setup.monotonic
         self.check_flow_yaml = partial(
             check_flow_yaml,
             max_bytes=setup.config.workflow_yaml_max_bytes,

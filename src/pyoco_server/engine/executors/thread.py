@@ -21,6 +21,8 @@ from pyoco_server.logs import get_logger
 
 log = get_logger(__name__)
 
+OnOutcome = Callable[[Job, FlowOutcome], None]
+
 
 class ThreadFlowHandle(LocalFlowHandle):
     """Worker and flow share a process, so this is the handle of both sides."""
@@ -85,7 +87,9 @@ class ThreadExecutors:
         allowed_modules: tuple[str, ...] = (),
         allowed_env: tuple[str, ...] = (),
         max_value_bytes: int = MAX_VALUE_BYTES,
+        on_outcome: OnOutcome | None = None,
     ) -> None:
+        self._on_outcome = on_outcome
         self._find = partial(
             flow_of, resolver=resolver, allowed_modules=allowed_modules, allowed_env=allowed_env
         )
@@ -104,7 +108,13 @@ class ThreadExecutors:
         flow.ended = asyncio.get_running_loop().run_in_executor(
             self._threads, flow.run_in_thread, self._find, self._max_value_bytes
         )
+        if self._on_outcome is not None:
+            flow.ended.add_done_callback(partial(self._report, job))
         return flow
+
+    def _report(self, job: Job, ended: "asyncio.Future[FlowOutcome]") -> None:
+        if self._on_outcome is not None and not ended.cancelled() and ended.exception() is None:
+            self._on_outcome(job, ended.result())
 
     @property
     def paths_in_use(self) -> set[str]:

@@ -1,6 +1,5 @@
 """Liveness, readiness, metrics, workers and flows (`/health`, `/ready`, `/metrics`, `/workers`, `/flows`)."""
 
-import time
 from http import HTTPStatus
 from typing import Annotated, Literal
 
@@ -57,7 +56,7 @@ async def metrics(request: Request) -> Response:
     text = gateway.metrics.text(
         levels.runs.index.counts(caller_of(request).tenant_id),
         levels.runs.list_workers.alive_count(),
-        await levels.runs.count_dead_letters(time.monotonic()),
+        await levels.runs.count_dead_letters(levels.monotonic()),
         levels.executions.index.counts(caller_of(request).tenant_id),
     )
     return Response(text, media_type=CONTENT_TYPE)

@@ -3,14 +3,14 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
-from pyoco_server.usecases.concurrency import Batch, read_all
+from pyoco_server.usecases.concurrency import Batch, read_all, wait_at_most
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
 
@@ -131,6 +131,38 @@ class MemoryQueue:
         self._seen: dict[str, float] = {}
         self._advisories: dict[MemoryMessage, float] = {}
         """Advisories, with the time at which each is due to a gateway."""
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have those who wait check again."""
+        self._changed.set()
+
+    def change(self, deadline: float) -> Awaitable[None]:
+        """The next change, awaited until `deadline`. Nothing may be awaited between a check and this call."""
+        self._changed.clear()
+        return self._change_before(deadline)
+
+    async def _change_before(self, deadline: float) -> None:
+        if deadline == float("inf"):
+            await self._changed.wait()
+        else:
+            await wait_at_most(self._changed, max(0.0, deadline - _now()))
+
+    def next_due(self, subjects: Sequence[str]) -> float:
+        """When the next of the delayed or delivered messages may be delivered."""
+        return min(
+            (
+                due
+                for message in self._messages
+                if (due := message.redeliver_at if message.due_at is None else message.due_at) is not None
+                and message.subject in subjects
+                and not message.is_given_up
+            ),
+            default=float("inf"),
+        )
+
+    def next_advisory(self) -> float:
+        return min(self._advisories.values(), default=float("inf"))
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         self._fire()
@@ -150,6 +182,7 @@ class MemoryQueue:
         """Add a raw message, readable or not."""
         self._sequence += 1
         self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
+        self.wake()
 
     async def now(self) -> float:
         return self._clock()
@@ -225,6 +258,7 @@ class MemoryQueue:
 
     def postpone(self, message: MemoryMessage, seconds: float) -> None:
         message.redeliver_at = _now() + seconds
+        self.wake()
 
     def take(self, subjects: Sequence[str]) -> MemoryDelivery | None:
         self._fire()
@@ -247,6 +281,7 @@ class MemoryQueue:
         message.is_given_up = True
         if not self._faults.loses_advisory():
             self._advisories[message] = _now()
+            self.wake()
 
     def take_undeliverable(self) -> MemoryMessage | None:
         """The next advisory. It is repeated until it is settled."""
@@ -264,9 +299,6 @@ class MemoryQueue:
 
 
 class MemoryJobSource:
-    _LOOK_SEC = 0.01
-    """How often a waiting consumer checks for due messages."""
-
     def __init__(self, queue: MemoryQueue, subjects: Sequence[str]) -> None:
         self._queue = queue
         self._subjects = subjects
@@ -275,10 +307,8 @@ class MemoryJobSource:
     async def next(self, timeout: float, wanted: int = 1) -> MemoryDelivery | None:  # noqa: ASYNC109, ARG002
         deadline = _now() + timeout
         self._is_interrupted = False
-        while (  # noqa: ASYNC110 - delays pass without an event
-            taken := self._queue.take(self._subjects)
-        ) is None and not self._is_over(deadline):
-            await asyncio.sleep(min(self._LOOK_SEC, max(0.0, deadline - _now())))
+        while (taken := self._queue.take(self._subjects)) is None and not self._is_over(deadline):
+            await self._queue.change(min(deadline, self._queue.next_due(self._subjects)))
         return taken
 
     def _is_over(self, deadline: float) -> bool:
@@ -286,6 +316,7 @@ class MemoryJobSource:
 
     def interrupt(self) -> None:
         self._is_interrupted = True
+        self._queue.wake()
 
     @property
     def ack_wait_sec(self) -> float:
@@ -342,78 +373,16 @@ class MemoryUndeliverableJob:
 
 
 class MemoryUndeliverable:
-    def __init__(self, queue: MemoryQueue, *, look_sec: float = 0.02) -> None:
+    def __init__(self, queue: MemoryQueue) -> None:
         self._queue = queue
-        self._look_sec = look_sec
 
     async def follow(self) -> AsyncIterator[MemoryUndeliverableJob]:
         while True:
             message = self._queue.take_undeliverable()
             if message is None:
-                await asyncio.sleep(self._look_sec)
+                await self._queue.change(self._queue.next_advisory())
             else:
                 yield self.at(message.sequence, message.num_delivered)
 
     def at(self, sequence: int, deliveries: int) -> MemoryUndeliverableJob:
         return MemoryUndeliverableJob(self._queue, sequence, deliveries)
-
-
-# Timers
-
-
-class MemoryTimer:
-    def __init__(self, timers: "MemoryTimers", kind: str, key: str, payload: bytes) -> None:
-        self._timers = timers
-        self._kind = kind
-        self.key = key
-        self.payload = payload
-
-    async def settle(self) -> None:
-        self._timers.settle(self)
-
-
-class MemoryTimers:
-    """Sends a timer again until it is settled, at least once more if `doubles` is true."""
-
-    LOOK_SEC = 0.02
-    REPEAT_SEC = 30.0
-
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        *,
-        late_sec: Callable[[], float] = lambda: 0.0,
-        doubles: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._clock = clock
-        self._late_sec = late_sec
-        self._doubles = doubles
-        self._pending: dict[tuple[str, str], tuple[float, bytes]] = {}
-        self._due: dict[MemoryTimer, tuple[str, float]] = {}
-        """By timer: its kind, and when it is sent next (by the loop's clock)."""
-
-    async def set(self, kind: str, key: str, at: float, payload: bytes = b"") -> None:
-        self._pending[kind, key] = (at + self._late_sec(), payload)
-
-    async def clear(self, kind: str, key: str) -> None:
-        self._pending.pop((kind, key), None)
-
-    async def follow(self, kind: str) -> AsyncGenerator[MemoryTimer, None]:
-        while True:
-            self._fire()
-            timer = next((one for one, (of, at) in self._due.items() if of == kind and at <= _now()), None)
-            if timer is None:
-                await asyncio.sleep(self.LOOK_SEC)
-                continue
-            self._due[timer] = (kind, _now() + self.REPEAT_SEC)
-            yield timer
-
-    def _fire(self) -> None:
-        now = self._clock()
-        for (kind, key), (_, payload) in [one for one in self._pending.items() if one[1][0] <= now]:
-            del self._pending[kind, key]
-            for _ in range(2 if self._doubles() else 1):
-                self._due[MemoryTimer(self, kind, key, payload)] = (kind, _now())
-
-    def settle(self, timer: MemoryTimer) -> None:
-        self._due.pop(timer, None)
