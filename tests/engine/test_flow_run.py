@@ -131,6 +131,26 @@ def test_a_task_that_is_part_of_two_flows_is_the_last_one_where_nothing_follows_
     assert run(shorter, reports).result == {"numbers": [1, 2, 3]}
 
 
+def test_a_flow_whose_parallel_tasks_would_be_left_out_is_refused(reports: Reports) -> None:
+    @task
+    def left() -> int:
+        return 1
+
+    @task
+    def right() -> int:
+        return 2
+
+    @task
+    def again() -> int:
+        return 3
+
+    outcome = run(Flow(name="mixed") >> [left, right] >> again[2], reports)
+    assert (outcome.ending, outcome.error) == (
+        Ending.EXECUTION_ERROR,
+        "task 'left' would never run: a flow with a switch or a loop cannot have parallel tasks",
+    )
+
+
 def test_a_run_that_is_cancelled_before_it_starts_runs_no_task(reports: Reports) -> None:
     gate = flows.Gate()
     flow_run = FlowRun(gate.flow(), RUN_ID, {})

@@ -19,6 +19,7 @@ from types import BuiltinFunctionType, CoroutineType, FunctionType
 from typing import Any, NoReturn, Self
 
 from pyoco.core.models import Flow, Task
+from pyoco.dsl.syntax import FlowFragment
 
 from pyoco_server.engine.print_capture import speaks_for
 from pyoco_server.errors import ExecutionFailed
@@ -193,7 +194,8 @@ def _exit_code(error: BaseException | None) -> int:
 
 
 def prepare_tasks(flow: Flow) -> None:
-    """Before a flow runs. Raises ExecutionFailed for a function that cannot be a task."""
+    """Before a flow runs. Raises ExecutionFailed for a task that cannot run."""
+    _refuse_left_out(flow)
     for task in flow.tasks:
         function = task.func
         if type(function) is not FunctionType or "__signature__" not in function.__dict__:
@@ -202,9 +204,24 @@ def prepare_tasks(flow: Flow) -> None:
 
 def check_tasks(flow: Flow) -> None:
     """When a flow is loaded. Raises ExecutionFailed."""
+    _refuse_left_out(flow)
     for task in flow.tasks:
         if problem := _problem_with(task):
             raise ExecutionFailed(problem)
+
+
+def _refuse_left_out(flow: Flow) -> None:
+    """With a switch or a loop, pyoco runs the flow as it is written, and parallel tasks are not part of that.
+
+    The run would complete without them, and nobody would notice.
+    """
+    if flow.has_control_flow():
+        written = FlowFragment(flow.build_program().steps).task_nodes()
+        if left_out := sorted(task.name for task in flow.tasks - set(written)):
+            raise ExecutionFailed(
+                f"task {left_out[0]!r} would never run: "
+                "a flow with a switch or a loop cannot have parallel tasks"
+            )
 
 
 def _prepare(task: Task) -> None:
