@@ -11,6 +11,8 @@ from pyoco import Flow, task
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress
 from pyoco_server.engine.flow_run import FlowRun
+from pyoco_server.engine.tasks import check_tasks
+from pyoco_server.errors import ExecutionFailed
 from support import flows
 from support.builders import RUN_ID
 
@@ -149,6 +151,16 @@ def test_a_flow_whose_parallel_tasks_would_be_left_out_is_refused(reports: Repor
         Ending.EXECUTION_ERROR,
         "task 'left' would never run: a flow with a switch or a loop cannot have parallel tasks",
     )
+
+
+def test_a_flow_with_two_tasks_of_one_name_is_refused_when_it_is_loaded() -> None:
+    def step() -> int:
+        return 1
+
+    once = task(step)
+    check_tasks(Flow(name="a loop is no second task") >> once[2])
+    with pytest.raises(ExecutionFailed, match="two tasks have the name 'step'"):
+        check_tasks(Flow(name="twice") >> task(step) >> task(step))
 
 
 def test_a_run_that_is_cancelled_before_it_starts_runs_no_task(reports: Reports) -> None:

@@ -149,6 +149,13 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         commands.PROGRAMS[program].parse_args(arguments, exit_on_error=False, print_error=False)
 
 
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=name_of)
+def test_python_compiles(page: Path) -> None:
+    """The tutorial and the how-to pages are run by acceptance/test_pages.py."""
+    for block in re.findall(r"^```python[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        compile(block, page.name, "exec")
+
+
 # Links
 
 

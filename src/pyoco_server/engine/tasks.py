@@ -205,6 +205,7 @@ def prepare_tasks(flow: Flow) -> None:
 def check_tasks(flow: Flow) -> None:
     """When a flow is loaded. Raises ExecutionFailed."""
     _refuse_left_out(flow)
+    _refuse_namesakes(flow)
     for task in flow.tasks:
         if problem := _problem_with(task):
             raise ExecutionFailed(problem)
@@ -222,6 +223,14 @@ def _refuse_left_out(flow: Flow) -> None:
                 f"task {left_out[0]!r} would never run: "
                 "a flow with a switch or a loop cannot have parallel tasks"
             )
+
+
+def _refuse_namesakes(flow: Flow) -> None:
+    """Two tasks of one name are one to pyoco: it runs the first alone."""
+    known: dict[str, Task] = {}
+    for task in FlowFragment(flow.build_program().steps).task_nodes():
+        if known.setdefault(task.name, task) is not task:
+            raise ExecutionFailed(f"two tasks have the name {task.name!r}")
 
 
 def _prepare(task: Task) -> None:
