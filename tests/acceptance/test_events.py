@@ -98,7 +98,7 @@ def test_the_crontab_of_the_how_to_page_works_as_cron_reads_it(programs: Program
     nightly = json.loads(as_cron(programs, url, cron))
     assert (nightly["triggered"], nightly["idempotency_key"][:8]) == (True, "nightly-")
     with PyocoHttpClient(url) as client:
-        assert ended(client, nightly["run_id"]) == "closed 2026-02 with {}"
+        assert ended(client, nightly["run_id"]) == "closed 2026-02 with None"
 
 
 def test_the_other_commands(programs: Programs, url: str) -> None:

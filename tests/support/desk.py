@@ -24,7 +24,7 @@ READING = re.compile(
     r"|curl -s http\S+$"
 )
 """Commands that a reader types again if the server is not ready with what they show."""
-INSTALLED = ("pip install pyoco-server", "pip install pyoco-client")
+INSTALLED = ("pip install pyoco-server", "pip install pyoco-client", "pip install pytest")
 DEFAULT_HTTP = "http://127.0.0.1:8000"
 DEFAULT_NATS = "nats://127.0.0.1:4222"
 _SETTING = re.compile(r"[A-Z_]+=")
