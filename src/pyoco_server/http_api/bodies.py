@@ -37,7 +37,7 @@ M = TypeVar("M", bound=BaseModel)
 class Body(BaseModel):
     """A body without unknown fields: ignoring one would look like accepting it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)  # tracebacks are logged
 
     @model_validator(mode="before")
     @classmethod
