@@ -38,6 +38,7 @@ class Desk:
             "PYOCO_HTTP_PORT": str(port),
             "PIP_NO_BUILD_ISOLATION": "false",  # no isolation: what builds the wheel is installed
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PYTEST_ADDOPTS": "-p no:asyncio",  # it warns of options that no page needs
         }
         self._stack = ExitStack()
         self._shell: Shell | None = None
