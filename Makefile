@@ -146,7 +146,8 @@ reference: $(VENV)/dev.stamp ## Write the reference pages of docs/ from the code
 	$(BIN)/python -m tools.reference
 
 docs: reference $(VENV)/docs.stamp ## Build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/zensical build --clean --strict
+	$(BIN)/python -m tools.llms_txt
 
 types: $(VENV)/runtime.stamp $(NODE_MODULES) ## Types of the client and the dashboard, from the HTTP API
 	$(BIN)/python -m tools.client_types
@@ -164,7 +165,7 @@ LOCK_OPTIONS := --quiet --upgrade --universal --python-version 3.11 --generate-h
 	--no-emit-index-url --no-annotate --no-header
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) $(LOWEST_VENV) $(AUDIT_VENV) $(SBOM_VENV) $(LOCK_VENV) $(DIST) $(addprefix .venv-,$(MATRIX)) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST_VENV) $(AUDIT_VENV) $(SBOM_VENV) $(LOCK_VENV) $(DIST) $(addprefix .venv-,$(MATRIX)) $(PEERS) web/node_modules $(dir $(DASHBOARD)) artifacts .pyoco site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/python.stamp:
 	@python=$$($(FIND_PYTHON)) && echo "creating $(VENV) with $$python" && $$python -m venv $(VENV)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from pyoco_server.domain.auth import ApiKey, ApiKeyRecord, new_record, record_key, verify
 from pyoco_server.errors import InvalidApiKey
-from pyoco_server.testing import MemoryApiKeys
+from pyoco_server.memory.stores import MemoryApiKeys
 from pyoco_server.usecases.auth import Authenticate
 
 KEY = ApiKey("0123456789abcdef01234567", "s" * 43)

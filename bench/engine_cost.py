@@ -13,7 +13,7 @@ from pyoco import Flow, task
 from pyoco.core.engine import Engine
 from pyoco.trace.backend import TraceBackend
 
-from pyoco_server.engine.flow_run import without_thread_pool
+from pyoco_server.engine.flow_plan import without_thread_pool
 
 ROUNDS = 5
 

@@ -18,7 +18,7 @@ from pyoco_server.answers import name_of
 
 RETURNED = (
     *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
-    *(answers.RunTasks, answers.RunLogs, answers.RunChange),
+    *(answers.RunTasks, answers.RunLogs, answers.RunChange, answers.FlowPage),
     *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage),
     *(answers.Worker, answers.WorkerPatched, answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
     answers.Health,

@@ -9,8 +9,9 @@ import cyclopts
 import msgspec
 from cyclopts import Parameter
 
+from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import reporting_failures, run_app
-from pyoco_server.cli.output import NO_NATS_OPTIONS, NatsOptions
+from pyoco_server.cli.output import AS_JSON, NO_NATS_OPTIONS, Columns, NatsOptions, Shown
 from pyoco_server.cli.terminal import add_completion, run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
@@ -31,6 +32,9 @@ app.command(api_key)
 events = cyclopts.App(name="events", help="Export workflow events.")
 app.command(events)
 
+_KEYS = Columns(
+    ("key_id",), ("key_id", "tenant_id", "created_at", "revoked_at"), ("revoked_at", "created_at")
+)
 Settings = Annotated[NatsBackendConfig, Parameter(parse=False)]
 
 
@@ -56,7 +60,7 @@ def launch(
 
 
 @api_key.command
-def create(*, tenant: str, config: Settings) -> None:
+def create(tenant: str, *, shown: Shown = AS_JSON, config: Settings) -> None:
     """Create an API key and print it. The key is shown only once.
 
     Parameters
@@ -64,17 +68,18 @@ def create(*, tenant: str, config: Settings) -> None:
     tenant
         Tenant that owns the key's runs: [A-Za-z0-9_-]{1,64}.
     """
-    _print_answer(config, lambda keys: keys.issue(tenant))
+    shown.one(_answer(config, lambda keys: keys.issue(tenant)), "api_key")
 
 
 @api_key.command(name="list")
-def list_(*, config: Settings) -> None:
+def list_(*, shown: Shown = AS_JSON, config: Settings) -> None:
     """List all API keys, including revoked ones."""
-    _print_answer(config, lambda keys: keys.list_keys())
+    found = _answer(config, lambda keys: keys.list_keys())
+    shown.list(found, found, _KEYS, texts.NO_API_KEYS)
 
 
 @api_key.command
-def revoke(*, key_id: str, config: Settings) -> None:
+def revoke(key_id: str, *, shown: Shown = AS_JSON, config: Settings) -> None:
     """Revoke an API key. Gateways apply it within a second.
 
     Parameters
@@ -82,11 +87,16 @@ def revoke(*, key_id: str, config: Settings) -> None:
     key_id
         Key id: the part between `pyoco_` and the dot.
     """
-    _print_answer(config, lambda keys: keys.revoke(key_id))
+    shown.one(_answer(config, lambda keys: keys.revoke(key_id)), "key_id")
 
 
 @events.command
-def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"])], config: Settings) -> None:
+def export(
+    directory: Annotated[Path, Parameter(name=["--dir", "--directory"])],
+    *,
+    shown: Shown = AS_JSON,
+    config: Settings,
+) -> None:
     """Write receipts.json, retry_jobs.json and notification_settings.json.
 
     Parameters
@@ -102,11 +112,11 @@ def export(*, directory: Annotated[Path, Parameter(name=["--dir", "--directory"]
         counts[name] = len(values)
         content = msgspec.json.format(msgspec.json.encode(values), indent=2)
         (directory / f"{name}.json").write_bytes(content + b"\n")
-    print(msgspec.json.format(msgspec.json.encode(counts), indent=2).decode())
+    shown.one(counts)
 
 
 @app.command(name="backup")
-def backup_(*, directory: Path, config: Settings) -> None:
+def backup_(directory: Path, *, shown: Shown = AS_JSON, config: Settings) -> None:
     """Back up all pyoco-server data from NATS while the server runs.
 
     Parameters
@@ -117,11 +127,13 @@ def backup_(*, directory: Path, config: Settings) -> None:
     if directory.exists() and any(directory.iterdir()):
         raise InvalidCliInput(f"--directory {directory} is not empty; example: --directory backup-2031-05-01")
     directory.mkdir(parents=True, exist_ok=True)
-    _print_streams(run(back_up(config, directory)))
+    shown.one({"streams": run(back_up(config, directory))})
 
 
 @app.command(name="restore")
-def restore_(*, directory: Path, data_dir: Path | None = None, config: Settings) -> None:
+def restore_(
+    directory: Path, *, data_dir: Path | None = None, shown: Shown = AS_JSON, config: Settings
+) -> None:
     """Restore a backup into a NATS without pyoco-server data.
 
     Parameters
@@ -137,7 +149,7 @@ def restore_(*, directory: Path, data_dir: Path | None = None, config: Settings)
     restored = _restored(config, directory, data_dir)
     if not restored:
         raise InvalidCliInput(f"--directory {directory} contains no backup")
-    _print_streams(restored)
+    shown.one({"streams": restored})
 
 
 def _restored(config: NatsBackendConfig, directory: Path, data_dir: Path | None) -> dict[str, int]:
@@ -148,10 +160,6 @@ def _restored(config: NatsBackendConfig, directory: Path, data_dir: Path | None)
         return run(restore(config.with_own_nats(nats.url), directory))
 
 
-def _print_streams(messages: dict[str, int]) -> None:
-    print(msgspec.json.format(msgspec.json.encode({"streams": messages}), indent=2).decode())
-
-
 def _settings(nats_url: str | None, access: NatsOptions) -> NatsBackendConfig:
     config = settings_here(nats_url=nats_url, **vars(access))
     # stdout carries the result, so only problems are logged, to stderr.
@@ -159,13 +167,12 @@ def _settings(nats_url: str | None, access: NatsOptions) -> NatsBackendConfig:
     return config
 
 
-def _print_answer(config: NatsBackendConfig, ask: Callable[[AdminKeys], Awaitable[Any]]) -> None:
+def _answer(config: NatsBackendConfig, ask: Callable[[AdminKeys], Awaitable[Any]]) -> Any:
     async def answer() -> Any:
         async with open_admin_keys(config) as keys:
             return await ask(keys)
 
-    text = msgspec.json.format(msgspec.json.encode(run(answer())), indent=2)
-    print(text.decode())
+    return msgspec.to_builtins(run(answer()))
 
 
 add_completion(app)

@@ -20,13 +20,13 @@ from pyoco_server.domain.executions.events import Actor
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
 from pyoco_server.domain.executions.records import ExecutionSummary, GraphRecord, GraphSummary, Wait
 from pyoco_server.domain.fleet import WorkerRecord
-from pyoco_server.domain.runs.listing import RunSummary
+from pyoco_server.domain.runs.listing import Flow, FlowRun, RunSummary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.domain.wheels import Actor as WheelActor
 from pyoco_server.domain.wheels import WheelEvent
 
-__all__ = ["GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
+__all__ = ["Flow", "FlowRun", "GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
 """Types of the domain that are answers as they are."""
 
 T = TypeVar("T", bound=Struct)
@@ -235,7 +235,13 @@ class GraphPage(Struct):
 
 # Workers, wheels, operations
 
-Worker = _without(("hidden_for",), WorkerRecord, "WorkerRecord")
+# Flow names can be long lists; `GET /flows` has them.
+Worker = _without(("hidden_for", "flows"), WorkerRecord, "WorkerRecord")
+
+
+class FlowPage(Struct):
+    items: list[Flow]
+    next_cursor: str | None
 
 
 class WorkerPatched(Struct):

@@ -1,8 +1,7 @@
-"""Executions as people use them: the how-to from first to last, the command line, the client."""
+"""Executions as people use them: the command line, the client. The how-to is typed by test_pages.py."""
 
 import json
 import os
-import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,12 +13,11 @@ import pytest
 
 from pyoco_server import PyocoHttpClient
 from support.nats_server import free_port
+from support.page import File, steps
 from support.programs import SCRIPTS, Programs
 from support.waiting import PATIENCE_SEC, until_now
 
 HOWTO = Path(__file__).parents[2] / "docs/how-to/executions.md"
-FILE = re.compile(r"^`([\w.-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^    \$ (.+)$", re.MULTILINE)
 
 ASK = {
     "nodes": {"ask": {"type": "wait", "prompt": "go on?"}, "book": {"type": "task", "external": True}},
@@ -58,8 +56,9 @@ class Shell:
 @pytest.fixture
 def shell(programs: Programs) -> Iterator[Shell]:
     """The server of the how-to, on a port of its own."""
-    for name, content in FILE.findall(HOWTO.read_text()):
-        (programs.directory / name).write_text(content)
+    for file in steps(HOWTO):
+        if isinstance(file, File):
+            (programs.directory / file.path).write_text(file.text)
     port = free_port()
     command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast")
     with programs.started(*command, "--with-worker", "--flow-resolver", "flows.py:resolve") as up:
@@ -72,26 +71,6 @@ def client(shell: Shell) -> Iterator[PyocoHttpClient]:
     with PyocoHttpClient(shell.url) as found:
         found.put_graph("ask", ASK)
         yield found
-
-
-def test_the_how_to_does_what_it_says(shell: Shell) -> None:
-    commands = [found for found in COMMAND.findall(HOWTO.read_text()) if "pyoco-server up" not in found]
-    assert len(commands) > 10
-    for command in commands:
-        if "waits" in command:  # a reader is slower than a worker; this one waits for it
-            until_now(lambda: "close-2026-11" in shell("pyoco-client waits")[0])
-        out, _ = shell(command)
-        if "waits" in command:
-            assert "Publish 1200 for 2026-11?" in out
-    ended = shell.json("pyoco-client executions get close-2026-11")
-    assert (ended["status"], ended["result"]) == (
-        "COMPLETED",
-        {"publish": {"publish": "Sales of 2026-11: 1200"}},
-    )
-    assert (
-        shell.json("pyoco-client executions list --status CANCELED --archived")["items"][0]["rerun_of"]
-        is None
-    )
 
 
 def test_create_and_wait_tells_the_end_by_its_exit_code(shell: Shell) -> None:

@@ -11,6 +11,7 @@ import pytest
 from support.installation import Lab, environment
 from support.process_flows import __file__ as process_flows_file
 from support.programs import Program
+from support.waiting import until
 
 Labs = Callable[..., Awaitable[Lab]]
 
@@ -87,6 +88,12 @@ async def test_the_files_of_a_directory_are_loaded_again_when_they_change(labs: 
         await asyncio.to_thread(program.says, r"(?s)flows.reloaded.*flows.reloaded")
         assert await answer_of(lab, "by_variable") == "mended"
         assert await answer_of(lab, "other_variable") == "2"
+
+        async def reported() -> list[str]:
+            flows = (await lab.http.get("/flows")).json()["items"]
+            return [flow["name"] for flow in flows if flow["workers"] == ["w1"]]
+
+        await until(reported, lambda names: names == ["by name", "name"])
 
 
 async def test_a_run_that_is_going_ends_with_the_code_it_began_with(labs: Labs, tmp_path: Path) -> None:

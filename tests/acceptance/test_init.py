@@ -19,7 +19,7 @@ def project(programs: Programs, tmp_path: Path) -> Path:
     done = programs.run("pyoco-server", "init", "shop")
     assert done.returncode == 0, done.stderr
     assert "pyoco-server up --with-worker --flows flows" in done.stdout
-    assert "pip install pytest\n  python -m pytest" in done.stdout  # D43: it does not come with us
+    assert "pip install -r requirements-dev.txt\n  python -m pytest" in done.stdout  # D43
     return tmp_path / "shop"
 
 
@@ -33,7 +33,8 @@ def test_its_own_tests_pass(project: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
+    assert "6 passed" in done.stdout
+    assert (project / "requirements-dev.txt").read_text() == "pytest>=8\n"
 
 
 def test_its_flows_run_on_a_server_as_its_readme_says(programs: Programs, project: Path) -> None:

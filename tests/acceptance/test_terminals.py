@@ -45,10 +45,9 @@ NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 
 
 class Stack:
-    def __init__(self, programs: Programs, url: str, nats_url: str) -> None:
+    def __init__(self, programs: Programs, url: str) -> None:
         self.programs = programs
         self.environ = {"PYOCO_SERVER_URL": url}
-        self.nats_url = nats_url
         self.client = PyocoHttpClient(url)
 
     def submit(self, flow: str, name: str) -> str:
@@ -82,7 +81,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast", "--with-worker")
     with programs.started(*command, "--flows", "flows") as up:
         up.says("worker ready")
-        running = Stack(programs, f"http://127.0.0.1:{port}", up.says(r"nats://[\d.:]+")[0])
+        running = Stack(programs, f"http://127.0.0.1:{port}")
         try:
             yield running
         finally:
@@ -130,7 +129,7 @@ def test_ctrl_c_ends_the_watch_and_not_the_run(stack: Stack) -> None:
         terminal.shows("wait_for_go +running")
         terminal.press_ctrl_c()
         assert terminal.ends() == 130
-        terminal.shows("the run continues. To cancel it: pyoco-client cancel --run-id")
+        terminal.shows(f"the run continues. To cancel it:\npyoco-client cancel {run_id}")
         assert terminal.text.count("gate  on worker") == 1
         assert "Traceback" not in terminal.text
         assert terminal.raw.rstrip().endswith(b"\x1b[?25h") or b"\x1b[?25h" in terminal.raw, (
@@ -238,9 +237,11 @@ def test_ctrl_c_stops_a_server_with_130(programs: Programs) -> None:
 
 
 def test_ctrl_c_stops_a_worker_with_130(stack: Stack) -> None:
-    command = ("pyoco-worker", "--flows", "flows", "--worker-id", "w2", "--nats-url", stack.nats_url)
-    with stack.terminal(*command, PYOCO_LOG_FORMAT="text", columns=200) as terminal:
-        terminal.shows("worker ready")
+    """It finds the server of its directory, and its log is text."""
+    with stack.terminal("pyoco-worker", "--flows", "flows", "--worker-id", "w2", columns=200) as terminal:
+        terminal.shows("INFO +found the server of this directory")
+        terminal.shows("INFO +worker ready +action=worker.ready")
+        assert b'"action"' not in terminal.raw
         terminal.press_ctrl_c()
         assert terminal.ends() == 130
         assert "Traceback" not in terminal.text
@@ -252,6 +253,23 @@ def test_ctrl_c_stops_the_demo_with_130(programs: Programs) -> None:
         terminal.shows(r"✔  report +succeeded")
         terminal.press_ctrl_c()
         assert terminal.ends() == 130
+
+
+# Help
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_is_japanese_in_a_japanese_locale(stack: Stack, columns: int) -> None:
+    with stack.terminal(
+        "pyoco-client", "cancel", "--help", columns=columns, LC_ALL="ja_JP.UTF-8"
+    ) as terminal:
+        assert terminal.ends() == 0
+        terminal.shows("使い方: pyoco-client cancel")
+        terminal.shows(r"RUN-ID --run-id +runのid。 \[必須\]")
+        terminal.shows(r"\[既定: 60.0\]")
+        assert not re.search("Usage|required|default|choices", terminal.text)
+        frame = [line for line in terminal.lines if line[0] in "╭│╰"]
+        assert {terminal.column_of("\n", f"{line}\n") for line in frame} == {columns}, "a straight frame"
 
 
 # What goes wrong, in both languages

@@ -14,12 +14,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pyoco_server.http_client import PyocoHttpClient
 from support.nats_server import free_port
 from support.programs import Programs
-from support.waiting import PATIENCE_SEC
+from support.waiting import PATIENCE_SEC, until_now
 
 ROOT = Path(__file__).parents[2]
 MAX_PACKAGES = 16
+MAX_BYTES = 15 * 1000 * 1000
 
 
 def needed_by(requirements: Iterable[str]) -> dict[str, Distribution]:
@@ -48,6 +50,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     project = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
     packages = needed_by(project["dependencies"])
     assert len(packages) + 1 <= MAX_PACKAGES
+    files = [file for package in packages.values() for file in package.files or []]
+    sizes = [path.stat().st_size for file in files if (path := Path(str(file.locate()))).is_file()]
+    assert sum(sizes) + sum(path.stat().st_size for path in (directory / "site").rglob("*")) <= MAX_BYTES
     for package in packages.values():
         for top in {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}:
             (directory / "site" / top).symlink_to(str(package.locate_file(top)))
@@ -102,6 +107,41 @@ def test_the_thin_client_runs_a_flow_on_a_real_server(installed: dict[str, str],
     missing = run(installed, "get", "no-such-run", *connection)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.startswith("HTTP 404 ERR-PYOCO-0005 run not found")
+
+
+def test_the_thin_command_has_the_other_levels_too(
+    installed: dict[str, str], server: str, tmp_path: Path
+) -> None:
+    def answer(*arguments: str, code: int = 0) -> str:
+        done = run(installed, *arguments, "--server", server)
+        assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout if code == 0 else done.stderr
+
+    graph = tmp_path / "close.yaml"
+    graph.write_text(
+        "id: close\nnodes: {a: {type: task, flow: sample}, b: {type: wait}}\nedges: [{from: a, to: b}]\n"
+    )
+    assert json.loads(answer("graphs", "put", str(graph)))["graph_id"] == "close"
+    assert answer("graphs", "-q") == "close\n"
+    execution_id = answer("executions", "create", "close", "-q").strip()
+    client = PyocoHttpClient(server)
+    until_now(lambda: bool(client.executions.waits()["items"]))
+    client.close()
+    assert answer("waits", "-q") == f"{execution_id} b\n"
+    assert (
+        json.loads(answer("resume", execution_id, "b", "--data", '{"ok": true}'))["execution_id"]
+        == execution_id
+    )
+    assert answer("executions", "watch", execution_id).splitlines()[-1].startswith("{")
+    header, row = answer("executions", "list", "--output", "table").splitlines()
+    assert header.split() == ["execution_id", "status", "graph_id", "graph_version"]
+    assert row.split() == [execution_id, "COMPLETED", "close", "1"]
+    assert json.loads(answer("actions", "put", "nightly", "--flow-name", "sample"))["key"] == "nightly"
+    assert answer("flows", "-q") == "sample\n"
+    rerun_id = answer("rerun", answer("list", "-q").split()[0], "--param", "rows=5", "--wait", "-q").strip()
+    assert json.loads(answer("get", rerun_id))["result"] == {"report": {"rows": 5, "sum": 55}}
+    error = json.loads(answer("executions", "get", "nobody", "--output", "json", code=1))["error"]
+    assert (error["status"], error["err_id"]) == (404, "ERR-PYOCO-0031")
 
 
 def test_both_clients_work_without_other_packages(installed: dict[str, str], server: str) -> None:

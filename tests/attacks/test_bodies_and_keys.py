@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.errors import InvalidApiKey
-from pyoco_server.testing.memory_stores import MemoryApiKeys
+from pyoco_server.memory.stores import MemoryApiKeys
 from pyoco_server.usecases.auth import Authenticate
 from support.gateway import memory_app, new_key
 

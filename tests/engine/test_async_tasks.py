@@ -99,7 +99,7 @@ def test_async_tasks_in_the_thread_pool_share_one_loop() -> None:
     """D20"""
     seen = Seen()
     catcher = PrintCapture(HostOutput(), lambda: None)
-    with catcher.catching():
+    with catcher:
         outcome = FlowRun(async_branches(seen), RUN_ID, {}, catcher.entered).run()
     assert (outcome.ending, outcome.error, outcome.result) == (
         Ending.COMPLETED,

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from pyoco import Flow, task
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress
-from pyoco_server.engine.flow_run import FlowRun, without_thread_pool
+from pyoco_server.engine.flow_plan import without_thread_pool
+from pyoco_server.engine.flow_run import FlowRun
 from support import flows
 from support.builders import RUN_ID
 
@@ -125,7 +126,7 @@ def pooled(yes: bool) -> Iterator[None]:  # noqa: FBT001
     if not yes:
         yield
         return
-    with mock.patch("pyoco_server.engine.flow_run.without_thread_pool", lambda flow: flow):
+    with mock.patch("pyoco_server.engine.flow_plan.without_thread_pool", lambda flow: flow):
         yield
 
 

@@ -8,9 +8,10 @@ import pytest
 from pyoco import task
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome
-from pyoco_server.engine.resolve import flow_of, load_resolver
+from pyoco_server.engine.resolve import FlowNames, flow_names, flow_of, load_resolver, reported_flows
 from pyoco_server.errors import InvalidCliInput
 from support.builders import a_job
+from support.captured_logs import capture_logs
 
 FLOW = """
 from pyoco import Flow, task
@@ -114,3 +115,38 @@ def test_a_resolver_that_returns_no_flow_fails_the_run_by_name(resolver: Any, wh
         Ending.EXECUTION_ERROR,
         f"the flow resolver returned {what}, not a pyoco Flow",
     )
+
+
+# The list of flows that a worker reports
+
+
+def test_a_directory_lists_each_flow_once_although_it_has_two_names(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(FLOW.format(variable="by_variable", name="by name"))
+    (tmp_path / "b.py").write_text(FLOW.format(variable="other", name="other"))
+    assert set(flow_names(load_resolver(str(tmp_path))).names or ()) == {"by name", "other"}
+
+
+def test_a_function_lists_its_flows_if_it_can() -> None:
+    def resolve(name: str) -> Any: ...
+
+    assert flow_names(resolve) == FlowNames()
+    assert flow_names({"b": 1, "a": 2}.__getitem__) == FlowNames(("b", "a"))
+    resolve.list_flows = lambda: ["x", "y", "x"]  # type: ignore[attr-defined]
+    assert flow_names(resolve) == FlowNames(("x", "y"))
+
+
+def test_a_list_that_fails_is_reported_and_does_not_stop_the_worker() -> None:
+    def resolve(name: str) -> Any: ...
+
+    def fail() -> list[str]:
+        raise OSError("disk")
+
+    resolve.list_flows = fail  # type: ignore[attr-defined]
+    found = flow_names(resolve)
+    assert found == FlowNames(problem="OSError: disk")
+    with capture_logs() as lines:
+        assert reported_flows(found) is None
+        many = tuple(f"flow-{number:05d}" for number in range(5000))
+        assert len(reported_flows(FlowNames(many)) or ()) < 5000
+    assert [line["action"] for line in lines] == ["flows.unlisted"] * 2
+    assert lines[1]["total"] == 5000

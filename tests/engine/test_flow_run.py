@@ -3,11 +3,13 @@
 import math
 import threading
 from datetime import date
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 from pyoco import Flow, task
+from pyoco.core.models import Task
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress
 from pyoco_server.engine.flow_run import FlowRun
@@ -254,3 +256,15 @@ def test_a_record_that_has_not_changed_is_the_same_object(reports: Reports) -> N
     ended = [record for record in records if record.state == "SUCCEEDED"]
     assert len(ended) > 2
     assert all(record is ended[0] for record in ended)
+
+
+class Adder:
+    def __call__(self, x: int) -> int:
+        return x + 1
+
+
+@pytest.mark.parametrize("function", [Adder(), Adder().__call__, partial(lambda y, x: x + y, 1)])
+def test_a_task_may_be_any_callable(function: Any, reports: Reports) -> None:
+    flow = Flow("f") >> Task(func=function, name="add")
+    for _ in range(2):
+        assert run(flow, reports, {"x": 1}).result == {"add": 2}

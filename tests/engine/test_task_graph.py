@@ -5,7 +5,8 @@ from typing import Any
 from pyoco import Flow, task
 from pyoco.dsl.syntax import switch
 
-from pyoco_server.engine.flow_run import FlowRun, task_graph_of
+from pyoco_server.engine.flow_plan import task_graph_of
+from pyoco_server.engine.flow_run import FlowRun
 
 
 def tasks(*names: str) -> list[Any]:

@@ -21,8 +21,8 @@ from pyoco_server.domain.auth import PBKDF2, ApiKey, ApiKeyRecord, new_record, r
 from pyoco_server.errors import ApiKeyRequired, InvalidApiKey, InvalidRequest, NatsUnavailable
 from pyoco_server.http_api import create_app, errors
 from pyoco_server.http_api.middleware import NOBODY, PROTECTED, ApiKeyMiddleware, caller_of, is_protected
-from pyoco_server.testing import MemoryApiKeys, open_memory_gateway_backend
-from pyoco_server.testing.memory_stores import MemoryApiKeyFeed
+from pyoco_server.memory import open_memory_gateway_backend
+from pyoco_server.memory.stores import MemoryApiKeyFeed, MemoryApiKeys
 from pyoco_server.usecases import auth as module
 from pyoco_server.usecases.auth import (
     AskWho,

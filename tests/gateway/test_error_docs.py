@@ -6,7 +6,7 @@ import pytest
 
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.middleware import is_protected
-from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.memory import open_memory_gateway_backend
 
 PATHS: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
 PROTECTED = [(path, method) for path, methods in PATHS.items() for method in methods if is_protected(path)]

@@ -12,7 +12,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.audit import iso
-from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.memory import open_memory_gateway_backend
 from pyoco_server.usecases.events.transfer import export_events
 from support.captured_logs import capture_logs
 from support.events import ACTION, URL, WEBHOOK, define, run_ids

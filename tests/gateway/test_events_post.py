@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.domain.events.audit import MAX_OF_ADDRESS, Summary
 from pyoco_server.domain.executions.records import LoggedCommit
-from pyoco_server.testing.memory_stores import MemoryExecutionLog
+from pyoco_server.memory.stores import MemoryExecutionLog
 from pyoco_server.usecases.events.start import StartTemplate
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from pyoco_server.wiring.gateway import Tuning

@@ -7,7 +7,7 @@ import pytest
 
 from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.testing.memory_queue import MemoryQueue
+from pyoco_server.memory.queue import MemoryQueue
 from pyoco_server.usecases.ports.stores import Revision
 from support.gateway import RunningGateway, memory_app
 

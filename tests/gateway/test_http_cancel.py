@@ -7,7 +7,7 @@ import pytest
 
 from pyoco_server.domain.runs.changes import Conclude
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.stores import Revision, Versioned
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot

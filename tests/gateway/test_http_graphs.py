@@ -10,7 +10,7 @@ import pytest
 from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.domain.executions.records import newest_key, version_key
 from pyoco_server.errors import GraphNotFound, NatsUnavailable
-from pyoco_server.testing.memory_stores import MemoryGraphs
+from pyoco_server.memory.stores import MemoryGraphs
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.ports.stores import Revision

@@ -12,8 +12,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, accept, claim_key, pending, request_digest
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryQueue
-from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.memory.queue import MemoryDelivery, MemoryQueue
+from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.ports.stores import Revision, Versioned
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_submission
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key

@@ -13,7 +13,7 @@ from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.middleware import is_protected
-from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.memory import open_memory_gateway_backend
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.wiring import new_run_id
@@ -107,6 +107,7 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("POST", "/runs/batch"),
         ("POST", "/runs/yaml"),
         ("GET", "/metrics"),
+        ("GET", "/flows"),  # test_http_flows.py
         ("GET", "/graphs"),
         ("PUT", "/graphs/{graph_id}"),
         ("GET", "/graphs/{graph_id}"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.domain.fleet import WorkerRecord, WorkerState, register
-from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.ports.stores import Versioned
 from support.builders import NOW, a_worker, an_activity
 from support.gateway import RunningGateway, memory_app, new_key

@@ -82,6 +82,22 @@ async def test_a_flow_that_is_not_one_is_refused(gateway: RunningGateway, workfl
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (b"a >> b", b"a >> b >> a", "flow.graph: tasks 'a', 'b' would never run: they wait for each other"),
+        (b'"mine:b"', b'"mine:b", outputs: [total]', "tasks.b.outputs 'total' would not be kept"),
+    ],
+)
+async def test_a_flow_of_which_a_part_would_be_lost_is_refused(
+    gateway: RunningGateway, old: bytes, new: bytes, problem: str
+) -> None:
+    """ERR-PYOCO-0002"""
+    answer = await post(gateway, FLOW.replace(old, new))
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+    assert problem in answer.text
+
+
+@pytest.mark.parametrize(
     "fields", [{"flow_name": ""}, {"flow_name": "x" * 201}, {"tag": "a.b"}, {"tag": "x" * 65}]
 )
 async def test_fields_have_the_same_rules_as_in_json(gateway: RunningGateway, fields: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pyoco_server.domain.runs.changes import RequestCancel
 from pyoco_server.domain.runs.model import RunStatus
-from pyoco_server.testing import open_memory_backend
+from pyoco_server.memory import open_memory_backend
 from pyoco_server.usecases.runs import cancel
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot
 from support.gateway import RunningGateway, memory_app

@@ -16,8 +16,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.runs.jobs import Submission, accept, pending
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import new_run_id, new_thread_executors
 from pyoco_server.wiring.gateway import Tuning

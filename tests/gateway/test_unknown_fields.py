@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.logs import exception_fields
+from support.captured_logs import capture_logs
 from support.gateway import RunningGateway, memory_app
 from support.http_executions import APPROVAL, Executions
 
@@ -67,3 +69,25 @@ async def test_a_body_of_unknown_fields_is_answered_briefly(gateway: RunningGate
     answer = await gateway.client.post("/runs", json={f"flow_nam{n}": n for n in range(5_000)})
     assert answer.status_code == 422
     assert len(answer.json()["detail"]) <= 50
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs", {"flow_name": "f", "parms": {"password": "hunter2"}}),
+        ("/runs", {"flow_name": "f", "params": "hunter2"}),
+        ("/executions", {"graph_id": "approval", "input": {}, "execution_id": {"password": "hunter2"}}),
+        ("/executions/e/commands", {"command": {"password": "hunter2"}}),
+        ("/api/workflow-events", {"event_name": "e", "data": "d", "year": {"password": "hunter2"}}),
+    ],
+)
+async def test_what_a_refused_request_contains_is_not_logged(
+    gateway: RunningGateway, path: str, body: dict[str, Any]
+) -> None:
+    with capture_logs() as logged:
+        answer = await gateway.client.post(path, json=body)
+    assert answer.is_client_error
+    causes = [line["exc_info"] for line in logged if "exc_info" in line]
+    assert "hunter2" not in str(logged) + "".join(
+        exception_fields(cause)["exc_traceback"] for cause in causes
+    )

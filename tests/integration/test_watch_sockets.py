@@ -7,7 +7,8 @@ import time
 import httpx2
 
 from pyoco_server.cli import http_server
-from pyoco_server.cli.stack import DRAIN_SEC, gateway
+from pyoco_server.cli.http_server import DRAIN_SEC
+from pyoco_server.cli.stack import gateway
 from pyoco_server.config import NatsBackendConfig
 from support.nats_server import free_port
 from support.waiting import until

@@ -88,7 +88,7 @@ def test_f2_a_seed_tells_the_same_story_again() -> None:
 
 def test_f2_a_broken_promise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulation can fail: with a store that does not compare revisions, cancels lose."""
-    from pyoco_server.testing.memory_stores import MemoryStore  # noqa: PLC0415 - what is broken here
+    from pyoco_server.memory.stores import MemoryStore  # noqa: PLC0415 - what is broken here
 
     monkeypatch.setattr(MemoryStore, "_expect", lambda *_: None)
     assert any(simulate(seed, odds=Odds(slow=0.5))[1] for seed in range(20))

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from pyoco_server.testing import MemoryGatewayBackend
-from pyoco_server.testing.memory_stores import MemoryExecutionLog
+from pyoco_server.memory import MemoryGatewayBackend
+from pyoco_server.memory.stores import MemoryExecutionLog
 
 
 class Killed(BaseException):

@@ -6,7 +6,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.testing import MemoryGatewayBackend
+from pyoco_server.memory import MemoryGatewayBackend
 
 
 class Fuse:

@@ -19,7 +19,7 @@ from pyoco_server.domain.events.receipts import KeptResume, WaitPlace
 from pyoco_server.domain.events.requests import ResumeTarget
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
 from pyoco_server.errors import ExecutionNotFound
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.attempt import Answer, Attempt, Origin, Outcome
 from pyoco_server.usecases.events.receive import Arrival, Credentials, ReceiveEvent

@@ -78,8 +78,10 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab(marks: Path, concurrency: int = 1, **limits: float) -> AsyncIterator[Lab]:
-    spec = ExecutorSpec(flow_resolver=f"{process_flows.__file__}:resolve")
+async def lab(
+    marks: Path, concurrency: int = 1, flows: str | None = None, **limits: float
+) -> AsyncIterator[Lab]:
+    spec = ExecutorSpec(flow_resolver=f"{flows or process_flows.__file__}:resolve")
     executors = ProcessExecutors(spec, concurrency, Limits(**{"move_timeout_sec": PATIENCE_SEC, **limits}))  # type: ignore[arg-type]
     await executors.open()
     try:

@@ -11,9 +11,9 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.auth import ApiKey, new_record, record_key
 from pyoco_server.http_api import create_app
+from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.ports.runs import ApiKeyStore
 from support.builders import NOW
 

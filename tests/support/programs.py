@@ -91,10 +91,10 @@ class Program:
     def output(self) -> str:
         return self._output.read_text(errors="replace")
 
-    def says(self, pattern: str) -> re.Match[str]:
-        """Waits until its output has `pattern`."""
+    def says(self, pattern: str, start: int = 0) -> re.Match[str]:
+        """Waits until its output has `pattern`, not before the character `start`."""
         deadline = time.monotonic() + PATIENCE_SEC
-        while (found := re.search(pattern, self.output)) is None:
+        while (found := re.compile(pattern).search(self.output, start)) is None:
             ended = self._process.poll()
             assert ended is None, f"ended with {ended} and never said {pattern!r}:\n{self.output}"
             assert time.monotonic() < deadline, f"never said {pattern!r}:\n{self.output}"

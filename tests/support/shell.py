@@ -17,8 +17,8 @@ class Shell:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def run(self, command: str) -> str:
-        """All that it printed. Its exit code must be 0."""
+    def run(self, command: str, expected_code: int = 0) -> str:
+        """All that it printed, if it ends with that code."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\necho '{self.END}'$?\n")
@@ -28,7 +28,9 @@ class Shell:
             text, end, exit_code = line.partition(self.END)  # what was printed last may have no line end
             lines.append(text)
             if end:
-                assert exit_code == "0\n", f"$ {command}\n{''.join(lines)}\nexit code {exit_code}"
+                assert exit_code == f"{expected_code}\n", (
+                    f"$ {command}\n{''.join(lines)}\nexit code {exit_code}"
+                )
                 return "".join(lines)
         raise AssertionError(f"the shell ended in {command}: {''.join(lines)}")
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.executions.events import Commit
 from pyoco_server.domain.executions.records import ExecutionRecord
-from pyoco_server.testing.memory_queue import MemoryDelivery, MemoryMessage, MemoryQueue
+from pyoco_server.memory.queue import MemoryDelivery, MemoryMessage, MemoryQueue
 from pyoco_server.usecases.concurrency import read_all
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.runs import QueuedJob

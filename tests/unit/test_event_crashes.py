@@ -6,7 +6,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.receipts import ReceiptState
-from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.memory import open_memory_gateway_backend
 from support.crashes import Fuse, FusedBackend, Killed
 from support.events import FakeClock, on_memory, post, prepare
 

@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import LeaseRecord
-from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.coordination import Lease
 from support.virtual_time import virtually
 

@@ -32,10 +32,10 @@ from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api.metrics import Metrics
+from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.memory.stores import MemoryExecutionLog
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.testing.memory_stores import MemoryExecutionLog
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.usecases.executions.create import NewExecution

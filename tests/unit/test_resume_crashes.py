@@ -6,7 +6,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.executions import commands as c
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.executions import ExecutionWaits
 from pyoco_server.usecases.executions.commands import CommandExecution, Writing

@@ -128,6 +128,9 @@ class Naive:
         mine = [run.status for run, _, _ in self.runs.values() if self.is_in_scope(run, tenant_id)]
         return {status: mine.count(status) for status in RunStatus}
 
+    def flows(self, tenant_id: str | None) -> list[str]:
+        return sorted({run.flow_name for run, _, _ in self.runs.values() if self.is_in_scope(run, tenant_id)})
+
     def unfinished(self) -> set[tuple[str, Revision, RunStatus]]:
         return {
             (key, Revision(revision), run.status)
@@ -192,6 +195,7 @@ def test_the_index_says_what_a_plain_list_would_say(
             assert all_pages(index, wanted, limit) == [encode(found) for found in naive.listed(wanted)]
         for tenant_id in TENANTS:
             assert index.counts(tenant_id) == naive.counts(tenant_id)
+            assert index.flows(tenant_id, "", 10) == naive.flows(tenant_id)
         assert set(index.unfinished()) == naive.unfinished()
         index.close()
 

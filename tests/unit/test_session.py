@@ -13,8 +13,8 @@ from pyoco_server.domain.runs.changes import Claim
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, pending
 from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus, TaskState
 from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
-from pyoco_server.testing import open_memory_backend
-from pyoco_server.testing.memory_stores import MemoryStore
+from pyoco_server.memory import open_memory_backend
+from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.stores import Revision, Versioned
 from pyoco_server.wiring.backends import encode_within

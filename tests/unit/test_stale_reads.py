@@ -12,8 +12,8 @@ from pyoco_server.domain.executions.events import (
 )
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.testing import open_memory_gateway_backend
-from pyoco_server.testing.memory_stores import MemoryExecutionLog
+from pyoco_server.memory import open_memory_gateway_backend
+from pyoco_server.memory.stores import MemoryExecutionLog
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from support.builders import NOW
 

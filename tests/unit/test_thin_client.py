@@ -1,6 +1,7 @@
 """The distribution `pyoco-client`: what it contains, what it needs, and what an import costs."""
 
 import ast
+import inspect
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cyclopts
 import pytest
 
 import pyoco_client
@@ -155,13 +157,32 @@ def test_a_name_of_the_server_says_where_it_is(monkeypatch: pytest.MonkeyPatch) 
 # The command
 
 
+def commands_of(app: cyclopts.App, prefix: str = "") -> Iterator[str]:
+    for name in app:
+        if not name.startswith("-"):
+            inner = [*commands_of(app[name], f"{prefix}{name} ")]
+            yield from inner or [f"{prefix}{name}"]
+
+
+def test_the_thin_command_has_all_commands() -> None:
+    assert set(pyoco_client.COMMANDS) == set(commands_of(app))
+
+
 @pytest.mark.parametrize("name", pyoco_client.COMMANDS)
-def test_a_command_has_the_options_of_the_full_command(name: str) -> None:
-    command: Any = app[name]
-    known = {option for argument in command.assemble_argument_collection() for option in argument.names}
-    ours = pyoco_client.COMMANDS[name]
-    assert {f"--{option.name}" for option in ours.options} <= known
-    assert {option.short for option in ours.options if option.short} <= known
+def test_a_command_has_the_same_options_in_both(name: str) -> None:
+    command: Any = app
+    for word in name.split():
+        command = command[word]
+    arguments = [argument for argument in command.assemble_argument_collection() if argument.parse]
+    known = {option for argument in arguments for option in argument.names if argument.show}
+    ours = pyoco_client.COMMANDS[name].options
+    assert {f"--{option.name}" for option in ours} | {
+        option.short for option in ours if option.short
+    } == known
+    places = [a.name for a in arguments if a.field_info.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert [f"--{option.name}" for option in ours if option.has_place] == places
+    required = {argument.name for argument in arguments if argument.required}
+    assert {f"--{option.name}" for option in ours if option.is_required} == required
 
 
 @pytest.mark.parametrize(
@@ -170,14 +191,16 @@ def test_a_command_has_the_options_of_the_full_command(name: str) -> None:
 def test_wrong_arguments_end_with_1_and_the_id_of_the_error(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        pyoco_client.run(arguments)
-    assert ended.value.code == 1
+    assert pyoco_client.run(arguments) == 1
     assert "ERR-PYOCO-0018" in capsys.readouterr().err
+    assert pyoco_client.run([*arguments, "--output", "json"]) == 1
+    assert json.loads(capsys.readouterr().err)["error"]["err_id"] == "ERR-PYOCO-0018"
 
 
 def test_a_run_id_has_a_name_or_none(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["get", "a", "--records"], ["get", "--records", "--run-id", "a"]):
+        assert pyoco_client.parser().parse_args(arguments).run_id == "a"
+    for arguments in (["cancel", "a"], ["cancel", "--run-id", "a"]):
         assert pyoco_client.parser().parse_args(arguments).run_id == "a"
     assert pyoco_client.run(["get"]) == 1
     assert "RUN_ID is missing" in capsys.readouterr().err

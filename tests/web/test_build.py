@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.http_api import create_app
-from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.memory import open_memory_gateway_backend
 
 ROOT = Path(__file__).parents[2]
 MAX_GZIP_BYTES = 150_000

@@ -20,9 +20,11 @@ PROGRAMS: dict[str, cyclopts.App] = {
 
 _HEAD = """# Commands
 
-Exit codes: 0 when all went well, 1 when something failed (arguments that cannot be used, too), 130 after
-Ctrl-C. Answers go to stdout; what went wrong, and what to do about it, to stderr. An option wins over the
-environment, and that over the `.env` file. Every command has `--help`.
+All commands with their options and defaults. Every command has `--help`.
+
+Exit codes: 0 for success, 1 for a failure (invalid arguments included), 130 after Ctrl-C. Results go to
+stdout, errors with advice to stderr. An option takes precedence over the environment, and the environment
+over `.env`.
 """
 
 

@@ -8,8 +8,8 @@ from tools.reference.tables import code, table
 
 _HEAD = """# Errors
 
-An error that a client sees has this body; `message` is English or Japanese by `Accept-Language`, `detail`
-says what and where (a text, or a list with one object per bad field):
+Every error response has the same body. `message` is English or Japanese, by `Accept-Language`. `detail` names
+the cause and its place: a text, or a list with one object per invalid field.
 
 ```json
 {

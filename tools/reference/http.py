@@ -11,8 +11,8 @@ Json = dict[str, Any]
 
 _HEAD = """# HTTP
 
-A list of them is at `/docs` of any gateway; for programs: `/openapi.json`. Errors have the
-[error body](errors.md). With API keys on, a request carries one in the header `X-API-Key`.
+All routes of a gateway. Every gateway serves the same list at `/docs`, and for programs at `/openapi.json`.
+Errors have the [error body](errors.md). With API keys enabled, a request needs one in the header `X-API-Key`.
 
 """
 _EVERYWHERE = frozenset({"401", "403"})

@@ -9,15 +9,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
-from pyoco_server.testing import open_memory_gateway_backend
+from pyoco_server.memory import open_memory_gateway_backend
 from tools.reference.tables import code, table
 
 _HEAD = """# Metrics
 
-`GET /metrics` of every gateway, for Prometheus. With API keys on it wants one, and counts its tenant's runs.
-What says *by this gateway*, watchers and HTTP are a gateway's own: sum them. All else is of all runs, and the
-same at every gateway that was up: take the greatest.
-No label has unbounded values: never a run, a flow, a path or a key.
+Every gateway serves its metrics at `GET /metrics`, for Prometheus. With API keys enabled, a key is required
+and the runs of its tenant are counted. Metrics *by this gateway*, watchers and HTTP are per gateway: sum
+them. All others cover all runs and are the same on every gateway: take the maximum. No label has unbounded
+values such as a run, a flow, a path or a key.
 
 """
 

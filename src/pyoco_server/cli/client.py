@@ -1,7 +1,7 @@
 """`pyoco-client`: submit, watch and manage runs, executions and workers over HTTP."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import cyclopts
 import httpx2
@@ -9,11 +9,11 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_events, client_executions, client_fleet, client_runs
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.failures import fail, reporting_failures, run_app, with_message
+from pyoco_server.cli.failures import facts_of, fail, reporting_failures, run_app, with_message
 from pyoco_server.cli.output import fail_http, server_url
 from pyoco_server.cli.terminal import add_completion
 from pyoco_server.config import secret_variable
-from pyoco_server.errors import GatewayUnreachable, UntrustedCertificate
+from pyoco_server.errors import GatewayUnreachable, PyocoServerError, UntrustedCertificate
 from pyoco_server.http_client import PyocoHttpClient
 
 app = cyclopts.App(name="pyoco-client", help="Submit and inspect runs on a pyoco-server.")
@@ -58,9 +58,13 @@ def launch(
             except httpx2.HTTPStatusError as error:
                 fail_http(error.response)
             except UntrustedCertificate as error:
-                fail(with_message(error.entry, error.detail), texts.CERTIFICATE_ADVICE())
+                _fail(error, texts.CERTIFICATE_ADVICE())
             except GatewayUnreachable as error:
-                fail(with_message(error.entry, error.detail), texts.NO_SERVER_ADVICE())
+                _fail(error, texts.NO_SERVER_ADVICE())
+
+
+def _fail(error: PyocoServerError, advice: str) -> NoReturn:
+    fail(with_message(error.entry, error.detail), advice, **facts_of(error.entry, error.detail))
 
 
 add_completion(app)

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
+from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_params import read_params
-from pyoco_server.cli.output import Client, Flag, Output, note, print_json, print_table
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown
 from pyoco_server.config import secret_variable
 from pyoco_server.errors import InvalidCliInput
 
@@ -16,6 +17,17 @@ events = cyclopts.App(name="events", help="Send workflow events and inspect thei
 templates = cyclopts.App(name="templates", help="Manage workflow templates.")
 actions = cyclopts.App(name="actions", help="Manage the actions that templates may use.")
 
+_STARTED = ("run_id", "execution_id", "node_id")
+"""What an event started or resumed."""
+_RETRY_JOBS = Columns(
+    ("id",),
+    ("id", "status", "template_id", "attempts", "last_reason_code", "last_error"),
+    ("last_error", "attempts", "last_reason_code", "template_id"),
+)
+_TEMPLATES = Columns(("id",), ("id", "name", "year", "month"), ("name",))
+_ACTIONS = Columns(
+    ("key",), ("key", "flow_name", "tag", "graph_id", "concurrency"), ("concurrency", "tag", "graph_id")
+)
 TemplateId = Annotated[str, Parameter(help="Template id.")]
 JobId = Annotated[str, Parameter(help="Retry job id.")]
 ActionKey = Annotated[str, Parameter(help="Action key.")]
@@ -44,8 +56,8 @@ NOTHING = StartFields()
 
 @events.command
 def send(  # noqa: PLR0913 - the fields of an event
-    *,
     template_id: str | None = None,
+    *,
     event_name: str | None = None,
     fields: StartFields = NOTHING,
     source: str | None = None,
@@ -55,6 +67,7 @@ def send(  # noqa: PLR0913 - the fields of an event
     node_id: str | None = None,
     wait_key: str | None = None,
     token: str | None = None,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Send an event and print the run or execution it started or resumed.
@@ -81,26 +94,25 @@ def send(  # noqa: PLR0913 - the fields of an event
         Event token, if required (also: AX_WORKFLOW_EVENT_TOKEN, AX_WORKFLOW_EVENT_TOKEN_FILE).
     """
     given = fields.data is not None or data_file is not None
-    print_json(
-        client.events.send(
-            token=token or secret_variable("AX_WORKFLOW_EVENT_TOKEN"),
-            template_id=template_id,
-            event_name=event_name,
-            idempotency_key=fields.key,
-            year=fields.year,
-            month=fields.month,
-            source=source,
-            notes=notes,
-            data=read_params(data_file, fields.data, ()) if given else None,
-            execution_id=execution_id,
-            node_id=node_id,
-            wait_key=wait_key,
-        )
+    answer = client.events.send(
+        token=token or secret_variable("AX_WORKFLOW_EVENT_TOKEN"),
+        template_id=template_id,
+        event_name=event_name,
+        idempotency_key=fields.key,
+        year=fields.year,
+        month=fields.month,
+        source=source,
+        notes=notes,
+        data=read_params(data_file, fields.data, ()) if given else None,
+        execution_id=execution_id,
+        node_id=node_id,
+        wait_key=wait_key,
     )
+    shown.one(answer, *_STARTED)
 
 
 @events.command
-def summary(ym: str, *, recent_limit: int | None = None, client: Client) -> None:
+def summary(ym: str, *, recent_limit: int | None = None, shown: Shown = AS_JSON, client: Client) -> None:
     """Print the monthly event summary.
 
     Parameters
@@ -110,11 +122,11 @@ def summary(ym: str, *, recent_limit: int | None = None, client: Client) -> None
     recent_limit
         Number of recent events to include (up to 200).
     """
-    print_json(client.events.summary(ym, recent_limit))
+    shown.one(client.events.summary(ym, recent_limit), "ym")
 
 
 @events.command(name="retry-jobs")
-def retry_jobs(*, limit: int | None = None, output: Output = "json", client: Client) -> None:
+def retry_jobs(*, limit: int | None = None, shown: Shown = AS_JSON, client: Client) -> None:
     """Print the retry jobs.
 
     Parameters
@@ -123,18 +135,11 @@ def retry_jobs(*, limit: int | None = None, output: Output = "json", client: Cli
         Maximum number of entries (up to 200).
     """
     found = client.events.retry_jobs(limit)
-    if output == "json":
-        print_json(found)
-    elif found["jobs"]:
-        print_table(
-            found["jobs"], ("id", "status", "template_id", "attempts", "last_reason_code", "last_error")
-        )
-    else:
-        note("no retry jobs")
+    shown.list(found, found["jobs"], _RETRY_JOBS, texts.NO_RETRY_JOBS)
 
 
 @events.command
-def drain(*, limit: int | None = None, force: Flag = False, client: Client) -> None:
+def drain(*, limit: int | None = None, force: Flag = False, shown: Shown = AS_JSON, client: Client) -> None:
     """Process the retry queue now.
 
     Parameters
@@ -144,23 +149,23 @@ def drain(*, limit: int | None = None, force: Flag = False, client: Client) -> N
     force
         Include jobs that are not due yet.
     """
-    print_json(client.events.drain(limit, force=force))
+    shown.one(client.events.drain(limit, force=force))
 
 
 @events.command
-def retry(job_id: JobId, *, client: Client) -> None:
+def retry(job_id: JobId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Reset a retry job's attempts and make it due now."""
-    print_json(client.events.retry_job(job_id))
+    shown.one(client.events.retry_job(job_id), "id")
 
 
 @events.command
-def discard(job_id: JobId, *, client: Client) -> None:
+def discard(job_id: JobId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Discard a retry job."""
-    print_json(client.events.discard_job(job_id))
+    shown.one(client.events.discard_job(job_id), "id")
 
 
 @events.command
-def replay(event_id: str, *, client: Client) -> None:
+def replay(event_id: str, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Replay an event.
 
     Parameters
@@ -168,24 +173,32 @@ def replay(event_id: str, *, client: Client) -> None:
     event_id
         Event id from the response or the summary.
     """
-    print_json(client.events.replay(event_id))
+    shown.one(client.events.replay(event_id), *_STARTED)
 
 
 @templates.default
 @templates.command(name="list")
-def list_templates(*, output: Output = "json", client: Client) -> None:
+def list_templates(*, shown: Shown = AS_JSON, client: Client) -> None:
     """List all templates."""
-    _print_list(client.events.list_templates(), ("id", "name", "year", "month"), output)
+    found = client.events.list_templates()
+    shown.list(found, found, _TEMPLATES, texts.NO_TEMPLATES)
 
 
 @templates.command(name="get")
-def get_template(template_id: TemplateId, *, client: Client) -> None:
+def get_template(template_id: TemplateId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Print a template."""
-    print_json(client.events.get_template(template_id))
+    shown.one(client.events.get_template(template_id), "id")
 
 
 @templates.command(name="put")
-def put_template(template_id: TemplateId, *, file: Path, if_match: str | None = None, client: Client) -> None:
+def put_template(
+    template_id: TemplateId,
+    file: Path,
+    *,
+    if_match: str | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
     """Create or update a template.
 
     Parameters
@@ -195,13 +208,13 @@ def put_template(template_id: TemplateId, *, file: Path, if_match: str | None = 
     if_match
         Update only if the stored template has this updated_at.
     """
-    print_json(client.events.put_template(template_id, read_params(file, None, ()), if_match))
+    shown.one(client.events.put_template(template_id, read_params(file, None, ()), if_match), "id")
 
 
 @templates.command(name="delete")
-def delete_template(template_id: TemplateId, *, client: Client) -> None:
+def delete_template(template_id: TemplateId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Delete a template."""
-    print_json(client.events.delete_template(template_id))
+    shown.one(client.events.delete_template(template_id), "id")
 
 
 @templates.command(name="start")
@@ -209,24 +222,26 @@ def start_template(
     template_id: TemplateId,
     *,
     fields: StartFields = NOTHING,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Start a template manually."""
     wanted: dict[str, Any] = {"idempotency_key": fields.key, "year": fields.year, "month": fields.month}
     if fields.data is not None:
         wanted["data"] = read_params(None, fields.data, ())
-    print_json(client.events.start_template(template_id, **wanted))
+    shown.one(client.events.start_template(template_id, **wanted), *_STARTED)
 
 
 @actions.default
 @actions.command(name="list")
-def list_actions(*, output: Output = "json", client: Client) -> None:
+def list_actions(*, shown: Shown = AS_JSON, client: Client) -> None:
     """List all actions."""
-    _print_list(client.events.list_actions(), ("key", "flow_name", "tag", "graph_id", "concurrency"), output)
+    found = client.events.list_actions()
+    shown.list(found, found, _ACTIONS, texts.NO_ACTIONS)
 
 
 @actions.command(name="put")
-def put_action(
+def put_action(  # noqa: PLR0913 - the fields of an action
     key: str,
     *,
     flow_name: str | None = None,
@@ -234,6 +249,7 @@ def put_action(
     tag: str | None = None,
     params: str | None = None,
     one_at_a_time: Flag = False,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Register an action that runs a flow or a registered graph.
@@ -258,20 +274,13 @@ def put_action(
     wanted: dict[str, Any] = {"flow_name": flow_name, "graph_id": graph_id, "tag": tag}
     wanted["params"] = {} if params is None else read_params(None, params, ())
     wanted["concurrency"] = "one" if one_at_a_time else "allow"
-    print_json(client.events.put_action(key, wanted))
+    shown.one(client.events.put_action(key, wanted), "key")
 
 
 @actions.command(name="delete")
-def delete_action(key: ActionKey, *, client: Client) -> None:
+def delete_action(key: ActionKey, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Delete an action."""
-    print_json(client.events.delete_action(key))
-
-
-def _print_list(found: list[dict[str, Any]], columns: tuple[str, ...], output: Output) -> None:
-    if output == "json":
-        print_json(found)
-    else:
-        print_table(found, columns)
+    shown.one(client.events.delete_action(key), "key")
 
 
 APPS = (events, templates, actions)

@@ -1,5 +1,6 @@
 """Commands for executions and graphs, and the inbox: `waits` and `resume`."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,15 +10,19 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_params import read_params
-from pyoco_server.cli.failures import FAILED
+from pyoco_server.cli.failures import FAILED, report_failure, wants_json
 from pyoco_server.cli.output import (
+    AS_JSON,
     Client,
+    Columns,
+    Cursor,
     Flag,
     Many,
-    Output,
+    Quiet,
+    Shown,
     note,
-    print_json,
     print_json_line,
+    print_record,
     print_table,
     printable,
 )
@@ -27,25 +32,28 @@ from pyoco_server.errors import InvalidCliInput, InvalidRequest
 
 app = cyclopts.App(name="executions", help="Start, watch and control graph executions.")
 
-_COLUMNS = (
-    "execution_id",
-    "status",
-    "graph_id",
-    "graph_version",
-    "created_at",
-    "ended_at",
-    "error",
-    "handled_failures",
+_COLUMNS = ("execution_id", "status", "graph_id", "graph_version", "created_at", "ended_at", "error")
+_HANDLED = "handled_failures"
+_EXPENDABLE = ("graph_version", _HANDLED, "error", "ended_at", "created_at")
+_EVENTS = Columns(("event_id",), ("sequence", "occurred_at", "type", "details"), ("occurred_at",))
+_NODES = Columns(
+    ("node_id",),
+    ("status", "node_id", "run_id", "started_at", "ended_at", "error"),
+    ("started_at", "ended_at", "run_id"),
 )
-_EXPENDABLE = ("graph_version", "handled_failures", "error", "ended_at", "created_at")
-_WAIT_EXPENDABLE = ("deadline", "wait_key", "waiting_at")
-_WAIT_COLUMNS = ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline")
+_WAITS = Columns(
+    ("execution_id", "node_id"),
+    ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline"),
+    ("deadline", "wait_key", "waiting_at"),
+)
 ExecutionId = Annotated[str, Parameter(help="Execution id.")]
+GraphId = Annotated[str, Parameter(help="Graph id.")]
+Reason = Annotated[str | None, Parameter(help="Reason, stored with the execution.")]
 
 
 @app.command
 def create(  # noqa: PLR0913 - one option per field
-    graph_id: str,
+    graph_id: GraphId,
     *,
     input_file: Path | None = None,
     input_json: Annotated[str | None, Parameter(name="--input")] = None,
@@ -55,14 +63,13 @@ def create(  # noqa: PLR0913 - one option per field
     no_start: Flag = False,
     wait: Flag = False,
     idempotency_key: str | None = None,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> int:
     """Start an execution of a graph.
 
     Parameters
     ----------
-    graph_id
-        Graph id.
     input_file
         File with the input, JSON or YAML.
     input_json
@@ -90,21 +97,52 @@ def create(  # noqa: PLR0913 - one option per field
         idempotency_key=idempotency_key,
     )
     if not wait:
-        print_json(execution)
+        _show(execution, shown)
         return 0
-    return _follow_to_end(client, execution["execution_id"])
+    return _follow_to_end(client, execution["execution_id"], shown)
 
 
-def _follow_to_end(client: Client, execution_id: str) -> int:
+def _follow_to_end(client: Client, execution_id: str, shown: Shown) -> int:
+    has_progress = not (shown.quiet or wants_json(sys.argv))
     for event in client.executions.watch(execution_id):
-        note(printable(_line(event)))
+        if has_progress:
+            note(printable(_line(event)))
     ended = client.executions.get(execution_id)
-    print_json(ended)
-    return 0 if ended["status"] == "COMPLETED" else FAILED
+    _show(ended, shown)
+    if ended["status"] == "COMPLETED":
+        return 0
+    if wants_json(sys.argv):
+        reason = (ended.get("error") or {}).get("message") or ended["status"]
+        report_failure(reason, execution_id=execution_id, execution_status=ended["status"])
+    return FAILED
+
+
+def _show(execution: dict[str, Any], shown: Shown) -> None:
+    if shown.quiet or shown.output == "json":
+        shown.one(execution, "execution_id")
+        return
+    nodes = execution["nodes"]
+    print_record({name: value for name, value in execution.items() if name not in _NOT_IN_A_TABLE})
+    if nodes:
+        print()
+        print_table([_node_row(name, node) for name, node in nodes.items()], _NODES.shown, _NODES.expendable)
+
+
+_NOT_IN_A_TABLE = ("nodes", "edges", "graph", "definition")
+
+
+def _node_row(node_id: str, node: dict[str, Any]) -> dict[str, Any]:
+    return {**node, "node_id": node_id, "error": (node.get("error") or {}).get("message")}
 
 
 @app.command
-def get(execution_id: ExecutionId, *, at_sequence: int | None = None, client: Client) -> None:
+def get(
+    execution_id: ExecutionId,
+    *,
+    at_sequence: int | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
     """Print the state of an execution.
 
     Parameters
@@ -112,18 +150,19 @@ def get(execution_id: ExecutionId, *, at_sequence: int | None = None, client: Cl
     at_sequence
         State after the event with this sequence number.
     """
-    print_json(client.executions.get(execution_id, at_sequence))
+    _show(client.executions.get(execution_id, at_sequence), shown)
 
 
+@app.default
 @app.command(name="list")
 def list_executions(
     *,
     status: Literal["ACTIVE", "COMPLETED", "FAILED", "CANCELED"] | None = None,
     graph_id: str | None = None,
     archived: Flag = False,
-    cursor: str | None = None,
+    cursor: Cursor = None,
     limit: int = 50,
-    output: Output = "json",
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """List executions, newest first.
@@ -136,23 +175,23 @@ def list_executions(
         Filter by graph.
     archived
         List archived executions only.
-    cursor
-        next_cursor of the previous page.
     limit
         Maximum number of entries (up to 200).
     """
     page = client.executions.list(status, graph_id, archived=archived or None, cursor=cursor, limit=limit)
-    if output == "json":
-        print_json(page)
-    elif page["items"]:
-        rows = [*map(_row, page["items"])]
-        _print_page({**page, "items": rows}, _columns(rows), _EXPENDABLE)
-    else:
-        note(texts.NO_EXECUTIONS())
+    rows = [*map(_row, page["items"])]
+    shown.page(page, _columns(rows), texts.NO_EXECUTIONS, rows)
 
 
 @app.command
-def events(execution_id: ExecutionId, *, after: int = 0, limit: int | None = None, client: Client) -> None:
+def events(
+    execution_id: ExecutionId,
+    *,
+    after: int = 0,
+    limit: int | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
     """Print the event log of an execution.
 
     Parameters
@@ -162,12 +201,19 @@ def events(execution_id: ExecutionId, *, after: int = 0, limit: int | None = Non
     limit
         Maximum number of events (up to 1000).
     """
-    print_json(client.executions.events(execution_id, after, limit))
+    page = client.executions.events(execution_id, after, limit)
+    rows = [{**event, "details": _details(event)} for event in page["items"]]
+    shown.list(page, rows, _EVENTS, texts.NO_EVENTS)
 
 
 @app.command
 def watch(
-    execution_id: ExecutionId, *, after: int = 0, output: Literal["json", "status"] = "json", client: Client
+    execution_id: ExecutionId,
+    *,
+    after: int = 0,
+    output: Literal["json", "status"] = "json",
+    quiet: Quiet = False,
+    client: Client,
 ) -> None:
     """Watch an execution until it ends.
 
@@ -177,8 +223,12 @@ def watch(
         Only events after this sequence number.
     output
         json: one event per line; status: one short line per event.
+    quiet
+        Print nothing.
     """
     for event in client.executions.watch(execution_id, after):
+        if quiet:
+            continue
         if output == "json":
             print_json_line(event)
         else:
@@ -186,27 +236,19 @@ def watch(
 
 
 @app.command
-def cancel(execution_id: ExecutionId, *, reason: str | None = None, client: Client) -> None:
-    """Cancel an execution. Once accepted, the execution ends as CANCELED.
-
-    Parameters
-    ----------
-    reason
-        Reason, stored with the execution.
-    """
-    print_json(client.executions.cancel(execution_id, reason))
+def cancel(
+    execution_id: ExecutionId, *, reason: Reason = None, shown: Shown = AS_JSON, client: Client
+) -> None:
+    """Cancel an execution. Once accepted, the execution ends as CANCELED."""
+    _show(client.executions.cancel(execution_id, reason), shown)
 
 
 @app.command
-def archive(execution_id: ExecutionId, *, reason: str | None = None, client: Client) -> None:
-    """Archive an ended execution: hide it from the default list.
-
-    Parameters
-    ----------
-    reason
-        Reason, stored in the event log.
-    """
-    print_json(client.executions.archive(execution_id, reason))
+def archive(
+    execution_id: ExecutionId, *, reason: Reason = None, shown: Shown = AS_JSON, client: Client
+) -> None:
+    """Archive an ended execution: hide it from the default list."""
+    _show(client.executions.archive(execution_id, reason), shown)
 
 
 @app.command
@@ -215,6 +257,7 @@ def rerun(
     *,
     start_from: Annotated[Literal["start", "failed"], Parameter(name="--from")] = "start",
     idempotency_key: str | None = None,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Run an execution again as a new one with the same graph version and input.
@@ -226,7 +269,7 @@ def rerun(
     idempotency_key
         Idempotency key; repeated calls with the same key create one execution.
     """
-    print_json(client.executions.rerun(execution_id, start_from, idempotency_key=idempotency_key))
+    _show(client.executions.rerun(execution_id, start_from, idempotency_key=idempotency_key), shown)
 
 
 @app.command
@@ -237,6 +280,7 @@ def command(
     field: Many = None,
     fields: str | None = None,
     idempotency_key: str | None = None,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Send any command, such as StartExecution, StartNode, SucceedNode or FailNode.
@@ -253,26 +297,20 @@ def command(
         Idempotency key; repeated calls with the same key take effect once.
     """
     values = read_params(None, fields, field or ())
-    print_json(client.executions.command(execution_id, name, idempotency_key=idempotency_key, **values))
+    answer = client.executions.command(execution_id, name, idempotency_key=idempotency_key, **values)
+    _show(answer, shown)
 
 
-def waits(*, cursor: str | None = None, limit: int = 50, output: Output = "json", client: Client) -> None:
+def waits(*, cursor: Cursor = None, limit: int = 50, shown: Shown = AS_JSON, client: Client) -> None:
     """List nodes waiting for a person, oldest first.
 
     Parameters
     ----------
-    cursor
-        next_cursor of the previous page.
     limit
         Maximum number of entries (up to 200).
     """
     page = client.executions.waits(cursor, limit)
-    if output == "json":
-        print_json(page)
-    elif page["items"]:
-        _print_page(page, _WAIT_COLUMNS, _WAIT_EXPENDABLE)
-    else:
-        note(texts.NO_WAITING_NODES())
+    shown.page(page, _WAITS, texts.NO_WAITING_NODES)
 
 
 def resume(
@@ -281,6 +319,7 @@ def resume(
     *,
     data: str | None = None,
     key: str | None = None,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Resume a waiting node.
@@ -294,23 +333,19 @@ def resume(
     key
         The node's wait_key, if it has one.
     """
-    print_json(client.executions.resume(execution_id, node_id, _json(data), key))
+    _show(client.executions.resume(execution_id, node_id, _json(data), key), shown)
 
 
-def _columns(rows: Sequence[dict[str, Any]]) -> Sequence[str]:
+def _columns(rows: Sequence[dict[str, Any]]) -> Columns:
     """Omit the handled_failures column when it is empty, to leave room for the others."""
-    return _COLUMNS if any(row["handled_failures"] for row in rows) else _COLUMNS[:-1]
+    has_handled = any(row[_HANDLED] for row in rows)
+    expendable = [name for name in _EXPENDABLE if has_handled or name != _HANDLED]
+    return Columns(("execution_id",), (*_COLUMNS, _HANDLED) if has_handled else _COLUMNS, expendable)
 
 
 def _row(execution: dict[str, Any]) -> dict[str, Any]:
     handled = ", ".join(execution.get("handled_failures", ()))
     return {**execution, "handled_failures": handled or None}
-
-
-def _print_page(page: dict[str, Any], columns: Sequence[str], expendable: Sequence[str]) -> None:
-    print_table(page["items"], columns, expendable)
-    if page["next_cursor"] is not None:
-        note(texts.MORE(cursor=page["next_cursor"]))
 
 
 def _json(text: str | None) -> Any:
@@ -323,12 +358,16 @@ def _json(text: str | None) -> Any:
 
 
 def _line(event: dict[str, Any]) -> str:
+    return f"{event['sequence']:>4} {event['type']} {_details(event)}".rstrip()
+
+
+def _details(event: dict[str, Any]) -> str:
     payload = event["payload"]
     details = [payload.get("node_id"), payload.get("run_id"), payload.get("reason")]
     error = payload.get("error")
     if isinstance(error, dict):
         details.append(f"{error.get('code', 'FAILED')}: {error.get('message', '')}")
-    return " ".join([f"{event['sequence']:>4}", event["type"], *(str(item) for item in details if item)])
+    return " ".join(str(item) for item in details if item)
 
 
 COMMANDS = {"waits": waits, "resume": resume}
@@ -338,13 +377,20 @@ COMMANDS = {"waits": waits, "resume": resume}
 
 graphs_app = cyclopts.App(name="graphs", help="Register and inspect graphs.")
 
-_GRAPH_COLUMNS = ("graph_id", "version", "nodes", "registered_at", "registered_by")
-_GRAPH_EXPENDABLE = ("registered_by", "registered_at", "nodes")
+_GRAPHS = Columns(
+    ("graph_id",),
+    ("graph_id", "version", "nodes", "registered_at", "registered_by"),
+    ("registered_by", "registered_at", "nodes"),
+)
 
 
 @graphs_app.command
 def put(
-    file: Path, *, graph_id: Annotated[str | None, Parameter(name="--id")] = None, client: Client
+    file: Path,
+    *,
+    graph_id: Annotated[str | None, Parameter(name="--id")] = None,
+    shown: Shown = AS_JSON,
+    client: Client,
 ) -> None:
     """Register a graph as its next version; an unchanged graph keeps its version.
 
@@ -363,40 +409,32 @@ def put(
     except InvalidRequest as error:
         raise InvalidCliInput(f"{file}: {error.detail}") from error
     wanted = graph_id or definition.get("id") or file.stem
-    print_json(client.put_graph(str(wanted), definition))
+    shown.one(client.put_graph(str(wanted), definition), "graph_id")
 
 
 @graphs_app.command(name="get")
-def get_graph(graph_id: str, *, version: int | None = None, client: Client) -> None:
+def get_graph(
+    graph_id: GraphId, *, version: int | None = None, shown: Shown = AS_JSON, client: Client
+) -> None:
     """Print a graph.
 
     Parameters
     ----------
-    graph_id
-        Graph id.
     version
         Graph version. Default: the latest.
     """
-    print_json(client.get_graph(graph_id, version))
+    shown.one(client.get_graph(graph_id, version), "graph_id")
 
 
+@graphs_app.default
 @graphs_app.command(name="list")
-def list_graphs(
-    *, limit: int = 50, cursor: str | None = None, output: Output = "json", client: Client
-) -> None:
+def list_graphs(*, limit: int = 50, cursor: Cursor = None, shown: Shown = AS_JSON, client: Client) -> None:
     """List the latest version of each graph.
 
     Parameters
     ----------
     limit
         Maximum number of entries (up to 200).
-    cursor
-        next_cursor of the previous page.
     """
     page: Any = client.list_graphs(cursor, limit)
-    if output == "json":
-        print_json(page)
-    elif page["items"]:
-        print_table(page["items"], _GRAPH_COLUMNS, _GRAPH_EXPENDABLE)
-    else:
-        note(texts.NO_GRAPHS())
+    shown.page(page, _GRAPHS, texts.NO_GRAPHS)

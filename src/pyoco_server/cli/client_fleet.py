@@ -1,13 +1,16 @@
-"""Commands for workers, metrics and wheels."""
+"""Commands for workers, flows, metrics and wheels."""
 
 import re
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.output import Client, Flag, Output, note, print_json, print_table
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Shown, note
+from pyoco_server.cli.run_view import duration
 from pyoco_server.domain.wheels import (
     Fit,
     WheelContent,
@@ -18,9 +21,19 @@ from pyoco_server.domain.wheels import (
     read_tags,
 )
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
+from pyoco_server.http_client.answers import Flow
 
-_COLUMNS = ("state", "worker_id", "tags", "current_run_id", "last_run_status", "last_seen_at", "hidden")
-_EXPENDABLE = ("hidden", "last_run_status", "last_seen_at", "current_run_id", "tags")
+_WORKERS = Columns(
+    ("worker_id",),
+    ("state", "worker_id", "tags", "current_run_id", "last_run_status", "last_seen_at", "hidden"),
+    ("hidden", "last_run_status", "last_seen_at", "current_run_id", "tags"),
+)
+_FLOWS = Columns(
+    ("name",),
+    ("flow", "tags", "workers", "last_run", "ended_at", "success", "p50", "p95"),
+    ("p95", "ended_at", "workers", "p50", "tags", "success"),
+)
+WorkerId = Annotated[str, Parameter(help="Worker id.")]
 
 
 def workers(
@@ -29,7 +42,7 @@ def workers(
     state: str | None = None,
     include_hidden: Flag = False,
     limit: int | None = None,
-    output: Output = "json",
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """List workers.
@@ -46,34 +59,43 @@ def workers(
         Maximum number of entries (up to 500).
     """
     found: Any = client.get_workers(scope, state, include_hidden=include_hidden or None, limit=limit)
-    if output == "json":
-        print_json(found)
-    elif found:
-        print_table(found, _COLUMNS, _EXPENDABLE)
-    else:
-        note(texts.NO_WORKERS())
+    shown.list(found, found, _WORKERS, texts.NO_WORKERS)
 
 
-def worker_hide(worker_id: str, *, client: Client) -> None:
-    """Hide a worker from lists.
-
-    Parameters
-    ----------
-    worker_id
-        Worker id.
-    """
-    print_json(client.patch_worker_hidden(worker_id, hidden=True))
+def worker_hide(worker_id: WorkerId, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Hide a worker from lists."""
+    shown.one(client.patch_worker_hidden(worker_id, hidden=True), "worker_id")
 
 
-def worker_show(worker_id: str, *, client: Client) -> None:
-    """Unhide a worker.
+def worker_show(worker_id: WorkerId, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Unhide a worker."""
+    shown.one(client.patch_worker_hidden(worker_id, hidden=False), "worker_id")
+
+
+def flows(*, cursor: Cursor = None, limit: int | None = None, shown: Shown = AS_JSON, client: Client) -> None:
+    """List the flows that workers report or that have runs.
 
     Parameters
     ----------
-    worker_id
-        Worker id.
+    limit
+        Maximum number of entries (up to 200).
     """
-    print_json(client.patch_worker_hidden(worker_id, hidden=False))
+    page = client.list_flows(cursor, limit)
+    shown.page(page, _FLOWS, texts.NO_FLOWS, [*map(_flow_row, page["items"])])
+
+
+def _flow_row(flow: Flow) -> dict[str, Any]:
+    last = flow["last_runs"][0] if flow["last_runs"] else None
+    rate, p50, p95 = flow["success_rate"], flow["p50_sec"], flow["p95_sec"]
+    return {
+        **flow,
+        "flow": flow["name"],
+        "last_run": None if last is None else last["status"],
+        "ended_at": None if last is None else last["end_time"],
+        "success": None if rate is None else f"{rate:.0%}",
+        "p50": None if p50 is None else duration(p50),
+        "p95": None if p95 is None else duration(p95),
+    }
 
 
 def metrics(*, client: Client) -> None:
@@ -86,56 +108,54 @@ def metrics(*, client: Client) -> None:
 TASKS = "pyoco.tasks"
 _ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*(\s*:\s*[A-Za-z_][\w.]*)?(\s*\[.*\])?")
 
-_WHEEL_COLUMNS = ("name", "size_bytes", "tags", "modified", "sha256_hex")
-_WHEEL_EXPENDABLE = ("sha256_hex", "modified", "size_bytes", "tags")
-_HISTORY_COLUMNS = ("occurred_at", "action", "wheel_name", "tags", "by")
-_HISTORY_EXPENDABLE = ("by", "tags")
+_WHEELS = Columns(
+    ("name",),
+    ("name", "size_bytes", "tags", "modified", "sha256_hex"),
+    ("sha256_hex", "modified", "size_bytes", "tags"),
+)
+_HISTORY = Columns(("event_id",), ("occurred_at", "action", "wheel_name", "tags", "by"), ("by", "tags"))
 
 
-def wheels(*, output: Output = "json", client: Client) -> None:
+def wheels(*, shown: Shown = AS_JSON, client: Client) -> None:
     """List registered wheels."""
     found: Any = client.list_wheels()
-    if output == "json":
-        print_json(found)
-    elif found:
-        print_table(found, _WHEEL_COLUMNS, _WHEEL_EXPENDABLE)
-    else:
-        note(texts.NO_WHEELS())
+    shown.list(found, found, _WHEELS, texts.NO_WHEELS)
 
 
 def wheel_history(
+    wheel_name: str | None = None,
     *,
     limit: int = 100,
-    wheel_name: str | None = None,
     action: Literal["upload", "delete"] | None = None,
-    output: Output = "json",
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """List wheel uploads and deletions, newest first.
 
     Parameters
     ----------
-    limit
-        Maximum number of entries (up to 500).
     wheel_name
         Filter by wheel.
+    limit
+        Maximum number of entries (up to 500).
     action
         Filter by action.
     """
     events = client.list_wheel_history(limit, wheel_name, action)
-    if output == "json":
-        print_json(events)
-    elif events:
-        rows = [
-            {**event, "by": event["actor"]["api_key_id"] or event["source"]["remote_addr"]}
-            for event in events
-        ]
-        print_table(rows, _HISTORY_COLUMNS, _HISTORY_EXPENDABLE)
-    else:
-        note(texts.NO_WHEEL_HISTORY())
+    rows = [
+        {**event, "by": event["actor"]["api_key_id"] or event["source"]["remote_addr"]} for event in events
+    ]
+    shown.list(events, rows, _HISTORY, texts.NO_WHEEL_HISTORY)
 
 
-def wheel_upload(*, wheel_file: Path, tags: str = "", replace: bool = True, client: Client) -> None:
+def wheel_upload(
+    wheel_file: Path,
+    *,
+    tags: str = "",
+    replace: bool = True,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
     """Check a wheel and register it for installation on workers.
 
     Parameters
@@ -152,10 +172,10 @@ def wheel_upload(*, wheel_file: Path, tags: str = "", replace: bool = True, clie
         wanted = read_tags(tags)
     except InvalidRequest as error:
         raise InvalidCliInput(f"--tags: {error.detail}") from error
-    print_json(client.upload_wheel(wheel_file, wanted, replace=replace))
+    shown.one(client.upload_wheel(wheel_file, wanted, replace=replace), "name")
 
 
-def wheel_delete(*, name: str, client: Client) -> None:
+def wheel_delete(name: str, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Delete a wheel; workers uninstall it at their next sync.
 
     Parameters
@@ -163,7 +183,7 @@ def wheel_delete(*, name: str, client: Client) -> None:
     name
         Wheel file name, e.g. my_flows-1.0-py3-none-any.whl.
     """
-    print_json(client.delete_wheel(name))
+    shown.one(client.delete_wheel(name), "name")
 
 
 def _check(path: Path) -> None:
@@ -230,6 +250,7 @@ COMMANDS = {
     "workers": workers,
     "worker-hide": worker_hide,
     "worker-show": worker_show,
+    "flows": flows,
     "metrics": metrics,
     "wheels": wheels,
     "wheel-history": wheel_history,

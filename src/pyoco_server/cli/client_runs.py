@@ -7,34 +7,42 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.output import (
+    AS_JSON,
     Client,
+    Columns,
+    Cursor,
     Flag,
     Many,
-    Output,
+    Quiet,
+    Shown,
     note,
     plain_lines,
     print_json,
     print_json_line,
-    print_table,
     printable,
 )
-from pyoco_server.cli.run_view import LOG_LINES, RunView, duration, style_for, warnings_of
+from pyoco_server.cli.run_view import LOG_LINES, follow_to_end, list_row, show_run, style_for, task_rows
 from pyoco_server.cli.run_view import follow as follow_run
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.answers import LogLine, Run, RunTasks, Submitted
+from pyoco_server.http_client.answers import LogLine, Run, Submitted
 from pyoco_server.http_client.runs import is_terminal
 
-_COLUMNS = ("status", "flow_name", "run_id", "tasks", "updated_at", "tag", "worker_id", "error")
-_EXPENDABLE = ("tag", "worker_id", "error", "updated_at", "tasks", "flow_name")
-_TASK_COLUMNS = ("state", "task", "duration", "started_at", "ended_at", "error")
-_TASK_EXPENDABLE = ("ended_at", "started_at", "duration", "error")
+_RUNS = Columns(
+    ("run_id",),
+    ("status", "flow_name", "run_id", "tasks", "updated_at", "tag", "worker_id", "error"),
+    ("tag", "worker_id", "error", "updated_at", "tasks", "flow_name"),
+)
+_TASKS = Columns(
+    ("task",),
+    ("state", "task", "duration", "started_at", "ended_at", "error"),
+    ("ended_at", "started_at", "duration", "error"),
+)
 
 
 @Parameter(name="*")
@@ -78,8 +86,8 @@ NOT_FOLLOWED = Following()
 
 
 def submit(  # noqa: PLR0913 - the options of the contract
-    *,
     flow_name: str,
+    *,
     params: str | None = None,
     params_file: Path | None = None,
     param: Many = None,
@@ -87,6 +95,7 @@ def submit(  # noqa: PLR0913 - the options of the contract
     tags: str | None = None,
     idempotency_key: str | None = None,
     following: Following = NOT_FOLLOWED,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> int:
     """Submit a run and print its id.
@@ -115,15 +124,16 @@ def submit(  # noqa: PLR0913 - the options of the contract
         _list(tags),
         idempotency_key=idempotency_key,
     )
-    return _print_submitted(client, submitted, following)
+    return _print_submitted(client, submitted, following, shown)
 
 
 def submit_yaml(
-    *,
     workflow_file: Path,
+    *,
     flow_name: str,
     tag: str | None = None,
     following: Following = NOT_FOLLOWED,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> int:
     """Submit a flow.yaml and print the run id.
@@ -140,10 +150,33 @@ def submit_yaml(
     if not workflow_file.is_file():
         raise InvalidCliInput(texts.NO_WORKFLOW_FILE(path=workflow_file))
     submitted = client.submit_run_yaml(workflow_file, tag, flow_name)
-    return _print_submitted(client, submitted, following)
+    return _print_submitted(client, submitted, following, shown)
 
 
-def get(run_id: RunId, *, records: Flag = False, output: Output = "json", client: Client) -> None:
+def rerun(
+    run_id: RunId,
+    *,
+    param: Many = None,
+    following: Following = NOT_FOLLOWED,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> int:
+    """Submit a run again as a new run: the same flow, params, tag and labels.
+
+    Parameters
+    ----------
+    param
+        Change one param: key=value; may be repeated.
+    """
+    run = client.get_run(run_id)
+    if run["workflow_yaml_sha256"] is not None:
+        raise InvalidCliInput(texts.RERUN_OF_YAML(run_id=run_id, flow_name=run["flow_name"]))
+    params = {**run["params"], **read_params(None, None, param or [])}
+    submitted = client.submit_run(run["flow_name"], params, run["tag"], run["tags"])
+    return _print_submitted(client, submitted, following, shown)
+
+
+def get(run_id: RunId, *, records: Flag = False, shown: Shown = AS_JSON, client: Client) -> None:
     """Print the current state of a run.
 
     Parameters
@@ -151,21 +184,15 @@ def get(run_id: RunId, *, records: Flag = False, output: Output = "json", client
     records
         Include task_records.
     """
-    if output == "json":
-        print_json(client.get_run(run_id, include=["records"] if records else []))
-        return
-    view = RunView(client.get_run_with_records(run_id), fits_height=False)
-    view.add_lines(client.get_logs(run_id, limit=LOG_LINES))
-    Console(highlight=False).print(view)
+    is_table = shown.output == "table"
+    run = client.get_run(run_id, include=["records"] if records or is_table else [])
+    show_run(run, shown, client.get_logs(run_id, limit=LOG_LINES) if is_table and not shown.quiet else [])
 
 
-def tasks(run_id: RunId, *, output: Output = "json", client: Client) -> None:
+def tasks(run_id: RunId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Print the tasks of a run and their records."""
     found = client.get_tasks(run_id)
-    if output == "json":
-        print_json(found)
-        return
-    print_table(_task_rows(found), _TASK_COLUMNS, _TASK_EXPENDABLE)
+    shown.list(found, task_rows(found), _TASKS, texts.NO_TASKS)
 
 
 def logs(
@@ -173,7 +200,7 @@ def logs(
     *,
     task: str | None = None,
     tail: int | None = None,
-    follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative="")] = False,
+    follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative="", show_default=False)] = False,
     output: Literal["text", "json"] = "text",
     client: Client,
 ) -> None:
@@ -227,21 +254,21 @@ def _check_task(run: Run, task: str) -> None:
         raise InvalidCliInput(texts.NO_SUCH_TASK(task=task, tasks=", ".join(sorted(run["tasks"]))))
 
 
-def list_(*, filters: RunFilters = ALL_RUNS, output: Output = "json", client: Client) -> None:
+def list_(*, filters: RunFilters = ALL_RUNS, shown: Shown = AS_JSON, client: Client) -> None:
     """List runs, newest first."""
     runs: Any = client.list_runs(
         filters.status, filters.flow, filters.tag, full=filters.full, limit=filters.limit
     )
-    _show(runs, output)
+    shown.list(runs, [*map(list_row, runs)], _RUNS, texts.NO_RUNS)
 
 
 def list_vnext(
     *,
     filters: RunFilters = ALL_RUNS,
     updated_after: float | None = None,
-    cursor: str | None = None,
+    cursor: Cursor = None,
     workflow_yaml_sha256: str | None = None,
-    output: Output = "json",
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Print one page of runs and the cursor of the next page.
@@ -250,8 +277,6 @@ def list_vnext(
     ----------
     updated_after
         Only runs updated after this Unix time.
-    cursor
-        next_cursor of the previous page.
     workflow_yaml_sha256
         Filter by the SHA-256 of the flow.yaml.
     """
@@ -265,12 +290,7 @@ def list_vnext(
         cursor=cursor,
         workflow_yaml_sha256=workflow_yaml_sha256,
     )
-    if output == "json":
-        print_json(page)
-        return
-    _show(page["items"], output)
-    if page["next_cursor"]:
-        note(texts.MORE(cursor=page["next_cursor"]))
+    shown.page(page, _RUNS, texts.NO_RUNS, [*map(list_row, page["items"])])
 
 
 def watch(  # noqa: PLR0913 - the options of the contract
@@ -283,6 +303,7 @@ def watch(  # noqa: PLR0913 - the options of the contract
     until_terminal: Flag = False,
     output: Literal["json", "status", "live"] | None = None,
     json: Flag = False,
+    quiet: Quiet = False,
     client: Client,
 ) -> int:
     """Watch a run.
@@ -304,8 +325,10 @@ def watch(  # noqa: PLR0913 - the options of the contract
         a terminal, else json.
     json
         Same as --output json.
+    quiet
+        Print nothing; the exit code is the result.
     """
-    style = "json" if json else output or style_for(sys.stdout, "json")
+    style = "quiet" if quiet else "json" if json else output or style_for(sys.stdout, "json")
     events = client.watch_run(
         run_id, records=records or style == "live", since=since, timeout_sec=timeout_sec
     )
@@ -314,11 +337,12 @@ def watch(  # noqa: PLR0913 - the options of the contract
 
 
 def cancel(
-    *,
     run_id: RunId,
+    *,
     reason: str | None = None,
     wait: Flag = False,
     timeout_sec: float = 60.0,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Cancel a run.
@@ -332,66 +356,19 @@ def cancel(
     timeout_sec
         With --wait: timeout in seconds.
     """
-    print_json(client.cancel_run(run_id, wait, timeout_sec, reason=reason))
+    show_run(client.cancel_run(run_id, wait, timeout_sec, reason=reason), shown)
 
 
-def _print_submitted(client: PyocoHttpClient, submitted: Submitted, following: Following) -> int:
+def _print_submitted(
+    client: PyocoHttpClient, submitted: Submitted, following: Following, shown: Shown = AS_JSON
+) -> int:
     warning = cast("dict[str, Any]", submitted).get("warning")  # absent from older servers
     if warning:
-        note(texts.SERVER_WARNS(warning=printable(str(warning))))
+        shown.note(texts.SERVER_WARNS(warning=printable(str(warning))))
     if following.wait:
-        return _follow(client, submitted["run_id"], following.timeout_sec)
-    print_json(submitted)
+        return follow_to_end(client, submitted["run_id"], following.timeout_sec, shown)
+    shown.one(submitted, "run_id")
     return 0
-
-
-def _follow(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> int:
-    """Show progress on stderr, then print the run to stdout; exit code 0 if it completed."""
-    note(f"run {run_id}")
-    style = style_for(sys.stderr, "status")
-    events = client.watch_run(run_id, records=True, timeout_sec=timeout_sec)
-    last = follow_run(client, run_id, events, style, sys.stderr)
-    if style == "status":  # the live view shows them itself
-        for warning in warnings_of(last):
-            note(printable(warning))
-    print_json(_without_records(last))
-    if not is_terminal({"snapshot": last}):
-        note(texts.NOT_ENDED_IN_TIME(seconds=f"{timeout_sec or 0:g}", run_id=run_id))
-    return 0 if last["status"] == "COMPLETED" else FAILED
-
-
-def _without_records(run: Run) -> dict[str, Any]:
-    """The same fields as `get` without --records."""
-    return {name: value for name, value in run.items() if name != "task_records"}
-
-
-def _task_rows(found: RunTasks) -> list[dict[str, Any]]:
-    """One row per task, ordered by start time."""
-    records: dict[str, Any] = {**(found["task_records"] or {})}
-    rows = []
-    for task, state in found["tasks"].items():
-        record = records.get(task, {})
-        took = record.get("duration_ms")
-        shown = None if took is None else duration(took / 1000)
-        rows.append({**record, "task": task, "state": state, "duration": shown})
-    return sorted(rows, key=lambda row: row.get("started_at") or float("inf"))
-
-
-def _show(runs: list[dict[str, Any]], output: Output) -> None:
-    if output == "json":
-        print_json(runs)
-    elif runs:
-        print_table([{**run, "tasks": _progress(run)} for run in runs], _COLUMNS, _EXPENDABLE)
-    else:
-        note(texts.NO_RUNS())
-
-
-def _progress(run: dict[str, Any]) -> str:
-    """Done and total tasks; a full run has the tasks, a summary only the counts."""
-    tasks = run.get("tasks")
-    if isinstance(tasks, dict):
-        return f"{sum(state not in ('PENDING', 'RUNNING') for state in tasks.values())}/{len(tasks)}"
-    return f"{run['tasks_done']}/{run['tasks_total']}"
 
 
 def _list(text: str | None) -> list[str] | None:
@@ -401,6 +378,7 @@ def _list(text: str | None) -> list[str] | None:
 COMMANDS = {
     "submit": submit,
     "submit-yaml": submit_yaml,
+    "rerun": rerun,
     "get": get,
     "tasks": tasks,
     "logs": logs,

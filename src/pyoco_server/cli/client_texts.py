@@ -1,6 +1,6 @@
 """Messages of `pyoco-client`."""
 
-from pyoco_server.cli.language import Text
+from pyoco_server.cli import Text
 
 # Wheels
 
@@ -161,12 +161,43 @@ NO_WORKERS = Text(
     en="no workers; start one with: pyoco-worker --flows DIR",
     ja="workerはいません。起動するには: pyoco-worker --flows DIR",
 )
+NO_FLOWS = Text(
+    en="no flows; start a worker with: pyoco-worker --flows DIR",
+    ja="flowはありません。workerを起動するには: pyoco-worker --flows DIR",
+)
 NO_WHEELS = Text(
-    en="no wheels; register one with: pyoco-client wheel-upload --wheel-file …",
-    ja="wheelはありません。登録するには: pyoco-client wheel-upload --wheel-file …",
+    en="no wheels; register one with: pyoco-client wheel-upload FILE",
+    ja="wheelはありません。登録するには: pyoco-client wheel-upload FILE",
 )
 NO_WHEEL_HISTORY = Text(en="no uploads or deletions yet", ja="登録・削除の履歴はまだありません")
 MORE = Text(en="next page: --cursor {cursor}", ja="続き: --cursor {cursor}")
+
+NO_TASKS = Text(en="no tasks yet", ja="タスクはまだありません")
+RERUN_OF_YAML = Text(
+    en="run {run_id} was submitted with a flow.yaml, which the server does not return; submit the file again: "
+    "pyoco-client submit-yaml FILE --flow-name {flow_name}",
+    ja="run {run_id} は flow.yaml で投入されました。サーバーはこのファイルを返さないため、もう一度投入してください: "
+    "pyoco-client submit-yaml FILE --flow-name {flow_name}",
+)
+
+# Help in Japanese
+
+HELP_JA = {
+    "Submit a run again as a new run: the same flow, params, tag and labels.": (
+        "同じflow、params、tag、ラベルで、新しいrunとして再投入します。"
+    ),
+    "Change one param: key=value; may be repeated.": "変更するparam。key=value の形式。複数指定できます。",
+    "List the flows that workers report or that have runs.": (
+        "workerが報告したflowと、実行されたことのあるflowの一覧を表示します。"
+    ),
+    "Print ids only, and no progress.": "IDだけを表示し、途中経過は表示しません。",
+    "Print nothing; the exit code is the result.": "何も表示しません。結果は終了コードで判断できます。",
+    "Print the file names only.": "ファイル名だけを表示します。",
+    "Print problems only.": "問題だけを表示します。",
+    "text for people, json for programs.": "text: 人が読む形式。json: プログラム向け。",
+    "table for people; json for programs, always in English.": "table: 人が読む形式。json: プログラム向け（常に英語）。",
+    "Print nothing.": "何も表示しません。",
+}
 
 # Run logs
 
@@ -193,12 +224,12 @@ ON_WORKER = Text(en="on {worker_id}", ja="worker {worker_id}")
 ATTEMPT = Text(en="attempt {attempt}", ja="{attempt}回目")
 MORE_TASKS = Text(en="… and {count} more: {states}", ja="… ほか {count} 件: {states}")
 RUN_GOES_ON = Text(
-    en="Stopped watching; the run continues. To cancel it: pyoco-client cancel --run-id {run_id}",
-    ja="監視を終了しました。runは継続しています。取り消すには: pyoco-client cancel --run-id {run_id}",
+    en="Stopped watching; the run continues. To cancel it:\npyoco-client cancel {run_id}",
+    ja="監視を終了しました。runは継続しています。取り消すには:\npyoco-client cancel {run_id}",
 )
 NOT_ENDED_IN_TIME = Text(
-    en="Timed out after {seconds} s; the run continues. To watch it: pyoco-client watch {run_id}",
-    ja="{seconds} 秒でタイムアウトしました。runは継続しています。監視するには: pyoco-client watch {run_id}",
+    en="Timed out after {seconds} s; the run continues. To watch it:\npyoco-client watch {run_id}",
+    ja="{seconds} 秒でタイムアウトしました。runは継続しています。監視するには:\npyoco-client watch {run_id}",
 )
 
 # Executions and graphs
@@ -211,6 +242,16 @@ NO_GRAPHS = Text(
     en="no graphs; register one with: pyoco-client graphs put FILE",
     ja="graphはありません。登録するには: pyoco-client graphs put FILE",
 )
+NO_RETRY_JOBS = Text(en="no retry jobs", ja="再試行ジョブはありません")
+NO_TEMPLATES = Text(
+    en="no templates; create one with: pyoco-client templates put TEMPLATE_ID FILE",
+    ja="templateはありません。作成するには: pyoco-client templates put TEMPLATE_ID FILE",
+)
+NO_ACTIONS = Text(
+    en="no actions; register one with: pyoco-client actions put KEY --flow-name FLOW",
+    ja="actionはありません。登録するには: pyoco-client actions put KEY --flow-name FLOW",
+)
+NO_EVENTS = Text(en="no events", ja="イベントはありません")
 NO_WAITING_NODES = Text(en="no waiting nodes", ja="待機中のnodeはありません")
 DATA_NOT_JSON = Text(
     en="--data is not JSON ({reason}); example: --data '{{\"ok\": true}}'",

@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.json import JSON
 
+from pyoco_server.cli import language
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
-from pyoco_server.cli.language import language
+from pyoco_server.cli.http_server import DRAIN_SEC
 from pyoco_server.cli.run_view import follow, style_for
 from pyoco_server.cli.stack import (
-    DRAIN_SEC,
     describe_nats,
     nats_for,
     running_stack,

@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pyoco_server.cli import Message
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.http_server import holder_of
-from pyoco_server.cli.language import Message
 from pyoco_server.cli.output import print_json
 from pyoco_server.cli.terminal import run
 from pyoco_server.config import ENV_PREFIX, NatsBackendConfig, env_file, is_set, setting_names, texts_of
@@ -326,11 +326,15 @@ def _ask_nats(config: NatsBackendConfig) -> tuple[NatsReport | None, Finding]:
     return report, Finding("nats", "OK", texts.NATS(version=f"nats-server {report.version}", url=url))
 
 
-def show(findings: list[Finding], *, as_json: bool) -> int:
+def show(findings: list[Finding], *, as_json: bool, problems_only: bool = False) -> int:
     """Print the findings; exit code 1 if a check failed."""
     failures = sum(finding.level == "FAIL" for finding in findings)
+    if problems_only:
+        findings = [finding for finding in findings if finding.level != "OK"]
     if as_json:
         print_json({"ok": not failures, "checks": [finding.as_json() for finding in findings]})
+    elif problems_only:
+        _print(findings)
     else:
         _print(findings)
         _print_verdict(failures, sum(finding.level == "WARN" for finding in findings))

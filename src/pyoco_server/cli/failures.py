@@ -1,22 +1,25 @@
 """How a command fails: the reason and advice on stderr, exit code 1 (130 for Ctrl-C).
 
-Invalid arguments come with an example of a correct call.
+Invalid arguments come with an example of a correct call. With `--output json`, stderr has one JSON object.
 """
 
 import inspect
 import io
+import json
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any, NoReturn, get_args
 
 import cyclopts
 from cyclopts.argument import Argument
 
+from pyoco_server.cli import Message, Text, language
 from pyoco_server.cli import server_texts as texts
-from pyoco_server.cli.language import Message, Text, language
 from pyoco_server.cli.terminal import JapaneseHelp
 from pyoco_server.errors import ConfigError, ErrorEntry, IncompatibleNats, InvalidCliInput, PyocoServerError
 
@@ -76,6 +79,8 @@ _EXAMPLE_VALUES = {
     "workflow-file": "flow.yaml",
 }
 """Values for arguments in examples; others are shown by name in capitals."""
+_BY_NAME = {"--flow-name", "--key-id", "--tenant", "--wheel-file", "--workflow-file"}
+"""Arguments that messages and examples call by their option, although they also have a place."""
 
 
 def explained(error: cyclopts.CycloptsError) -> Message:  # noqa: PLR0911 - one return per kind of error
@@ -163,7 +168,8 @@ def _is_same(argument: Argument, other: Argument | None) -> bool:
 
 
 def _is_positional(argument: Argument) -> bool:
-    return argument.field_info.kind in (
+    """How it is called in messages; most arguments with a place also have a name."""
+    return argument.name not in _BY_NAME and argument.field_info.kind in (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     )
@@ -204,20 +210,38 @@ def run_app(app: cyclopts.App, launcher: cyclopts.App | None = None) -> None:
     _replace_unencodable_output()
     if language() == "ja":
         app.help_formatter = JapaneseHelp()
+    with _ending_with_the_reader():
+        try:
+            (launcher or app)(sys.argv[1:], exit_on_error=False, print_error=False)
+        except cyclopts.CycloptsError as error:
+            fail_arguments(app, error)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def _ending_with_the_reader() -> Iterator[None]:
+    """The reader of a pipe may end first, as in `pyoco-client list | head`; then nobody needs the rest."""
     try:
-        (launcher or app)(sys.argv[1:], exit_on_error=False, print_error=False)
-    except cyclopts.CycloptsError as error:
-        fail_arguments(app, error)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here, because the interpreter reports a failure at its end
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        sys.exit(FAILED)
 
 
 def fail_arguments(app: cyclopts.App, error: cyclopts.CycloptsError) -> NoReturn:
     """Fail with MSG-PYOCO-0018, the reason, an example and the help command."""
+    reason = explained(error)
     fail(
-        _invalid_arguments(explained(error)),
+        _invalid_arguments(reason),
         EXAMPLE(command=example(app, error)),
         USAGE(command=command_line(app, error)),
+        **facts_of(InvalidCliInput.entry, reason),
     )
 
 
@@ -240,11 +264,14 @@ def reporting_failures() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ConfigError as error:
-        fail(texts.BAD_SETTINGS(), *(f"  {problem}" for problem in error.problems))
+        detail = "; ".join(error.problems)
+        fail(
+            texts.BAD_SETTINGS(), *(f"  {problem}" for problem in error.problems), detail=detail, advice=None
+        )
     except InvalidCliInput as error:
-        fail(_invalid_arguments(error.detail))
+        fail(_invalid_arguments(error.detail), **facts_of(error.entry, error.args[0]))
     except PyocoServerError as error:
-        fail(with_message(error.entry, error.detail))
+        fail(with_message(error.entry, error.detail), **facts_of(error.entry, error.detail))
     except IncompatibleNats as error:
         fail(str(error))
 
@@ -255,7 +282,33 @@ def with_message(entry: ErrorEntry, detail: str) -> str:
     return f"{entry.err_id} {message}{detail}"
 
 
-def fail(*lines: str) -> NoReturn:
+def facts_of(entry: ErrorEntry, detail: object) -> dict[str, object]:
+    """An error for programs: in English, like all JSON."""
+    return {"err_id": entry.err_id, "msg_id": entry.msg_id, "message": entry.en, "detail": _english(detail)}
+
+
+def fail(*lines: str, **facts: object) -> NoReturn:
+    """Report the lines: the reason, then advice. `facts` are for programs."""
+    report_failure(*lines, **facts)
+    sys.exit(FAILED)
+
+
+def report_failure(*lines: str, **facts: object) -> None:
+    if wants_json(sys.argv[1:]):
+        advice = "\n".join(str(_english(line)).strip() for line in lines[1:])
+        known = {"err_id": None, "status": None, "detail": _english(lines[0]), "advice": advice or None}
+        print(json.dumps({"error": {**known, **facts}}), file=sys.stderr)
+        return
     for line in lines:
         print(line, file=sys.stderr)
-    sys.exit(FAILED)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether JSON was asked for by name. Read before the arguments are parsed, because that may fail."""
+    return not {"--json", "--output=json"}.isdisjoint(arguments) or ("--output", "json") in pairwise(
+        arguments
+    )
+
+
+def _english(text: object) -> object:
+    return text.en if isinstance(text, Message) else text

@@ -1,9 +1,11 @@
 """Japanese `--help` texts, keyed by the English text."""
 
+from pyoco_server.cli.client_texts import HELP_JA
 from pyoco_server.cli.server_texts import NATS_OPTIONS_JA
 
 HELP_TEXTS = {
     **NATS_OPTIONS_JA,
+    **HELP_JA,
     # The page
     "Commands": "コマンド",
     "Parameters": "オプション",
@@ -95,7 +97,6 @@ HELP_TEXTS = {
     "NATS URL to check (also: PYOCO_NATS_URL). Default: the embedded NATS of --data-dir.": (
         "診断するNATSのURL（環境変数: PYOCO_NATS_URL）。既定: --data-dir の付属のNATS。"
     ),
-    "Print JSON, always in English.": "JSONで出力します（内容は常に英語です）。",
     # pyoco-worker
     "Run flows submitted to a pyoco-server.": "pyoco-serverに投入されたflowを実行します。",
     "Start a worker.": "workerを起動します。",
@@ -333,7 +334,6 @@ HELP_TEXTS = {
     "Archive an ended execution: hide it from the default list.": (
         "終了したexecutionをアーカイブし、既定の一覧から外します。"
     ),
-    "Reason, stored in the event log.": "理由。イベントログに記録されます。",
     "Run an execution again as a new one with the same graph version and input.": (
         "同じバージョンのgraphと入力で、新しいexecutionとして再実行します。"
     ),

@@ -5,14 +5,17 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
+import uvicorn
 from cyclopts import Parameter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pyoco_server.cli import server_texts as texts
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.processes import bound, free_port
 
@@ -157,6 +160,31 @@ _TCP_OPTIONS = {
     "TCP_USER_TIMEOUT": VANISHED_AFTER_SEC * 1000,
 }
 """Not every system supports all of them."""
+
+
+DRAIN_SEC = 5
+
+
+class Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to us, because the worker and NATS must be stopped in order."""
+        yield
+
+
+def http_options(app: Any, config: NatsBackendConfig, **options: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(config.trusted_proxies),
+        forwarded_allow_ips=config.trusted_proxies or None,
+        timeout_graceful_shutdown=DRAIN_SEC,
+        **options,
+    )
 
 
 # Listen addresses: whether a port is free, which program holds it, and its local URL.

@@ -4,11 +4,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 
 import httpx2
 from cyclopts import Parameter
@@ -54,14 +54,16 @@ def fail_http(response: httpx2.Response) -> NoReturn:
         body = response.json()
         detail, err_id, code = body.get("detail", ""), body.get("err_id", ""), body.get("code")
     except (ValueError, AttributeError):
-        fail(f"HTTP {response.status_code}: {response.text[:500]}")
+        text = response.text[:500]
+        fail(f"HTTP {response.status_code}: {text}", status=response.status_code, detail=text)
     shown = detail if isinstance(detail, str) else "; ".join(_problem(item) for item in detail)
     if code is not None:
         shown = f"{shown} ({code})"
     entry = ENTRIES.get(err_id)
     message = f"{err_id} {shown}".strip() if entry is None else with_message(entry, shown)
-    advice = texts.ADVICE[err_id]() if err_id in texts.ADVICE else ""
-    fail(*filter(None, [f"HTTP {response.status_code} {message}", advice]))
+    advice = [texts.ADVICE[err_id]()] if err_id in texts.ADVICE else []
+    facts = body if entry is None else {**body, "message": entry.en}
+    fail(f"HTTP {response.status_code} {message}", *advice, **{**facts, "status": response.status_code})
 
 
 def _problem(item: Mapping[str, Any]) -> str:
@@ -71,6 +73,97 @@ def _problem(item: Mapping[str, Any]) -> str:
 def note(line: str) -> None:
     """Print a line for people to stderr; stdout carries data and logs."""
     print(line, file=sys.stderr, flush=True)
+
+
+# How a command prints its result
+
+
+class Columns(NamedTuple):
+    """The columns of a table. `ids`: what identifies a row, for --quiet."""
+
+    ids: tuple[str, ...]
+    shown: Sequence[str]
+    expendable: Sequence[str] = ()
+    """Dropped in this order when space is short."""
+
+
+Quiet = Annotated[bool, Parameter(name=("--quiet", "-q"), negative="", show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """Options of every command that prints a result."""
+
+    output: Literal["json", "table"] = "json"
+    """json for programs, table for people."""
+
+    quiet: Quiet = False
+    """Print ids only, and no progress."""
+
+    def list(
+        self, answer: object, rows: Sequence[Mapping[str, Any]], columns: Columns, empty: Callable[[], str]
+    ) -> None:
+        """`answer` is the JSON. `empty`: the text for people when there are no rows."""
+        if self.quiet:
+            _print_ids(rows, columns.ids)
+        elif self.output == "json":
+            print_json(answer)
+        elif rows:
+            print_table(rows, columns.shown, columns.expendable)
+        else:
+            note(empty())
+
+    def page(self, page: Any, columns: Columns, empty: Callable[[], str], rows: Any = None) -> None:
+        """A list with a cursor."""
+        self.list(page, page["items"] if rows is None else rows, columns, empty)
+        if self.output == "table" and page["next_cursor"] is not None:
+            self.note(texts.MORE(cursor=page["next_cursor"]))
+
+    def one(self, answer: Any, *ids: str) -> None:
+        if self.quiet:
+            _print_ids([answer], ids)
+        elif self.output == "json":
+            print_json(answer)
+        else:
+            print_record(answer)
+
+    def note(self, line: str) -> None:
+        if not self.quiet:
+            note(line)
+
+
+AS_JSON = Shown()
+
+
+def _print_ids(rows: Iterable[Mapping[str, Any]], ids: Sequence[str]) -> None:
+    """One row per line; nothing for a row without any of the ids."""
+    for row in rows:
+        found = [printable(str(row[name])) for name in ids if row.get(name) is not None]
+        if found:
+            print(*found)
+
+
+_EMPTY: tuple[object, ...] = (None, "", [], {})
+
+
+def print_record(answer: Mapping[str, Any]) -> None:
+    """One line per field that has a value; objects and arrays as JSON."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for name, value in answer.items():
+        if value not in _EMPTY:
+            table.add_row(Text(printable(name)), _field(name, value))
+    _console().print(table)
+
+
+def _field(name: str, value: Any) -> Text:
+    if _is_time(name, value):
+        return Text(datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S"))
+    if isinstance(value, dict | list) and value:
+        return Text(printable(json.dumps(value, ensure_ascii=False)))
+    return _cell(name, value)
 
 
 # Tables that fit the terminal: the least important columns are dropped first, long values are cut.
@@ -153,13 +246,20 @@ def _console() -> Console:
 
 def _cell(column: str, value: Any) -> Text:
     """Always plain text: names must not become markup."""
-    if value is None or value == "":
+    if value in _EMPTY:
         return Text("-", "dim")
-    if column.endswith("_at") or column in ("modified", "deadline"):
+    if isinstance(value, bool):
+        return Text(str(value).lower())
+    if _is_time(column, value):
         return Text(shown_time(value))
     if isinstance(value, (list, tuple)):
         return Text(printable(",".join(map(str, value))) or "-")
     return Text(printable(str(value)), COLOURS.get(str(value), ""))
+
+
+def _is_time(column: str, value: object) -> bool:
+    is_named_so = column.endswith(("_at", "_time")) or column in ("modified", "deadline")
+    return is_named_so and isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _LINE_ENDS = re.compile(r"\r\n|[\n\r]")
@@ -189,10 +289,10 @@ def plain_lines(text: str) -> str:
 
 # Option types shared by several commands
 
-Flag = Annotated[bool, Parameter(negative="")]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Many = Annotated[list[str] | None, Parameter(negative="")]
 """An option that may be repeated."""
-Output = Annotated[Literal["json", "table"], Parameter(help="json for programs, table for people.")]
+Cursor = Annotated[str | None, Parameter(help="next_cursor of the previous page.")]
 
 
 @Parameter(name="*")

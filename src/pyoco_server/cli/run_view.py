@@ -5,7 +5,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.constrain import Constrain
@@ -15,10 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.output import COLOURS, note, plain, print_json_line, printable
+from pyoco_server.cli.failures import FAILED, report_failure, wants_json
+from pyoco_server.cli.output import COLOURS, Shown, note, plain, print_json_line, printable
 from pyoco_server.cli.terminal import Interrupts
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.answers import LogLine, Run
+from pyoco_server.http_client.answers import LogLine, Run, RunTasks
 from pyoco_server.http_client.runs import RunEvent, is_terminal
 
 LOG_LINES = 5
@@ -170,7 +171,7 @@ def _cut(text: Text) -> Text:
 
 # Following a run: a live view in a terminal, one line per change elsewhere.
 
-Style = Literal["live", "status", "json"]
+Style = Literal["live", "status", "json", "quiet"]
 REFRESH_PER_SECOND = 8
 
 
@@ -200,6 +201,9 @@ def follow(
                 count += print_event(event, file)
                 if max_events is not None and count >= max_events:
                     break
+            if style == "live" and is_terminal({"snapshot": view.run}):
+                # The watch ends with the last snapshot; lines of the last task may have come behind it.
+                view.add_lines(client.get_logs(run_id, limit=LOG_LINES))
     except KeyboardInterrupt:
         if style == "live":
             note(texts.RUN_GOES_ON(run_id=run_id))
@@ -216,7 +220,7 @@ def _drawn(view: RunView, file: IO[str]) -> AbstractContextManager[Live]:
 
 
 def _print_nothing(event: RunEvent, _: IO[str]) -> int:
-    """The live view renders the event itself."""
+    """The live view renders the event itself; with --quiet nobody does."""
     return int(event["event"] != "heartbeat")
 
 
@@ -245,4 +249,77 @@ _PRINTERS: dict[Style, Callable[[RunEvent, IO[str]], int]] = {
     "live": _print_nothing,
     "status": _print_status,
     "json": _print_json,
+    "quiet": _print_nothing,
 }
+
+
+def follow_to_end(client: PyocoHttpClient, run_id: str, timeout_sec: float | None, shown: Shown) -> int:
+    """Show progress on stderr, then print the run to stdout; exit code 0 if it completed."""
+    style = style_for(sys.stderr, "status")
+    if shown.quiet or (style == "status" and wants_json(sys.argv)):  # then stderr has JSON or nothing
+        style = "quiet"
+    else:
+        note(f"run {run_id}")
+    events = client.watch_run(run_id, records=True, timeout_sec=timeout_sec)
+    last = follow(client, run_id, events, style, sys.stderr)
+    if style == "status":  # the live view shows them itself
+        for warning in warnings_of(last):
+            note(printable(warning))
+    if style != "live" or shown.quiet or shown.output == "json" or not sys.stdout.isatty():
+        show_run(last if shown.output == "table" else _without_records(last), shown)
+    if last["status"] == "COMPLETED":
+        return 0
+    _report_outcome(last, timeout_sec)
+    return FAILED
+
+
+def _report_outcome(run: Run, timeout_sec: float | None) -> None:
+    """People have seen the outcome in the progress; programs get it as JSON."""
+    facts = {"run_id": run["run_id"], "run_status": run["status"]}
+    if not is_terminal({"snapshot": run}):
+        reason = texts.NOT_ENDED_IN_TIME(seconds=f"{timeout_sec or 0:g}", run_id=run["run_id"])
+        report_failure(reason, **facts)
+    elif wants_json(sys.argv):
+        report_failure(run["error"] or run["status"], **facts)
+
+
+def show_run(run: Run, shown: Shown, lines: Iterable[LogLine] = ()) -> None:
+    """`lines`: the end of its output."""
+    if shown.quiet or shown.output == "json":
+        shown.one(run, "run_id")
+        return
+    view = RunView(run, fits_height=False)
+    view.add_lines(lines)
+    Console(highlight=False).print(view)
+
+
+def _without_records(run: Run) -> Run:
+    """The same fields as `get` without --records."""
+    return cast("Run", {name: value for name, value in run.items() if name != "task_records"})
+
+
+# Rows of tables
+
+
+def task_rows(found: RunTasks) -> list[dict[str, Any]]:
+    """One row per task, ordered by start time."""
+    records: dict[str, Any] = {**(found["task_records"] or {})}
+    rows = []
+    for task, state in found["tasks"].items():
+        record = records.get(task, {})
+        took = record.get("duration_ms")
+        shown = None if took is None else duration(took / 1000)
+        rows.append({**record, "task": task, "state": state, "duration": shown})
+    return sorted(rows, key=lambda row: row.get("started_at") or float("inf"))
+
+
+def list_row(run: dict[str, Any]) -> dict[str, Any]:
+    return {**run, "tasks": _progress(run)}
+
+
+def _progress(run: dict[str, Any]) -> str:
+    """Done and total tasks; a full run has the tasks, a summary only the counts."""
+    tasks = run.get("tasks")
+    if isinstance(tasks, dict):
+        return f"{sum(state not in ('PENDING', 'RUNNING') for state in tasks.values())}/{len(tasks)}"
+    return f"{run['tasks_done']}/{run['tasks_total']}"

@@ -15,7 +15,7 @@ from pyoco_server.cli.demo import make_project, run_demo
 from pyoco_server.cli.doctor import examine, show
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, reporting_failures, run_app
 from pyoco_server.cli.http_server import Host, Port, holder_of, is_loopback, local_url, require_free
-from pyoco_server.cli.output import NO_NATS_OPTIONS, Flag, NatsOptions, note, server_url
+from pyoco_server.cli.output import NO_NATS_OPTIONS, Flag, NatsOptions, Quiet, note, print_json, server_url
 from pyoco_server.cli.stack import (
     NO_BOOTSTRAP,
     BootstrapOptions,
@@ -203,7 +203,14 @@ def openapi() -> None:
 
 
 @app.command
-def init(directory: Path, /, *, force: Flag = False) -> None:
+def init(
+    directory: Path,
+    /,
+    *,
+    force: Flag = False,
+    output: Literal["text", "json"] = "text",
+    quiet: Quiet = False,
+) -> None:
     """Create a starter project: flows, a flow.yaml, a graph, a template and tests.
 
     Parameters
@@ -212,9 +219,19 @@ def init(directory: Path, /, *, force: Flag = False) -> None:
         Target directory; created if missing.
     force
         Write into a non-empty directory; files of the same name are replaced.
+    output
+        text for people, json for programs.
+    quiet
+        Print the file names only.
     """
     with reporting_failures():
         written = make_project(directory, force=force)
+        if output == "json":
+            print_json({"directory": str(directory), "files": list(written)})
+            return
+        if quiet:
+            print(*written, sep="\n")
+            return
         print(texts.PROJECT_MADE(path=directory, count=len(written)))
         for name in written:
             print(f"  {name}")
@@ -228,7 +245,9 @@ def doctor(
     nats_url: str | None = None,
     access: NatsOptions = NO_NATS_OPTIONS,
     data_dir: Path = Path(".pyoco"),
+    output: Literal["table", "json"] = "table",
     json: Flag = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check this machine and the installation, and suggest fixes. Exit code 1 if a check fails.
 
@@ -241,8 +260,12 @@ def doctor(
         NATS URL to check (also: PYOCO_NATS_URL). Default: the embedded NATS of --data-dir.
     data_dir
         Data directory of the embedded NATS.
+    output
+        table for people; json for programs, always in English.
     json
-        Print JSON, always in English.
+        Same as --output json.
+    quiet
+        Print problems only.
     """
     with reporting_failures():
         configure_logging(  # fixed values: invalid log settings must not stop the diagnosis
@@ -254,7 +277,8 @@ def doctor(
             stream=sys.stderr,
         )
         options = {"nats_url": nats_url, **vars(access)}
-        sys.exit(show(examine(server_url(server, data_dir), options, data_dir), as_json=json))
+        findings = examine(server_url(server, data_dir), options, data_dir)
+        sys.exit(show(findings, as_json=json or output == "json", problems_only=quiet))
 
 
 add_completion(app)

@@ -1,6 +1,6 @@
 """Messages of `pyoco-server` and `pyoco-worker`."""
 
-from pyoco_server.cli.language import Text
+from pyoco_server.cli import Text
 
 NATS_OPTIONS_JA = {
     "NATS user (also: PYOCO_NATS_USER).": "NATSのユーザー名（環境変数: PYOCO_NATS_USER）。",
@@ -50,12 +50,13 @@ NATS_IGNORED = Text(
     "           --nats-url {url}",
     ja="           ポート 4222 は {holder} が使用中のため、使用しません。\n"
     "           そのポートのNATSを使うには: --nats-url nats://127.0.0.1:4222\n"
-    "           このディレクトリのコマンドはこのサーバーを自動で見つけます。ほかの場所では: --nats-url {url}",
+    "           このディレクトリのコマンドはこのサーバーを自動で見つけます。ほかの場所では:\n"
+    "           --nats-url {url}",
 )
 DASHBOARD_AT = Text(en="Dashboard  {url}/", ja="Dashboard  {url}/")
 DASHBOARD_MISSING = Text(
     en="Dashboard  missing from this installation; {url}/ explains how to get it",
-    ja="Dashboard  このインストールには含まれていません。入手方法は {url}/ にあります",
+    ja="Dashboard  含まれていません。入手方法: {url}/",
 )
 HTTP_AT = Text(en="HTTP       {url}   (API: {url}/docs)", ja="HTTP       {url}   （API: {url}/docs）")
 OPEN_TO_THE_NETWORK = Text(
@@ -130,10 +131,10 @@ PROJECT_MADE = Text(en="Created {count} files in {path}", ja="{path} に {count}
 PROJECT_NEXT = Text(
     en="Next:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
     "In a second terminal, in the same directory:\n  pyoco-client submit --flow-name extract --wait\n"
-    "The tests require pytest:\n  pip install pytest\n  python -m pytest",
+    "Run the tests, which need no server:\n  pip install -r requirements-dev.txt\n  python -m pytest",
     ja="次に:\n  cd {path}\n  pyoco-server up --with-worker --flows flows\n"
     "別の端末で、同じディレクトリから:\n  pyoco-client submit --flow-name extract --wait\n"
-    "テストには pytest が必要です:\n  pip install pytest\n  python -m pytest",
+    "テストの実行（サーバーは不要です）:\n  pip install -r requirements-dev.txt\n  python -m pytest",
 )
 
 # pyoco-worker
@@ -324,3 +325,10 @@ WELL_WITH_WARNINGS = Text(
     en="No failures. Warnings: {warnings}.", ja="異常はありません。警告が {warnings} 件あります。"
 )
 NOT_WELL = Text(en="Failed checks: {failures}.", ja="修正が必要な項目が {failures} 件あります。")
+
+# pyoco-server-admin
+
+NO_API_KEYS = Text(
+    en="no API keys; create one with: pyoco-server-admin api-key create TENANT",
+    ja="APIキーはありません。作成するには: pyoco-server-admin api-key create TENANT",
+)

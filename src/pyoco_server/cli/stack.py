@@ -16,11 +16,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
-import uvicorn
 from cyclopts import Parameter
 
 from pyoco_server.cli import server_texts as texts
-from pyoco_server.cli.http_server import BoundedHead, require_free
+from pyoco_server.cli.http_server import BoundedHead, Server, http_options, require_free
 from pyoco_server.cli.output import Flag, note
 from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, secret_variable
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
@@ -36,7 +35,6 @@ log = get_logger(__name__)
 WATCH_INTERVAL_SEC = 0.5
 MAX_RESTART_DELAY_SEC = 30.0
 RESTART_PAUSE_SEC = 5.0
-DRAIN_SEC = 5
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -173,13 +171,6 @@ def _is_loopback(text: str) -> bool:
     return (mapped or address).is_loopback
 
 
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to us, because the worker and NATS must be stopped in order."""
-        yield
-
-
 @asynccontextmanager
 async def gateway(
     config: NatsBackendConfig,
@@ -191,22 +182,7 @@ async def gateway(
 ) -> AsyncIterator[asyncio.Future[None]]:
     """Serve HTTP until the block ends; the future completes if the gateway stops by itself."""
     app = create_app(for_this_machine(config, host), tuning=tuning)
-    server = _Server(
-        uvicorn.Config(
-            app,
-            host=host,
-            port=port,
-            http=protocol,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=bool(config.trusted_proxies),
-            forwarded_allow_ips=config.trusted_proxies or None,
-            timeout_graceful_shutdown=DRAIN_SEC,
-        )
-    )
+    server = Server(http_options(app, config, host=host, port=port, http=protocol))
     serving = asyncio.ensure_future(server.serve())
     try:
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it

@@ -131,6 +131,29 @@ class JapaneseHelp(DefaultFormatter):
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         super().render_description(console, options, _translated(description))
 
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:  # noqa: ARG002
+        if usage:
+            console.print(Text("使い方: ", "bold") + Text(str(usage)))
+
+
+_MARKS = {
+    "[choices: ": "[選択肢: ",
+    "[default: ": "[既定: ",
+    "[env var: ": "[環境変数: ",
+    "[required]": "[必須]",
+}
+
+
+class _JapaneseText(InlineText):
+    """The library appends these marks when it renders an option."""
+
+    def append(self, text: Text) -> None:
+        plain = text.plain
+        for mark, translated in _MARKS.items():
+            if plain.startswith(mark):
+                plain = translated + plain.removeprefix(mark)
+        super().append(Text(plain, text.style))
+
 
 def in_japanese(text: str) -> str:
     return HELP_TEXTS.get(" ".join(text.split()), text)
@@ -142,7 +165,7 @@ def _title(title: Any) -> Any:
 
 def _translated(description: Any) -> Any:
     if isinstance(description, InlineText):
-        translated = InlineText(
+        translated = _JapaneseText(
             _translated(description.primary_renderable), force_empty_end=description.force_empty_end
         )
         translated.texts = description.texts

@@ -1,5 +1,6 @@
 """Worker records of the registry, and lease records."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -41,6 +42,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     stopped_at: float | None = None
     stop_reason: str | None = None
     wheel_sync: WheelSync | None = None
+    flows: tuple[str, ...] | None = None
+    """Names of the flows that it can run; None: its resolver cannot list them, or the worker is older."""
 
 
 class WorkerActivity(Struct, frozen=True, kw_only=True):
@@ -58,6 +61,7 @@ class WorkerActivity(Struct, frozen=True, kw_only=True):
     stopped_at: float | None = None
     stop_reason: str | None = None
     wheel_sync: WheelSync | None = None
+    flows: tuple[str, ...] | None = None
 
 
 def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
@@ -81,7 +85,25 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         stopped_at=activity.stopped_at,
         stop_reason=activity.stop_reason,
         wheel_sync=activity.wheel_sync,
+        flows=activity.flows,
     )
+
+
+MAX_FLOW_NAME = 200
+MAX_FLOWS_BYTES = 16 * 1024
+"""Limit for the flow names of a record, which is written with every heartbeat."""
+
+
+def reportable_flows(names: Iterable[str]) -> tuple[str, ...]:
+    """The names that fit into a worker record, sorted."""
+    room = MAX_FLOWS_BYTES
+    fitting = []
+    for name in sorted({name for name in names if 0 < len(name) <= MAX_FLOW_NAME}):
+        room -= len(name.encode(errors="replace"))
+        if room < 0:
+            break
+        fitting.append(name)
+    return tuple(fitting)
 
 
 def hide(known: WorkerRecord, tenant_id: str | None, *, hidden: bool) -> WorkerRecord:

@@ -40,7 +40,7 @@ class LocalFlowHandle:
     ) -> FlowOutcome:
         capture = PrintCapture(output, self._output_added, own_threads)
         self._prints.begin(capture)
-        with capture.catching():
+        with capture:
             found = find(job)
             if isinstance(found, FlowOutcome):
                 return found

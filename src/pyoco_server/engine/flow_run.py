@@ -1,8 +1,9 @@
-"""One run of a flow in pyoco's engine: inline chains, progress, the task graph, artifacts."""
+"""One run of a flow in pyoco's engine: progress, result, artifacts."""
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import pyoco.core.engine
 from pyoco.core.context import Context
 from pyoco.core.engine import Engine
-from pyoco.core.models import Flow, RunContext, Task
+from pyoco.core.log_capture import RunLogCapture
+from pyoco.core.models import Flow, RunContext
 from pyoco.core.models import RunStatus as EngineStatus
 from pyoco.core.models import TaskState as EngineTaskState
-from pyoco.dsl.nodes import SubFlowNode, SwitchNode, TaskNode
 from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Raised
 from pyoco_server.domain.runs.model import TaskRecord, TaskState, replace
+from pyoco_server.domain.values import bounded_warnings
+from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
 from pyoco_server.engine.results import (
     MAX_VALUE_BYTES,
     BadOutput,
@@ -30,10 +33,8 @@ from pyoco_server.engine.results import (
 from pyoco_server.engine.tasks import (
     RunLoop,
     close_never_awaited,
-    end_forks_with_their_task,
     entered_loop,
     is_never_awaited,
-    prepare_tasks,
 )
 from pyoco_server.errors import ExecutionFailed
 from pyoco_server.logs import exception_fields
@@ -65,25 +66,23 @@ class FlowRun:
         self._loop = RunLoop()
         records = _Records(self._context, RecordBudget(max_value_bytes))
         self._trace = _Trace(flow, self._context, records, self._loop, on_task)
-        self._engine = Engine(trace_backend=self._trace)
+        self._engine = _Engine(trace_backend=self._trace)
 
     def run(self) -> FlowOutcome:
         try:
-            prepare_tasks(self._flow)
-            end_forks_with_their_task(self._flow)
+            plan = plan_of(self._flow)
         except ExecutionFailed as error:
             return self._failed(error.detail, raised(error))
+        self._trace.dependencies = plan.dependencies
         try:
             with self._loop:
-                context = self._engine.run(
-                    without_thread_pool(self._flow), self._params, run_context=self._context
-                )
+                context = self._engine.run(plan.program, self._params, run_context=self._context)
         except BaseException as error:  # noqa: BLE001 - any exception of a task ends its run, even SystemExit
             return self._failed(described(error), raised(error))
         if self._context.status is EngineStatus.CANCELLED:
             return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
         try:
-            result = self._result(context.results)
+            result = self._result(plan, context.results)
         except BadOutput as error:
             self._trace.refused(error.task, error.problem)
             outcome = self._failed(error.problem)
@@ -94,7 +93,7 @@ class FlowRun:
             progress=self._trace.complete(),
             result=result.value,
             result_truncated=result.is_truncated,
-            warnings=result.warnings,
+            warnings=bounded_warnings([*result.warnings, *self._incomplete(plan)], 0),
         )
 
     def _failed(self, error: str, exception: Raised | None = None) -> FlowOutcome:
@@ -102,13 +101,26 @@ class FlowRun:
             ending=Ending.EXECUTION_ERROR, progress=self._trace.complete(), error=error, raised=exception
         )
 
-    def _result(self, results: dict[str, Any]) -> Result:
+    def _result(self, plan: Plan, results: dict[str, Any]) -> Result:
         """The outputs of the flow's last tasks, by name. Raises BadOutput."""
-        last = _last_tasks(self._flow, self._context)
+        last = _ended_last(self._context) if plan.last is None else plan.last
         for name in [name for name, value in results.items() if is_never_awaited(value)]:
             # Even if it is not a last task: what it stands for was never done.
-            last = {name}
+            last = frozenset({name})
         return result_of({name: results.get(name) for name in sorted(last)}, self._max_value_bytes)
+
+    def _incomplete(self, plan: Plan) -> Iterator[str]:
+        """A completed run may have isolated failures, and loops without a round."""
+        if plan.program is not self._flow:  # a chain, which stops at the first failure
+            return
+        records = self._context.task_records
+        for name, state in self._context.tasks.items():
+            if state is EngineTaskState.FAILED and records[name].started_at is None:
+                yield f"task {name!r} did not run: a task before it failed"
+            elif state is EngineTaskState.FAILED:
+                yield f"task {name!r} failed, and the flow continued: {capped_text(records[name].error)}"
+        if not any(record.started_at for record in records.values()):
+            yield "no task ran: the flow has only loops, and none had a round"
 
     def cancel(self) -> None:
         """Have the engine stop at the next task; a running task may check `ctx.is_cancelled`."""
@@ -121,6 +133,41 @@ class FlowRun:
     def follow(self, on_progress: OnProgress) -> None:
         """Report the progress now and after every step."""
         self._trace.follow(on_progress)
+
+
+_STATES = {state: TaskState(state.value) for state in EngineTaskState}
+
+
+class _Engine(Engine):  # type: ignore[misc]  # pyoco ships no types
+    """Without its capture of output, which takes longer than a tiny task and keeps all text in memory."""
+
+    def run(self, flow: Any, params: dict[str, Any], run_context: RunContext) -> Context:
+        _here.is_ours = True
+        return super().run(flow, params, run_context=run_context)
+
+
+_here = threading.local()
+
+
+class _NoCapture:
+    """In place of pyoco's. We have our own."""
+
+    def activate(self) -> AbstractContextManager[None]:
+        return _NOTHING
+
+    def capture_task(self) -> AbstractContextManager[tuple[None, None]]:
+        return _NO_TEXTS
+
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+_NO_TEXTS: AbstractContextManager[tuple[None, None]] = nullcontext((None, None))
+_NO_CAPTURE = _NoCapture()
+
+
+def _log_capture(**streams: Any) -> Any:
+    """An engine that a task starts itself has its capture."""
+    is_ours, _here.is_ours = getattr(_here, "is_ours", False), False
+    return _NO_CAPTURE if is_ours else RunLogCapture(**streams)
 
 
 class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
@@ -147,7 +194,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskState] = {}
         self._records: dict[str, TaskRecord] = {}
-        self._dependencies: dict[str, tuple[str, ...]] | None = None
+        self.dependencies: Dependencies | None = None
 
     def follow(self, on_progress: OnProgress) -> None:
         with self._lock:
@@ -164,11 +211,13 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
     def on_node_start(self, node_name: str) -> None:
         entered_loop(self._loop)
         self._on_task(node_name)
-        self._changed(node_name, TaskState.RUNNING)
+        if self._on_progress is not None:
+            self._changed(node_name, TaskState.RUNNING)
 
     def on_node_end(self, node_name: str, duration_ms: float) -> None:
         self._on_task(None)
-        self._changed(node_name, TaskState.SUCCEEDED, duration_ms)
+        if self._on_progress is not None:
+            self._changed(node_name, TaskState.SUCCEEDED, duration_ms)
 
     def on_node_error(self, node_name: str, error: Exception) -> None:  # noqa: ARG002
         self._on_task(None)
@@ -187,7 +236,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
 
     def _read_all(self) -> FlowProgress:
         for name, state in self._context.tasks.copy().items():
-            self._tasks[name] = TaskState(state.value)
+            self._tasks[name] = _STATES[state]
             self._records[name] = self._read(name)
         return self._progress()
 
@@ -205,12 +254,12 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
             on_progress(self._progress())
 
     def _progress(self) -> FlowProgress:
-        if self._dependencies is None:
-            self._dependencies = task_graph_of(self._flow)
+        if self.dependencies is None:
+            self.dependencies = task_graph_of(self._flow)
         return FlowProgress(
             self._tasks.copy(),
             self._records.copy(),
-            self._dependencies,
+            self.dependencies,
             task_records_truncated=self._read.is_truncated,
         )
 
@@ -240,7 +289,7 @@ class _Records:
             name, record.inputs, record.output, record.artifacts
         )
         return TaskRecord(
-            state=TaskState(record.state.value),
+            state=_STATES[record.state],
             started_at=record.started_at,
             ended_at=record.ended_at,
             duration_ms=record.duration_ms,
@@ -252,115 +301,16 @@ class _Records:
         )
 
 
-def _last_tasks(flow: Flow, context: RunContext) -> set[str]:
-    if flow.has_control_flow():
-        # With loops and switches the last task is not static: take the one that ended last.
-        ended = {n: r.ended_at for n, r in context.task_records.items() if r.ended_at is not None}
-        return {max(ended, key=lambda name: ended[name])} if ended else set()
-    # A task object may be part of several flows: only dependents inside this one count.
-    return {task.name for task in flow.tasks if not task.dependents & flow.tasks}
+def _ended_last(context: RunContext) -> frozenset[str]:
+    """With loops and switches the last task is not static: take the one that ended last."""
+    ended = {n: r.ended_at for n, r in context.task_records.items() if r.ended_at is not None}
+    return frozenset({max(ended, key=lambda name: ended[name])} if ended else ())
 
 
 def raised(error: BaseException) -> Raised:
     """An exception of users' code, as the worker logs it."""
     fields: dict[str, Any] = {name: capped_text(text) for name, text in exception_fields(error).items()}
     return Raised(**fields)
-
-
-def without_thread_pool(flow: Flow) -> Any:
-    """A view of `flow` that the engine runs inline, or `flow` itself if it needs the thread pool.
-
-    pyoco starts a pool of eight threads for every run of a flow without control flow, which costs more than
-    the rest of a small run. A flow with control flow runs in the calling thread, with the same code per task.
-    So a chain is presented as a program of its tasks in order. Where the two modes would differ (timeouts,
-    isolated failures, any-of joins), the pool stays.
-    """
-    if flow.has_control_flow():
-        return flow
-    order = _chain(flow)
-    return flow if order is None else _InlineFlow(flow, order)
-
-
-class _InlineFlow:
-    """A chain, with the part of the flow interface that the engine uses."""
-
-    def __init__(self, flow: Flow, order: list[Task]) -> None:
-        self.name = flow.name
-        self.tasks = flow.tasks
-        self._order = order
-
-    def has_control_flow(self) -> bool:
-        return True
-
-    def build_program(self) -> SubFlowNode:
-        return SubFlowNode([TaskNode(task) for task in self._order])
-
-
-def _chain(flow: Flow) -> list[Task] | None:
-    """The tasks in their only possible order; None if the flow is not a plain chain."""
-    if not flow.tasks or not all(_is_plain(task) for task in flow.tasks):
-        return None
-    inside = {task: task.dependencies & flow.tasks for task in flow.tasks}
-    if any(task.dependencies - flow.tasks for task in flow.tasks):
-        return None  # depends on a task of another flow: the engine has its own error for that
-    first = [task for task, before in inside.items() if not before]
-    followers: dict[Task, Task] = {}
-    for task, before in inside.items():
-        if len(before) > 1 or before & followers.keys():
-            return None
-        followers.update(dict.fromkeys(before, task))
-    if len(first) != 1:
-        return None
-    order = first
-    while order[-1] in followers:
-        order.append(followers[order[-1]])
-    return order if len(order) == len(flow.tasks) else None
-
-
-def _is_plain(task: Task) -> bool:
-    return task.fail_policy == "stop" and not task.timeout_sec and task.trigger_policy == "ALL"
-
-
-Dependencies = dict[str, tuple[str, ...]]
-
-
-def task_graph_of(flow: Flow) -> Dependencies:
-    """The dependencies of each task, by name. With control flow: the order in which it is written."""
-    if flow.has_control_flow():
-        return _ProgramOrder().of(flow.build_program().steps)
-    # A task object may be part of several flows: only dependencies inside this one count.
-    return {
-        task.name: tuple(sorted(before.name for before in task.dependencies & flow.tasks))
-        for task in sorted(flow.tasks, key=lambda task: str(task.name))
-    }
-
-
-class _ProgramOrder:
-    """Walks a program once, in order. Only the first occurrence of a task counts."""
-
-    def __init__(self) -> None:
-        self._found: Dependencies = {}
-
-    def of(self, steps: Iterable[Any]) -> Dependencies:
-        self._sequence(steps, ())
-        return self._found
-
-    def _sequence(self, steps: Iterable[Any], before: tuple[str, ...]) -> tuple[str, ...]:
-        """The names that the next step depends on."""
-        for step in steps:
-            before = self._step(step, before)
-        return before
-
-    def _step(self, step: Any, before: tuple[str, ...]) -> tuple[str, ...]:
-        if isinstance(step, TaskNode):
-            self._found.setdefault(step.task.name, before)
-            return (step.task.name,)
-        if isinstance(step, SwitchNode):
-            ends = [self._sequence(case.target.steps, before) for case in step.cases]
-            # If no case applies, the next step follows what came before.
-            return tuple(dict.fromkeys(name for end in [*ends, before] for name in end))
-        inside = step.body.steps if hasattr(step, "body") else getattr(step, "steps", ())
-        return self._sequence(inside, before)
 
 
 ARTIFACTS = str(Path(".pyoco/artifacts").absolute())
@@ -387,3 +337,4 @@ class _Context(Context):  # type: ignore[misc]
 
 
 pyoco.core.engine.Context = _Context
+pyoco.core.engine.RunLogCapture = _log_capture

@@ -26,6 +26,7 @@ from pyoco_server.domain.names import nearest
 from pyoco_server.domain.strict_yaml import Path, YamlDocument, decode, read_yaml, shown
 from pyoco_server.engine import flow_graph_06, flow_graph_07
 from pyoco_server.engine.flow_expressions import check_references
+from pyoco_server.engine.flow_plan import forget_notes, output_problem, problem_with
 from pyoco_server.errors import ExecutionFailed, InvalidRequest, WorkflowTooLarge
 
 FORBIDDEN = {
@@ -66,6 +67,9 @@ def _check_task(document: YamlDocument, path: Path, task: Any) -> None:
         document.refuse((*path, "callable"), f"must be module:function, got {shown(task.callable)}")
     if use is not None and not use.strip():
         document.refuse((*path, "use"), "is empty")
+    for output in task.outputs:
+        if problem := output_problem(output):
+            document.refuse((*path, "outputs"), problem)
 
 
 def _record(document: YamlDocument, path: Path, value: Any, record: type) -> Any:
@@ -168,6 +172,7 @@ def _fresh(task: Task) -> Task:
     fresh = copy(task)
     fresh.dependencies, fresh.dependents = set(), set()
     fresh.inputs, fresh.outputs = dict(task.inputs), list(task.outputs)
+    forget_notes(fresh)
     return fresh
 
 
@@ -188,15 +193,22 @@ def check_graph(config: PyocoConfig, allowed_env: tuple[str, ...] = ()) -> set[s
 
 def build_flow(config: PyocoConfig, tasks: Mapping[str, Task], flow_name: str) -> Flow:
     """The flow of a graph whose names are all in `tasks`. The grammar is checked before pyoco reads it."""
-    names = _tasks_in(config)
     try:
-        if HAS_BLOCKS:
-            return _pyoco_graph.build_flow_from_graph(
-                graph=config.flow.graph, tasks=dict(tasks), pipes=config.pipes, flow_name=flow_name
-            )
-        return _built_with_operators(config.flow.graph, {name: tasks[name] for name in names}, flow_name)
-    except (ValueError, TypeError, RecursionError) as error:
+        flow = _built(config, tasks, flow_name)
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise InvalidRequest(f"flow.graph: {error}") from error
+    if problem := problem_with(flow):
+        raise InvalidRequest(f"flow.graph: {problem}")
+    return flow
+
+
+def _built(config: PyocoConfig, tasks: Mapping[str, Task], flow_name: str) -> Flow:
+    names = _tasks_in(config)
+    if HAS_BLOCKS:
+        return _pyoco_graph.build_flow_from_graph(
+            graph=config.flow.graph, tasks=dict(tasks), pipes=config.pipes, flow_name=flow_name
+        )
+    return _built_with_operators(config.flow.graph, {name: tasks[name] for name in names}, flow_name)
 
 
 def _tasks_in(config: PyocoConfig, allowed_env: tuple[str, ...] | None = None) -> set[str]:

@@ -18,8 +18,8 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TextIO
 
 ESCAPED = "backslashreplace"
@@ -43,6 +43,7 @@ class OutputStreams:
         self.stderr = _Stream(self, STDERR, originals[STDERR], passes_through=passes_through)
         self.handler = _LogHandler(self)
         self._is_installed = False
+        self._before: tuple[Any, Any] = (None, None)
 
     def install(self) -> None:
         """For the life of the process."""
@@ -54,22 +55,19 @@ class OutputStreams:
         self._is_installed = True
         os.register_at_fork(after_in_child=self._write_through)
 
-    @contextmanager
-    def catching(self, capture: Capture) -> Iterator[None]:
-        """For the duration of a run."""
-        before = sys.stdout, sys.stderr
+    def begin_run(self, capture: Capture) -> None:
+        self._before = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = self.stdout, self.stderr
-        root = logging.getLogger()
+        root = logging.root
         if self.handler not in root.handlers:  # not installed, or removed by a flow
             root.addHandler(self.handler)
         self.capture = capture
-        try:
-            yield
-        finally:
-            self.capture = None
-            sys.stdout, sys.stderr = before
-            if not self._is_installed:
-                root.removeHandler(self.handler)
+
+    def end_run(self) -> None:
+        self.capture = None
+        sys.stdout, sys.stderr = self._before
+        if not self._is_installed:
+            logging.root.removeHandler(self.handler)
 
     def _write_through(self) -> None:
         """In a forked child nothing can be captured, but its parent reads the pipes."""
@@ -325,7 +323,16 @@ class OutputPipes:
             for descriptor in ready:
                 self._take(self._read.index(descriptor))
 
-    def _end_run(self) -> None:
+    def begin_run(self, capture: "ProcessCapture") -> None:
+        self._capture = capture
+        self.streams.begin_run(capture)
+
+    def end_run(self) -> None:
+        self.streams.end_run()
+        self._read_rest()
+        self._capture = None
+
+    def _read_rest(self) -> None:
         if self._stdout_of_c is not None:
             _libc.fflush(self._stdout_of_c)
         self.read_pipes()
@@ -333,17 +340,6 @@ class OutputPipes:
             self._was_used = False
             for index, decoder in enumerate(self._decoders):
                 self._hand_on(index, decoder.decode(b"", final=True))
-
-    @contextmanager
-    def given_to(self, capture: "ProcessCapture") -> Iterator[None]:
-        """For the duration of a run."""
-        self._capture = capture
-        try:
-            with self.streams.catching(capture):
-                yield
-        finally:
-            self._end_run()
-            self._capture = None
 
     def _serve(self) -> None:
         poll = select.poll()

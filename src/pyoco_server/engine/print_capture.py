@@ -3,10 +3,9 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Protocol, Self
 
 from pyoco_server.domain.runs.logs import MAX_LINE_CHARS, LogEntry, RunOutput
 from pyoco_server.engine.output import OutputStreams
@@ -31,8 +30,12 @@ class OutputSource(Protocol):
         """Read what child processes have printed so far."""
         ...
 
-    def given_to(self, capture: "PrintCapture") -> AbstractContextManager[None]:
-        """During a run, the capture gets all output."""
+    def begin_run(self, capture: "PrintCapture") -> None:
+        """The capture gets all output from now on."""
+        ...
+
+    def end_run(self) -> None:
+        """Until now. The capture has got everything."""
         ...
 
 
@@ -45,8 +48,11 @@ class HostOutput:
     def read_pipes(self) -> None:
         """The descriptors belong to that program."""
 
-    def given_to(self, capture: "PrintCapture") -> AbstractContextManager[None]:
-        return self._streams.catching(capture)
+    def begin_run(self, capture: "PrintCapture") -> None:
+        self._streams.begin_run(capture)
+
+    def end_run(self) -> None:
+        self._streams.end_run()
 
 
 class PrintCapture:
@@ -73,7 +79,6 @@ class PrintCapture:
         # Threads left over from an earlier run do not belong to this one.
         self._strangers = {*threading.enumerate()}.difference(own_threads)
         self._strangers.discard(threading.current_thread())
-        self._has_undone_capture = False
 
     @property
     def is_strange(self) -> bool:
@@ -82,9 +87,6 @@ class PrintCapture:
 
     def entered(self, task: str | None) -> None:
         """The calling thread is in this task from now on; None: in none."""
-        if not self._has_undone_capture:
-            self._has_undone_capture = True
-            _undo_engine_capture()
         now = time.time()
         if now - self._polled_at > POLL_SEC:
             self._poll(now)
@@ -122,12 +124,14 @@ class PrintCapture:
     def child_printed(self, stream: str, text: str) -> None:
         self._add(_OF_CHILDREN, stream, text, time.time())
 
-    @contextmanager
-    def catching(self) -> Iterator[None]:
+    def __enter__(self) -> Self:
         """For the duration of the run. An unterminated line is kept as a line."""
+        self._source.begin_run(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         try:
-            with self._source.given_to(self):
-                yield
+            self._source.end_run()
         finally:
             self._close()
 
@@ -214,14 +218,6 @@ class _Unended:
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.length = 0
-
-
-def _undo_engine_capture() -> None:
-    """The engine keeps a task's whole output in memory, behind an incomplete stream object."""
-    for name in ("stdout", "stderr"):
-        stream: Any = getattr(sys, name)
-        if type(stream).__module__.startswith("pyoco.") and hasattr(stream, "original"):
-            setattr(sys, name, stream.original)
 
 
 class PrintReports:

@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -13,13 +13,19 @@ from typing import Any
 from msgspec import Struct
 from pyoco.core.models import Flow
 
+from pyoco_server.domain.fleet import reportable_flows
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job
+from pyoco_server.domain.runs.model import FailureKind
 from pyoco_server.domain.value_previews import article, type_name
+from pyoco_server.engine.flow_plan import left_out_of
 from pyoco_server.engine.flow_run import raised
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
 from pyoco_server.engine.results import described
 from pyoco_server.engine.tasks import check_tasks, close_never_awaited
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
+from pyoco_server.logs import get_logger
+
+log = get_logger(__name__)
 
 FlowResolver = Callable[[str], Any]
 """Returns a pyoco Flow, or raises KeyError for an unknown name."""
@@ -44,14 +50,79 @@ def _advice(name: str, known: list[str]) -> str:
     return f"this worker has {', '.join(known[:MAX_NAMES])}{more}"
 
 
-def _finder(flows: dict[str, Flow]) -> FlowResolver:
-    def find(name: str) -> Flow:
-        try:
-            return flows[name]
-        except KeyError:
-            raise UnknownFlow(name, flows) from None
+class _Finder:
+    def __init__(self, flows: dict[str, Flow]) -> None:
+        self._flows = flows
 
-    return find
+    def __call__(self, name: str) -> Flow:
+        try:
+            return self._flows[name]
+        except KeyError:
+            raise UnknownFlow(name, self._flows) from None
+
+    def list_flows(self) -> set[str]:
+        """Each flow once, although the name of its variable finds it, too."""
+        return {flow.name for flow in self._flows.values()}
+
+
+class FlowNames(Struct, frozen=True):
+    """Names of the flows of a resolver; None: it cannot list them. `problem`: why not, if it should."""
+
+    names: tuple[str, ...] | None = None
+    problem: str | None = None
+
+
+def flow_names(resolver: FlowResolver) -> FlowNames:
+    """A resolver lists its flows with an attribute `list_flows`, a function that returns names.
+
+    The look-up method of a mapping, such as `FLOWS.__getitem__`, has the names already.
+    """
+    owner = getattr(resolver, "__self__", None)
+    listing = getattr(resolver, "list_flows", None)
+    if listing is None and isinstance(owner, Mapping):
+        listing = owner.keys
+    if listing is None:
+        return FlowNames()
+    try:
+        return FlowNames(tuple({str(name): None for name in listing()}))
+    except Exception as error:  # noqa: BLE001 - user code; the flows run without a list
+        return FlowNames(problem=described(error))
+
+
+def reported_flows(found: FlowNames) -> tuple[str, ...] | None:
+    """The names for the worker record; what is missing there is logged."""
+    if found.problem is not None:
+        log.warning("flow resolver cannot list its flows", action="flows.unlisted", reason=found.problem)
+    if found.names is None:
+        return None
+    fitting = reportable_flows(found.names)
+    if len(fitting) < len(found.names):
+        log.warning(
+            "not all flow names fit into the worker record; the others can be run but are not listed",
+            action="flows.unlisted",
+            listed=len(fitting),
+            total=len(found.names),
+        )
+    return fitting
+
+
+def resolver_of(flows: Any) -> FlowResolver:
+    """`flows`: what `load_resolver` takes, a Flow or several, flows by name, a module, or a resolver."""
+    match flows:
+        case str() | Path():
+            return load_resolver(str(flows))
+        case Flow():
+            return resolver_of([flows])
+        case ModuleType():
+            return _Finder(_flows_in([flows], flows.__name__))
+        case Mapping():
+            return _Finder(dict(flows))
+        case Iterable():
+            return _Finder({flow.name: flow for flow in flows})
+        case _ if callable(flows):
+            found: FlowResolver = flows
+            return found
+    raise TypeError(f"flows must be a path, flows, a module or a resolver, not {article(type_name(flows))}")
 
 
 def load_resolver(spec: str) -> FlowResolver:
@@ -60,7 +131,7 @@ def load_resolver(spec: str) -> FlowResolver:
         return load_directory(Path(spec))
     place, separator, attribute = spec.rpartition(":")
     if not separator:
-        return _finder(_flows_in([_module(spec)], spec))
+        return _Finder(_flows_in([_module(spec)], spec))
     if not place or not attribute:
         raise InvalidCliInput(f"--flow-resolver {spec!r} is not module:function ({_EXAMPLES})")
     resolver = getattr(_module(place), attribute, None)
@@ -78,7 +149,7 @@ def load_directory(directory: Path) -> FlowResolver:
     sys.dont_write_bytecode = True
     sys.path.append(str(directory.resolve()))  # last: a file must not shadow a library
     files = sorted(path for path in directory.glob("*.py") if not path.name.startswith("_"))
-    return _finder(
+    return _Finder(
         _flows_in([_from_file(path, f"pyoco_flow_files.{path.stem}") for path in files], directory)
     )
 
@@ -103,6 +174,8 @@ def _check(flow: Flow, place: object) -> None:
         check_tasks(flow)
     except ExecutionFailed as error:
         raise InvalidCliInput(f"{place}: flow {flow.name!r}: {error.detail}") from error
+    if problem := left_out_of(flow):
+        raise InvalidCliInput(f"{place}: flow {flow.name!r}: {problem}")
 
 
 def _module(place: str) -> ModuleType:
@@ -165,7 +238,12 @@ def _from_yaml(
     try:
         loaded = load_flow_and_defaults(text, job.flow_name, allowed_modules, allowed_env)
     except PyocoServerError as error:
-        return FlowOutcome(ending=Ending.EXECUTION_ERROR, error=error.detail, raised=raised(error))
+        return FlowOutcome(
+            ending=Ending.EXECUTION_ERROR,
+            error=error.detail,
+            failure_kind=FailureKind.INVALID_JOB,
+            raised=raised(error),
+        )
     # The params are those of the file; the job may or may not repeat them.
     return FlowOfJob(loaded.flow, loaded.defaults)
 

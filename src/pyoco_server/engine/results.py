@@ -85,6 +85,8 @@ class RecordBudget:
     def _object(self, values: Any) -> dict[str, Any] | None:
         if type(values) is not dict:
             return None
+        if not values:
+            return {}
         return {json_text(str(name)): self._shown(value) for name, value in list(values.items())}
 
     def _shown(self, value: Any) -> Any:

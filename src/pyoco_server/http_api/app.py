@@ -87,6 +87,7 @@ def create_app(
     *,
     open_backend: OpenBackend | None = None,
     clock: Clock = time.time,
+    monotonic: Clock = time.monotonic,
     new_id: Callable[[], str] = new_run_id,
     tuning: Tuning | None = None,
 ) -> FastAPI:
@@ -102,7 +103,14 @@ def create_app(
     opener = open_backend or partial(open_gateway_backend, settings)
 
     metrics = Metrics()
-    setup = Setup(config=settings, meter=metrics, clock=clock, new_id=new_id, tuning=tuning or Tuning())
+    setup = Setup(
+        config=settings,
+        meter=metrics,
+        clock=clock,
+        monotonic=monotonic,
+        new_id=new_id,
+        tuning=tuning or Tuning(),
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -133,6 +141,7 @@ def create_app(
     app.include_router(runs.lists)
     app.include_router(runs.router)
     app.include_router(operations.workers_router)
+    app.include_router(operations.flows_router)
     app.include_router(wheels.router)
     app.include_router(graphs.router)
     app.include_router(executions.router)

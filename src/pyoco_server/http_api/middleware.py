@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection
 
 from fastapi import Request, Response
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyoco_server.config import NatsBackendConfig
@@ -32,7 +31,7 @@ NOBODY = Caller(tenant_id="")
 
 EVENTS_PATH = "/api/workflow-events"
 PROTECTED = frozenset(
-    {"/runs", "/workers", "/metrics", "/wheels", "/executions", "/graphs", "/waits", "/api"}
+    {"/runs", "/flows", "/workers", "/metrics", "/wheels", "/executions", "/graphs", "/waits", "/api"}
 )
 """First segments of the paths that need a key, if auth is on."""
 
@@ -115,6 +114,8 @@ async def _answer(request: Request, error: PyocoServerError) -> Response:
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
+_RULES = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""The second only where data is served, and unless the route has its own."""
 
 
 class BrowserSecurity:
@@ -132,10 +133,10 @@ class BrowserSecurity:
 
         async def send_with_rules(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["X-Content-Type-Options"] = "nosniff"
-                if protected:
-                    headers.setdefault("Cache-Control", "no-store")
+                headers = message["headers"]
+                names = {name for name, _ in headers}
+                added = _RULES if protected else _RULES[:1]
+                message["headers"] = [*headers, *(rule for rule in added if rule[0] not in names)]
             await send(message)
 
         reason = _reason_to_refuse(scope, self._hosts) if protected else None
@@ -147,18 +148,24 @@ class BrowserSecurity:
 
 
 def _reason_to_refuse(scope: Scope, hosts: Collection[str]) -> str | None:
-    headers = Headers(scope=scope)
-    host = headers.get("host", "").lower()
+    # The first of each name counts, as everywhere; a mapping of the framework decodes all for every look-up.
+    headers = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
+    host = headers.get(b"host", "").lower()
     if hosts and _name_of(host) not in hosts:
         return f"{host!r} is not a name of this gateway; PYOCO_ALLOWED_HOSTS lists its names"
     if scope["method"] in _READING:
         return None
-    if headers.get("sec-fetch-site", "none") not in _OWN_SITES:
+    if headers.get(b"sec-fetch-site", "none") not in _OWN_SITES:
         return "the request comes from a web page of another site"
-    origin = headers.get("origin")
+    origin = headers.get(b"origin")
     if origin is not None and origin.lower().partition("://")[2] != host:
         return f"the request comes from a web page of {origin!r}, not of this gateway"
     return None
+
+
+def header_of(scope: Scope, name: bytes) -> str | None:
+    """The first header of this name, in lower case. Cheaper than the framework's mapping."""
+    return next((value.decode("latin-1") for known, value in scope["headers"] if known == name), None)
 
 
 def _name_of(host: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from pyoco_server.http_client.answers import (
+    FlowPage,
     GraphPage,
     GraphRecord,
     GraphSummary,
@@ -48,6 +49,11 @@ class ClientCalls(RunCalls):
         wanted = {"scope": scope, "state": state, "include_hidden": include_hidden, "limit": limit}
         workers: list[WorkerRecord] = await self._call("GET", "/workers", params=given(wanted))
         return workers
+
+    async def list_flows(self, cursor: str | None = None, limit: int | None = None) -> FlowPage:
+        """A page of the flows that workers report or that have runs. Pass `next_cursor` for the next page."""
+        page: FlowPage = await self._call("GET", "/flows", params=given({"cursor": cursor, "limit": limit}))
+        return page
 
     async def patch_worker_hidden(self, worker_id: str, hidden: bool) -> WorkerPatched:  # noqa: FBT001
         path = f"/workers/{segment(worker_id)}"
@@ -212,6 +218,7 @@ class PyocoHttpClient:
     watch_run = blocking_iterator(ClientCalls.watch_run)
     cancel_run = blocking(ClientCalls.cancel_run)
     get_workers = blocking(ClientCalls.get_workers)
+    list_flows = blocking(ClientCalls.list_flows)
     patch_worker_hidden = blocking(ClientCalls.patch_worker_hidden)
     get_metrics = blocking(ClientCalls.get_metrics)
     get_health = blocking(ClientCalls.get_health)

@@ -1,10 +1,12 @@
-"""How a connection to NATS logs in and is secured: from the settings, and why it fails."""
+"""The client of a connection to NATS; how it logs in and is secured: from the settings, and why it fails."""
 
 import re
 import ssl
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from nats.aio.client import Client as LibraryClient
 
 from pyoco_server.config import NATS_LOGINS, USERINFO, NatsBackendConfig, env_name
 from pyoco_server.errors import ConfigError
@@ -17,6 +19,28 @@ _REFUSED = re.compile("authorization|authentication", re.IGNORECASE)
 def without_credentials(url: str) -> str:
     """For logs: the part before the @ is a secret."""
     return USERINFO.sub(r"\1***@", url)
+
+
+class Client(LibraryClient):
+    """Reads headers faster: the library looks at every character of every name, in every message."""
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for line in raw.split(b"\r\n"):
+            name, colon, value = line.partition(b":")
+            if colon and (known := _header_name(name)) is not None:
+                found[known] = value.strip().decode("utf-8", "replace")
+        return found
+
+
+@lru_cache(maxsize=256)
+def _header_name(raw: bytes) -> str | None:
+    """None: it is not valid, and its line is ignored."""
+    name = raw.strip()
+    return (
+        name.decode("ascii") if name.isascii() and not any(map(str.isspace, name.decode("ascii"))) else None
+    )
 
 
 class PlainConnection(ConnectionError):

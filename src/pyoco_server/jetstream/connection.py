@@ -15,11 +15,10 @@ from weakref import WeakSet
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavailable, NobodyAnswers
-from pyoco_server.jetstream.access import NO_ACCESS, Access, no_tls, refusal_in, without_credentials
+from pyoco_server.jetstream.access import NO_ACCESS, Access, Client, no_tls, refusal_in, without_credentials
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import WrongRevision
 
@@ -98,6 +97,10 @@ class ApiError(NatsUnavailable):
         super().__init__(f"jetstream: {description} (err_code {err_code})")
         self.err_code = err_code
         self.description = description
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 class PayloadTooLarge(Exception):
@@ -265,9 +268,9 @@ class NatsConnection:
         return self._client.is_connected
 
     @property
-    def server_version(self) -> str:
+    def server_version(self) -> tuple[int, int, int]:
         version = self._client.connected_server_version
-        return f"{version.major}.{version.minor}.{version.patch}"
+        return version.major, version.minor, version.patch
 
     @property
     def max_payload(self) -> int:
@@ -361,12 +364,10 @@ class NatsConnection:
         return stop
 
     def _check_version(self) -> None:
-        version = self._client.connected_server_version
-        if (version.major, version.minor) < MIN_SERVER_VERSION:
-            wanted = ".".join(map(str, MIN_SERVER_VERSION))
+        if self.server_version < MIN_SERVER_VERSION:
             raise IncompatibleNats(
-                f"the NATS server at {without_credentials(self._url)} is version {version}; "
-                f"pyoco-server requires {wanted} or newer"
+                f"the NATS server at {without_credentials(self._url)} is version "
+                f"{dotted(self.server_version)}; pyoco-server requires {dotted(MIN_SERVER_VERSION)} or newer"
             )
 
     def _refuse(self, reason: str) -> None:
@@ -426,7 +427,6 @@ class NatsConnection:
         await self._reopen()
 
     async def _reopen(self) -> None:
-        """A new client in place of the old one."""
         while True:
             try:
                 await self._establish(patiently=True)

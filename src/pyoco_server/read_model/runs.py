@@ -19,7 +19,7 @@ from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 
 log = get_logger(__name__)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MAX_FILE_AGE_SEC = 12 * 3600
 """An older file may have missed a removal whose marker has expired."""
 _SCHEMA = """
@@ -41,6 +41,12 @@ CREATE TABLE listed (
     changed_at REAL NOT NULL,
     run_id TEXT NOT NULL,
     PRIMARY KEY (list, status, changed_at, run_id)
+) WITHOUT ROWID;
+CREATE TABLE flows (
+    scope TEXT NOT NULL,
+    name TEXT NOT NULL,
+    runs INTEGER NOT NULL,
+    PRIMARY KEY (scope, name)
 ) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
@@ -66,6 +72,8 @@ class SqliteRunIndex:
         self._waiting: dict[str, _Waiting] = {}
         self._max_waiting = max_waiting
         self._position: FeedPosition | None = None
+        self._new_runs: Counter[tuple[str, str]] = Counter()
+        """Runs added and removed per scope and flow, until the end of the transaction."""
         self._counts: Counter[tuple[str, str]] = Counter(
             {(scope, status): n for scope, status, n in self._db.execute(
                 "SELECT scope, status, count(*) FROM runs GROUP BY scope, status")}
@@ -89,6 +97,7 @@ class SqliteRunIndex:
         with self._db:
             self._db.execute("DELETE FROM runs")
             self._db.execute("DELETE FROM listed")
+            self._db.execute("DELETE FROM flows")
             self._db.execute("DELETE FROM facts WHERE name = 'position'")
         self._counts.clear()
 
@@ -109,6 +118,7 @@ class SqliteRunIndex:
                 if change.value is not None:
                     # The key identifies the run, whatever another implementation wrote into the record.
                     self._insert(replace(change.value, run_id=change.key), change, changed)
+            self._write_flows()
             self._db.execute(
                 "INSERT OR REPLACE INTO facts VALUES ('position', ?), ('written_at', ?)",
                 (msgspec.json.encode(self._position).decode(), str(time.time())),
@@ -122,6 +132,7 @@ class SqliteRunIndex:
         with self._db:
             for run_id in gone:
                 self._remove(run_id)
+            self._write_flows()
         return len(gone)
 
     def forget(self, run_id: str) -> None:
@@ -129,6 +140,16 @@ class SqliteRunIndex:
         self._write_waiting()
         with self._db:
             self._remove(run_id)
+            self._write_flows()
+
+    def flows(self, tenant_id: str | None, after: str, limit: int) -> list[str]:
+        """Names of flows that have runs, in order, following `after`."""
+        self._write_waiting()
+        rows = self._db.execute(
+            "SELECT name FROM flows WHERE scope = ? AND name > ? ORDER BY name LIMIT ?",
+            (self._scope(tenant_id), after, limit),
+        )
+        return [name for (name,) in rows]
 
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
         """Up to `limit` summaries (as JSON) after `after`, and the place of the last if there are more."""
@@ -213,6 +234,7 @@ class SqliteRunIndex:
             [(name, run.status.value, changed, run.run_id) for name in _lists_of(scope, run)],
         )
         self._counts[scope, run.status.value] += 1
+        self._new_runs[scope, run.flow_name] += 1
 
     def _remove(self, run_id: str) -> None:
         found = self._db.execute(
@@ -223,9 +245,23 @@ class SqliteRunIndex:
         scope, status, changed, stored = found
         self._counts[scope, status] -= 1
         listed = msgspec.json.decode(stored, type=_Listed)
+        self._new_runs[scope, listed.flow_name] -= 1
         self._db.executemany(
             "DELETE FROM listed WHERE list = ? AND status = ? AND changed_at = ? AND run_id = ?",
             [(name, status, changed, run_id) for name in _lists_of(scope, listed)],
+        )
+
+    def _write_flows(self) -> None:
+        """Most changes are of runs that stay: their flows are not written."""
+        changed = [(*key, count) for key, count in self._new_runs.items() if count]
+        self._new_runs.clear()
+        self._db.executemany(
+            "INSERT INTO flows VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
+            changed,
+        )
+        self._db.executemany(
+            "DELETE FROM flows WHERE scope = ? AND name = ? AND runs <= 0",
+            [(scope, name) for scope, name, count in changed if count < 0],
         )
 
     def _scope(self, tenant_id: str | None) -> str:

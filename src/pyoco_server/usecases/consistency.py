@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from pyoco_server.domain.runs.changes import Refusal, RunChange, decide
-from pyoco_server.domain.runs.model import RunSnapshot
+from pyoco_server.domain.runs.jobs import Job, job_of_next_try
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.usecases.ports.runs import RunStore
+from pyoco_server.usecases.ports.runs import JobQueue, RunStore
 from pyoco_server.usecases.ports.stores import Clock, Revision, Store, Versioned, WrongRevision
 
 MAX_TRIES = 100
@@ -45,6 +46,14 @@ async def change_run(
         except WrongRevision:
             known = None
     raise NatsUnavailable(f"run {run_id} could not be written: {MAX_TRIES} consecutive conflicts")
+
+
+async def queue_next_try(runs: RunStore, queue: JobQueue, job: Job) -> None:
+    """Place the job of the try that a run waits for, unless it is queued. `job` is that of an earlier try."""
+    run = await runs.get(job.run_id)
+    if run is None or run.value.status is not RunStatus.PENDING or run.value.try_number <= job.try_number:
+        return
+    await queue.publish(job_of_next_try(job, run.value), run.revision)
 
 
 T = TypeVar("T")

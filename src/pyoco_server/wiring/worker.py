@@ -13,7 +13,8 @@ from packaging.tags import sys_tags
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.engine.executors.pool import ProcessExecutors, follow_flow_files, version_of
 from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
-from pyoco_server.engine.executors.thread import ThreadExecutors
+from pyoco_server.engine.executors.thread import OnOutcome, ThreadExecutors
+from pyoco_server.engine.resolve import resolver_of
 from pyoco_server.running_server import settings_here
 from pyoco_server.usecases.ports.runs import WheelStore, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock
@@ -35,6 +36,7 @@ __all__ = [
     "open_process_executors",
     "open_thread_worker",
     "open_worker_connection",
+    "resolver_of",
 ]
 
 
@@ -131,9 +133,11 @@ async def open_process_executors(
 # In a thread of the caller's process: the library.
 
 
-def new_thread_executors(flow_resolver: Callable[[str], Any], config: NatsBackendConfig) -> ThreadExecutors:
+def new_thread_executors(
+    flow_resolver: Callable[[str], Any], config: NatsBackendConfig, on_outcome: OnOutcome | None = None
+) -> ThreadExecutors:
     return ThreadExecutors(
-        flow_resolver, config.allowed_modules, config.allowed_env, config.max_run_snapshot_bytes
+        flow_resolver, config.allowed_modules, config.allowed_env, config.max_run_snapshot_bytes, on_outcome
     )
 
 

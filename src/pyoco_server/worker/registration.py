@@ -33,8 +33,10 @@ class Registration:
         interval: float,
         activity: WorkerActivity,
         wheel_sync: Callable[[], WheelSync],
+        flows: Callable[[], tuple[str, ...] | None] = lambda: None,
     ) -> None:
         self._wheel_sync = wheel_sync
+        self._flows = flows
         self._register = register
         self._clock = clock
         self._interval = interval
@@ -120,6 +122,7 @@ class Registration:
             last_run_status=status,
             last_run_finished_at=ended_at,
             wheel_sync=self._wheel_sync(),
+            flows=self._flows(),
         )
 
     async def stopped(self, reason: str) -> None:

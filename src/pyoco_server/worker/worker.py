@@ -72,6 +72,7 @@ class Worker:
                 state=WorkerState.IDLE,
             ),
             _never_synced if wheel_sync is None else wheel_sync.status,
+            lambda: executors.flows,
         )
         self._wheel_sync = wheel_sync
 

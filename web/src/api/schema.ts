@@ -281,6 +281,29 @@ export interface paths {
         patch: operations["patch_worker_workers__worker_id__patch"];
         trace?: never;
     };
+    "/flows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List flows
+         * @description Flows that live workers report, and flows that have runs, by name.
+         *
+         *     A worker reports its flows if its resolver can list them: a directory, a module, or a function with
+         *     `list_flows`. With auth on, only runs of the caller's tenant count.
+         */
+        get: operations["list_flows_flows_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/wheels": {
         parameters: {
             query?: never;
@@ -1036,6 +1059,39 @@ export interface components {
             nodes: number;
         };
         /**
+         * Flow
+         * @description A flow that live workers report or that has runs. `workers`: the live workers that report it.
+         *
+         *         `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
+         *         `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
+         */
+        Flow: {
+            name: string;
+            tags: string[];
+            workers: string[];
+            last_runs: components["schemas"]["FlowRun"][];
+            success_rate: number | null;
+            p50_sec: number | null;
+            p95_sec: number | null;
+        };
+        /**
+         * FlowRun
+         * @description A recent run of a flow.
+         */
+        FlowRun: {
+            run_id: string;
+            status: components["schemas"]["RunStatus"];
+            /** @default null */
+            tag: string | null;
+            updated_at: number;
+            /** @default null */
+            submitted_at: number | null;
+            /** @default null */
+            start_time: number | null;
+            /** @default null */
+            end_time: number | null;
+        };
+        /**
          * RunSummary
          * @description A run as shown in a list.
          */
@@ -1693,6 +1749,11 @@ export interface components {
             version: string;
             nuid: string;
             sha256_hex: string | null;
+        };
+        /** FlowPage */
+        FlowPage: {
+            items: components["schemas"]["Flow"][];
+            next_cursor: string | null;
         };
         /** WorkerPatched */
         WorkerPatched: {
@@ -3135,6 +3196,69 @@ export interface operations {
                 };
             };
             /** @description ERR-PYOCO-0019: invalid workers request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_flows_flows_get: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description Maximum number of flows */
+                limit?: number;
+                /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
+                stale?: "ok" | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowPage"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
             422: {
                 headers: {
                     [name: string]: unknown;

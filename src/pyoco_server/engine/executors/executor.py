@@ -50,7 +50,7 @@ from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
 from pyoco_server.engine.flow_run import OnTask
 from pyoco_server.engine.output import OutputPipes
 from pyoco_server.engine.print_capture import HostOutput
-from pyoco_server.engine.resolve import FlowOfJob, FlowResolver, flow_of, load_resolver
+from pyoco_server.engine.resolve import FlowOfJob, FlowResolver, flow_names, flow_of, load_resolver
 from pyoco_server.engine.results import described
 from pyoco_server.engine.tasks import end_fork
 
@@ -104,7 +104,7 @@ class Executor:
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
         self._own_threads = threading.enumerate()
         state = ProcessState()
-        self._send(Ready())
+        self._send(Ready(flow_names(resolver)))
         try:
             self._serve(jobs, self._finder(resolver, spec), spec, state)
         except JobsLost as lost:
@@ -239,7 +239,7 @@ class ExecutorFlowHandle(LocalFlowHandle):
         self._send = send
         self._is_in_flight = False
         self._waiting: FlowProgress | None = None
-        self._sent = SentRecords()
+        self._sent: SentRecords | None = None
 
     def renew_lock(self) -> None:
         """In a process that a task has forked: the thread that held the lock does not exist there."""
@@ -262,6 +262,8 @@ class ExecutorFlowHandle(LocalFlowHandle):
             self._send_progress(progress)
 
     def _send_progress(self, progress: FlowProgress) -> None:
+        if self._sent is None:
+            self._sent = SentRecords()
         with suppress(Unframable):  # the end of the run will report the same problem
             self._send(Progressed(self._nth, self._sent.new_in(progress)))
 

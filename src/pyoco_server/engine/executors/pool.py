@@ -22,6 +22,7 @@ from pyoco_server.engine.executors.process import ExecutorProcess
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
 from pyoco_server.engine.executors.zygote_process import Zygote, ZygoteEnded
+from pyoco_server.engine.resolve import reported_flows
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import get_logger
 
@@ -88,6 +89,8 @@ class ProcessExecutors:
         self._max_queue = limits.max_queue
         self._concurrency = concurrency
         self._on_capacity_change: Callable[[], None] = lambda: None
+        self._flows: tuple[str, ...] | None = None
+        self._flows_spec: ExecutorSpec | None = None
         self.prefetch = Prefetch(time.monotonic)
         self._all: dict[ExecutorProcess, None] = {}
         """Oldest first."""
@@ -119,6 +122,11 @@ class ProcessExecutors:
 
     def on_capacity_change(self, callback: Callable[[], None]) -> None:
         self._on_capacity_change = callback
+
+    @property
+    def flows(self) -> tuple[str, ...] | None:
+        """Names of the current flows, as far as they can be listed."""
+        return self._flows
 
     @property
     def spec(self) -> ExecutorSpec:
@@ -303,6 +311,8 @@ class ProcessExecutors:
     def _admit(self, executor: ExecutorProcess) -> None:
         """The spec may have changed while it started."""
         if executor.spec is self._spec:
+            if self._flows_spec is not executor.spec:
+                self._flows_spec, self._flows = executor.spec, reported_flows(executor.flow_names)
             self.freed(executor)
         else:
             executor.retire()

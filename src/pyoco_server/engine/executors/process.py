@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome
 from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.domain.runs.model import FailureKind
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import (
     HEADER,
@@ -39,6 +40,7 @@ from pyoco_server.engine.executors.protocol import (
 )
 from pyoco_server.engine.executors.zygote_process import how_it_ended
 from pyoco_server.engine.output import Ends, close_all, unread_output
+from pyoco_server.engine.resolve import FlowNames
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import end_group
 
@@ -93,6 +95,7 @@ class ExecutorProcess(asyncio.Protocol):
         self._has_read_all = False
         self._is_over = False
         self._fault: str | None = None
+        self.flow_names = FlowNames()
         self.pid = 0
         self.runs = 0
         self.rss_bytes = 0
@@ -142,6 +145,8 @@ class ExecutorProcess(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._send)
         self._to_send.append(flow.placed_at(self, self.runs))
         self._flows.append(flow)
+        if len(self._flows) == 1:
+            flow.came_first(self._pool.limits.grace_sec)
         if self._queue_check is None and len(self._flows) > 1:
             self._check_queue_later()
         if self._ping is None:
@@ -260,6 +265,7 @@ class ExecutorProcess(asyncio.Protocol):
     def _received(self, message: FromExecutor) -> None:
         match message:
             case Ready():
+                self.flow_names = message.flows
                 self._set_ready(None)
             case Unusable():
                 self._set_ready(message.error)
@@ -320,6 +326,8 @@ class ExecutorProcess(asyncio.Protocol):
 
     def _ended(self, flow: ProcessFlowHandle, message: Ended) -> None:
         self._is_slow = False
+        if self._flows:
+            self._flows[0].came_first(self._pool.limits.grace_sec)
         self.rss_bytes = message.rss_bytes
         self._pool.flow_ended(message.busy_sec)
         if self._flows and self._ping is None:
@@ -420,14 +428,11 @@ class ExecutorProcess(asyncio.Protocol):
         self._report_last_output(flow, how)
         fault = "" if self._fault is None else f": {self._fault}"
         log.error(
-            "executor died during a run",
-            action="executor.died",
-            pid=self.pid,
-            how=how,
-            fault=self._fault,
+            "executor died during a run", action="executor.died", pid=self.pid, how=how, fault=self._fault
         )
         ending = Ending.CANCELLED if flow.was_killed else Ending.EXECUTION_ERROR
-        flow.end(FlowOutcome(ending=ending, error=f"the executor process {how}{fault}"))
+        error = f"the executor process {how}{fault}"
+        flow.end(FlowOutcome(ending=ending, error=error, failure_kind=FailureKind.CRASH))
 
     def _report_last_output(self, flow: ProcessFlowHandle, how: str) -> None:
         """Output that the executor could not report, such as the traceback of a crash."""

@@ -117,7 +117,7 @@ def _signal_aspects() -> Iterable[Aspect]:
             if get(number) is not handler:
                 set_handler(number, handler)
 
-    yield "signal handlers", lambda: [get(number) for number in numbers], write
+    yield "signal handlers", lambda: [*map(get, numbers)], write
     mask, set_mask = _signal.pthread_sigmask, signal.SIG_SETMASK
     block = int(signal.SIG_BLOCK)
     yield "blocked signals", lambda: mask(block, ()), lambda was: mask(set_mask, was)
@@ -247,7 +247,7 @@ def _limit_aspects() -> Iterable[Aspect]:
             if get(kind) != pair:
                 set_(kind, pair)
 
-    yield "resource limits", lambda: [get(kind) for kind in kinds], write
+    yield "resource limits", lambda: [*map(get, kinds)], write
 
 
 def _cannot(_was: Any) -> None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, TaskRecord
+from pyoco_server.engine.resolve import FlowNames
 from pyoco_server.engine.results import MAX_VALUE_BYTES
 
 MAX_QUEUE = 8
@@ -65,6 +66,8 @@ class ExecutorSpec(Struct, frozen=True, kw_only=True):
 
 class Ready(Struct, tag="ready"):
     """The flows are loaded."""
+
+    flows: FlowNames
 
 
 class Unusable(Struct, tag="unusable"):

@@ -12,10 +12,16 @@ from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgres
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel
 from pyoco_server.engine.executors.pool import Prefetch
+from pyoco_server.engine.executors.process_flow import timed_out, timeout_text
 from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
 from pyoco_server.engine.print_capture import HostOutput
-from pyoco_server.engine.resolve import FlowResolver, flow_of
+from pyoco_server.engine.resolve import FlowResolver, flow_names, flow_of, reported_flows
 from pyoco_server.engine.results import MAX_VALUE_BYTES
+from pyoco_server.logs import get_logger
+
+log = get_logger(__name__)
+
+OnOutcome = Callable[[Job, FlowOutcome], None]
 
 
 class ThreadFlowHandle(LocalFlowHandle):
@@ -42,9 +48,15 @@ class ThreadFlowHandle(LocalFlowHandle):
             self._busy_sec = time.monotonic() - began
 
     async def outcome(self) -> FlowOutcome:
+        timeout_sec = self._job.timeout_sec
+        await asyncio.wait({self.ended}, timeout=timeout_sec)
+        error = None if self.ended.done() or timeout_sec is None else timeout_text(None, timeout_sec)
+        if error is not None:
+            log.warning("run timed out", action="run.timeout", run_id=self._job.run_id)
+            self.cancel()
         outcome = await self.ended
         self._prefetch.ended(self._busy_sec)
-        return outcome
+        return outcome if error is None else timed_out(outcome, error)
 
     def written(self) -> None:
         """The listener keeps only the newest progress, so nothing has to be held back."""
@@ -75,10 +87,13 @@ class ThreadExecutors:
         allowed_modules: tuple[str, ...] = (),
         allowed_env: tuple[str, ...] = (),
         max_value_bytes: int = MAX_VALUE_BYTES,
+        on_outcome: OnOutcome | None = None,
     ) -> None:
+        self._on_outcome = on_outcome
         self._find = partial(
             flow_of, resolver=resolver, allowed_modules=allowed_modules, allowed_env=allowed_env
         )
+        self.flows = reported_flows(flow_names(resolver))
         self._max_value_bytes = max_value_bytes
         self._paths: tuple[str, ...] = ()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyoco-flow")
@@ -93,7 +108,13 @@ class ThreadExecutors:
         flow.ended = asyncio.get_running_loop().run_in_executor(
             self._threads, flow.run_in_thread, self._find, self._max_value_bytes
         )
+        if self._on_outcome is not None:
+            flow.ended.add_done_callback(partial(self._report, job))
         return flow
+
+    def _report(self, job: Job, ended: "asyncio.Future[FlowOutcome]") -> None:
+        if self._on_outcome is not None and not ended.cancelled() and ended.exception() is None:
+            self._on_outcome(job, ended.result())
 
     @property
     def paths_in_use(self) -> set[str]:

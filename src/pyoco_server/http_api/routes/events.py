@@ -53,7 +53,7 @@ receiving = APIRouter(
 class WorkflowEvent(BaseModel):
     """All fields are optional; a CloudEvent may be sent instead."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
 
     template_id: str | None = None
     event_name: str | None = None

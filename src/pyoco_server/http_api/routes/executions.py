@@ -110,7 +110,7 @@ class CreateExecutionRequest(Body):
 class CommandRequest(BaseModel):
     """`command` and its fields. CreateExecution does not start the execution."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
 
     command: Literal[tuple(COMMANDS)]  # type: ignore[valid-type]
 
@@ -118,7 +118,7 @@ class CommandRequest(BaseModel):
 class FieldsRequest(BaseModel):
     """The fields of the command; optional unless the command requires them."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
 
 
 class RerunRequest(Body):

@@ -1,15 +1,14 @@
-"""Liveness (`/health`), readiness (`/ready`), metrics (`/metrics`) and workers (`/workers`)."""
+"""Liveness, readiness, metrics, workers and flows (`/health`, `/ready`, `/metrics`, `/workers`, `/flows`)."""
 
-import time
 from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, StrictBool
 
-from pyoco_server.answers import Health, Ready, Worker, WorkerPatched, shown
+from pyoco_server.answers import FlowPage, Health, Ready, Worker, WorkerPatched, shown
 from pyoco_server.domain.fleet import WorkerState
-from pyoco_server.errors import InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
+from pyoco_server.errors import InvalidListQuery, InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body, refusing_with
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
@@ -57,7 +56,7 @@ async def metrics(request: Request) -> Response:
     text = gateway.metrics.text(
         levels.runs.index.counts(caller_of(request).tenant_id),
         levels.runs.list_workers.alive_count(),
-        await levels.runs.count_dead_letters(time.monotonic()),
+        await levels.runs.count_dead_letters(levels.monotonic()),
         levels.executions.index.counts(caller_of(request).tenant_id),
     )
     return Response(text, media_type=CONTENT_TYPE)
@@ -115,3 +114,30 @@ async def patch_worker(
         worker_id, caller_of(request).tenant_id, hidden=wanted.hidden
     )
     return json_response(shown(WorkerPatched, record))
+
+
+# Flows
+
+flows_router = APIRouter(
+    tags=["flows"],
+    route_class=refusing_with(InvalidListQuery),
+    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
+)
+
+
+@flows_router.get("/flows", summary="List flows", responses=answers_like(schemas.of(FlowPage)))
+async def list_flows(
+    request: Request,
+    *,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of flows")] = 50,
+    stale: Stale = None,
+) -> Response:
+    """Flows that live workers report, and flows that have runs, by name.
+
+    A worker reports its flows if its resolver can list them: a directory, a module, or a function with
+    `list_flows`. With auth on, only runs of the caller's tenant count.
+    """
+    reading = reading_of(request, stale)
+    page = await reading.levels.runs.list_flows(caller_of(request), cursor, limit)
+    return reading.marked(json_response(FlowPage(page.items, page.next_cursor)))

@@ -1,52 +1,65 @@
-"""Run with `python -m pytest`; needs no server."""
+"""Run with `python -m pytest`. The fixture `pyoco_server` is a whole server in memory, for one test."""
 
-import importlib
 import json
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pyoco.core.engine import Engine
-from report import report
-from sales import extract
+import pytest
+from pyoco_server.http_client import RunFailed
 
 ROOT = Path(__file__).parents[1]
-FLOWS = {"extract": extract, "report": report}
+DAY_SEC = 86_400
 
 
-def results(flow: Any, **params: Any) -> dict[str, Any]:
-    """The result of each task."""
-    return Engine().run(flow, params).results
-
-
-def test_extract_keeps_the_valid_sales():
-    rows = results(extract, ym="2026-03")["valid_sales"]
+def test_extract_keeps_the_valid_sales(pyoco_server):
+    rows = pyoco_server.run("extract", {"ym": "2026-03"})["valid_sales"]
     assert [row["amount"] for row in rows] == [1200, 1800]
     assert {row["ym"] for row in rows} == {"2026-03"}
 
 
-def test_report_sums_them_up():
+def test_report_sums_them_up(pyoco_server):
     rows = [{"amount": 1200}, {"amount": 1800}]
-    assert results(report, rows=rows, title="March")["text"] == "March: 2 sales, 3,000 in all"
+    assert pyoco_server.run("report", {"rows": rows, "title": "March"}) == {
+        "text": "March: 2 sales, 3,000 in all"
+    }
 
 
-def test_the_flow_file_names_functions_that_exist():
-    for task in yaml.safe_load((ROOT / "flow.yaml").read_text())["tasks"].values():
-        module, _, function = task["callable"].partition(":")
-        assert hasattr(importlib.import_module(module), function), task["callable"]
+def test_a_sale_without_an_amount_fails_the_run(pyoco_server):
+    with pytest.raises(RunFailed, match="KeyError: 'amount'"):
+        pyoco_server.run("report", {"rows": [{}]})
 
 
-def test_the_graph_names_flows_that_exist():
-    for path in (ROOT / "graphs").glob("*.yaml"):
-        graph = yaml.safe_load(path.read_text())
-        flows = {node["flow"] for node in graph["nodes"].values() if "flow" in node}
-        assert flows <= set(FLOWS), path.name
-        for edge in graph["edges"]:
-            assert {edge["from"], edge["to"]} <= set(graph["nodes"]), edge
+def test_the_flow_file_runs(pyoco_server):
+    submitted = pyoco_server.client.submit_run_yaml(ROOT / "flow.yaml", flow_name="sales-by-file")
+    pyoco_server.settle()
+    run = pyoco_server.client.get_run(submitted["run_id"])
+    assert run["status"] == "COMPLETED"
+    assert pyoco_server.log(run["run_id"]).startswith("reading the sales of 2026-02\n")
 
 
-def test_the_templates_name_actions_that_exist():
-    actions = {path.stem for path in (ROOT / "actions").glob("*.json")}
-    for path in (ROOT / "templates").glob("*.json"):
-        template = json.loads(path.read_text())
-        assert {step["action"] for step in template["steps"]} <= actions, path.name
+@pytest.fixture
+def monthly_sales(pyoco_server):
+    """The graph, the action and the template, as the README registers them."""
+    pyoco_server.client.put_graph("monthly-sales", ROOT / "graphs/monthly-sales.yaml")
+    events = pyoco_server.client.events
+    events.put_action("monthly-sales", json.loads((ROOT / "actions/monthly-sales.json").read_text()))
+    events.put_template("monthly-sales", json.loads((ROOT / "templates/monthly-sales.json").read_text()))
+    return pyoco_server.client
+
+
+def test_an_event_starts_the_graph_and_the_report_waits_for_approval(pyoco_server, monthly_sales):
+    monthly_sales.events.send(template_id="monthly-sales", idempotency_key="2026-03", year=2026, month=3)
+    pyoco_server.settle()
+    [wait] = monthly_sales.executions.waits()["items"]
+    assert wait["prompt"] == "Send the report?"
+    monthly_sales.executions.resume(wait["execution_id"], "approve", {"ok": True})
+    pyoco_server.settle()
+    ended = monthly_sales.executions.get(wait["execution_id"])
+    assert ended["status"] == "COMPLETED"
+    assert ended["nodes"]["report"]["output"] == {"text": "Sales of 2026-03: 2 sales, 3,000 in all"}
+
+
+def test_without_an_approval_the_execution_fails_after_a_day(pyoco_server, monthly_sales):
+    started = monthly_sales.executions.create("monthly-sales", {"ym": "2026-03"})
+    pyoco_server.settle()
+    pyoco_server.advance(DAY_SEC)
+    assert monthly_sales.executions.get(started["execution_id"])["status"] == "FAILED"

@@ -1,15 +1,16 @@
 """The job queue in memory, with the faults of JetStream: see `QueueFaults`."""
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
-from pyoco_server.domain.runs.jobs import DeadLetter, Job
-from pyoco_server.usecases.concurrency import Batch, read_all
+from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
+from pyoco_server.usecases.concurrency import Batch, read_all, wait_at_most
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
 
@@ -34,6 +35,8 @@ class QueueFaults:
     """
     loses_advisory: Callable[[], bool] = lambda: False
     """Whether the next advisory is lost, because its stream is full, missing or without a leader."""
+    late_sec: Callable[[], float] = lambda: 0.0
+    """How late the next delayed message is sent."""
 
 
 @dataclass(eq=False)
@@ -49,6 +52,8 @@ class MemoryMessage:
     is_given_up: bool = False
     """It is not redelivered, and stays on the queue."""
     removed_at: float = float("inf")
+    due_at: float | None = None
+    """When a delayed message is put on its subject; None: it is there."""
 
     @property
     def is_waited_for(self) -> bool:
@@ -82,6 +87,9 @@ class MemoryDelivery:
     def retention_sec(self) -> float | None:
         return self._queue.retention_sec
 
+    async def waited_sec(self) -> float:
+        return _now() - self._message.stored_at
+
     def job(self) -> Job:
         return codec.decode_job(self.payload)
 
@@ -104,7 +112,13 @@ class MemoryQueue:
     BATCH = 1000
     delivery = MemoryDelivery
 
-    def __init__(self, config: NatsBackendConfig, faults: QueueFaults | None = None) -> None:
+    def __init__(
+        self,
+        config: NatsBackendConfig,
+        faults: QueueFaults | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
         self.ack_wait = config.consumer_ack_wait_sec
         self.retention_sec = config.runs_retention_sec or None
         self._max_deliver = config.consumer_max_deliver
@@ -117,19 +131,80 @@ class MemoryQueue:
         self._seen: dict[str, float] = {}
         self._advisories: dict[MemoryMessage, float] = {}
         """Advisories, with the time at which each is due to a gateway."""
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have those who wait check again."""
+        self._changed.set()
+
+    def change(self, deadline: float) -> Awaitable[None]:
+        """The next change, awaited until `deadline`. Nothing may be awaited between a check and this call."""
+        self._changed.clear()
+        return self._change_before(deadline)
+
+    async def _change_before(self, deadline: float) -> None:
+        if deadline == float("inf"):
+            await self._changed.wait()
+        else:
+            await wait_at_most(self._changed, max(0.0, deadline - _now()))
+
+    def next_due(self, subjects: Sequence[str]) -> float:
+        """When the next of the delayed or delivered messages may be delivered."""
+        return min(
+            (
+                due
+                for message in self._messages
+                if (due := message.redeliver_at if message.due_at is None else message.due_at) is not None
+                and message.subject in subjects
+                and not message.is_given_up
+            ),
+            default=float("inf"),
+        )
+
+    def next_advisory(self) -> float:
+        return min(self._advisories.values(), default=float("inf"))
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
-        known_as = message_id or job.run_id
+        self._fire()
+        delay_sec = 0.0 if job.not_before is None else job.not_before - await self.now()
+        known_as = message_id or message_id_of(job)
         is_new = _now() - self._seen.get(known_as, float("-inf")) > self._faults.duplicate_window_sec
         if is_new:
             self._seen[known_as] = _now()
+            if delay_sec > 0:
+                await self.unschedule(job.run_id)
             await self.put(f"{self._prefix}.{job.tag}", codec.encode(job), revision)
+            if delay_sec > 0:
+                self._messages[-1].due_at = _now() + delay_sec + self._faults.late_sec()
         return is_new
 
     async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
         """Add a raw message, readable or not."""
         self._sequence += 1
         self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
+        self.wake()
+
+    async def now(self) -> float:
+        return self._clock()
+
+    def require_timers(self) -> None:
+        """Always supported."""
+
+    async def unschedule(self, run_id: str) -> None:
+        for message in [one for one in self._messages if one.due_at is not None]:
+            if codec.run_id_in(message.payload) == run_id:
+                self.forget(message)
+
+    def _fire(self) -> None:
+        """Delayed messages that are due are stored again, as new ones."""
+        due = [one for one in self._messages if one.due_at is not None and one.due_at <= _now()]
+        for message in sorted(due, key=lambda one: one.due_at or 0.0):
+            self.forget(message)
+            self._sequence += 1
+            fired = MemoryMessage(
+                message.payload, message.subject, message.revision, self._sequence, message.due_at or _now()
+            )
+            self._messages.append(fired)
 
     async def count(self) -> int:
         return len(self._messages)
@@ -183,9 +258,13 @@ class MemoryQueue:
 
     def postpone(self, message: MemoryMessage, seconds: float) -> None:
         message.redeliver_at = _now() + seconds
+        self.wake()
 
     def take(self, subjects: Sequence[str]) -> MemoryDelivery | None:
+        self._fire()
         for message in self._messages:
+            if message.due_at is not None:
+                continue
             due = message.redeliver_at is None or message.redeliver_at <= _now()
             if not due or message.subject not in subjects or message.is_given_up:
                 continue
@@ -202,6 +281,7 @@ class MemoryQueue:
         message.is_given_up = True
         if not self._faults.loses_advisory():
             self._advisories[message] = _now()
+            self.wake()
 
     def take_undeliverable(self) -> MemoryMessage | None:
         """The next advisory. It is repeated until it is settled."""
@@ -219,9 +299,6 @@ class MemoryQueue:
 
 
 class MemoryJobSource:
-    _LOOK_SEC = 0.01
-    """How often a waiting consumer checks for due messages."""
-
     def __init__(self, queue: MemoryQueue, subjects: Sequence[str]) -> None:
         self._queue = queue
         self._subjects = subjects
@@ -230,10 +307,8 @@ class MemoryJobSource:
     async def next(self, timeout: float, wanted: int = 1) -> MemoryDelivery | None:  # noqa: ASYNC109, ARG002
         deadline = _now() + timeout
         self._is_interrupted = False
-        while (  # noqa: ASYNC110 - delays pass without an event
-            taken := self._queue.take(self._subjects)
-        ) is None and not self._is_over(deadline):
-            await asyncio.sleep(min(self._LOOK_SEC, max(0.0, deadline - _now())))
+        while (taken := self._queue.take(self._subjects)) is None and not self._is_over(deadline):
+            await self._queue.change(min(deadline, self._queue.next_due(self._subjects)))
         return taken
 
     def _is_over(self, deadline: float) -> bool:
@@ -241,6 +316,7 @@ class MemoryJobSource:
 
     def interrupt(self) -> None:
         self._is_interrupted = True
+        self._queue.wake()
 
     @property
     def ack_wait_sec(self) -> float:
@@ -297,15 +373,14 @@ class MemoryUndeliverableJob:
 
 
 class MemoryUndeliverable:
-    def __init__(self, queue: MemoryQueue, *, look_sec: float = 0.02) -> None:
+    def __init__(self, queue: MemoryQueue) -> None:
         self._queue = queue
-        self._look_sec = look_sec
 
     async def follow(self) -> AsyncIterator[MemoryUndeliverableJob]:
         while True:
             message = self._queue.take_undeliverable()
             if message is None:
-                await asyncio.sleep(self._look_sec)
+                await self._queue.change(self._queue.next_advisory())
             else:
                 yield self.at(message.sequence, message.num_delivered)
 

@@ -1,7 +1,11 @@
-"""Backends in memory: the behaviour of JetStream in one process, without durability."""
+"""All ports in memory, for tests without a server: the behaviour of JetStream, without durability.
 
+The contract suite checks them against JetStream.
+"""
+
+import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +18,8 @@ from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.read_model.executions import SqliteExecutionIndex
-from pyoco_server.read_model.runs import SqliteRunIndex
-from pyoco_server.testing.memory_queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
-from pyoco_server.testing.memory_stores import (
+from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
+from pyoco_server.memory.stores import (
     MemoryApiKeys,
     MemoryEvents,
     MemoryExecutionLog,
@@ -27,14 +29,21 @@ from pyoco_server.testing.memory_stores import (
     MemoryWheelHistory,
     MemoryWheels,
 )
+from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.read_model.runs import SqliteRunIndex
+from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.coordination import SharedClock
+from pyoco_server.usecases.ports.stores import Clock
 
-# The store's clock is that of this machine.
+# The store's clock is that of this machine, or of a test.
 
 
 class MemoryTime:
+    def __init__(self, clock: Clock = time.time) -> None:
+        self._clock = clock
+
     async def now(self) -> float:
-        return time.time()
+        return self._clock()
 
 
 # No signals of foreign writes.
@@ -66,6 +75,79 @@ class MemoryStorage:
             raise NatsUnavailable("nats unavailable: no space left")
 
 
+# Timers
+
+
+class MemoryTimer:
+    def __init__(self, timers: "MemoryTimers", kind: str, key: str, payload: bytes) -> None:
+        self._timers = timers
+        self.kind = kind
+        self.key = key
+        self.payload = payload
+
+    async def settle(self) -> None:
+        self._timers.settle(self)
+
+
+class MemoryTimers:
+    """Sends a timer again until it is settled."""
+
+    REPEAT_SEC = 30.0
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        *,
+        late_sec: Callable[[], float] = lambda: 0.0,
+        doubles: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`late_sec` and `doubles`: faults of the next timer."""
+        self._clock = clock
+        self._late_sec = late_sec
+        self._doubles = doubles
+        self._pending: dict[tuple[str, str], tuple[float, bytes]] = {}
+        self._due: dict[MemoryTimer, float] = {}
+        """When each timer is sent next."""
+        self._changed = asyncio.Event()
+
+    async def set(self, kind: str, key: str, at: float, payload: bytes = b"") -> None:
+        self._pending[kind, key] = (at + self._late_sec(), payload)
+        self._changed.set()
+
+    async def clear(self, kind: str, key: str) -> None:
+        self._pending.pop((kind, key), None)
+
+    async def follow(self, kind: str) -> AsyncGenerator[MemoryTimer, None]:
+        while True:
+            self._fire()
+            now = self._clock()
+            timer = next((one for one, at in self._due.items() if one.kind == kind and at <= now), None)
+            if timer is None:
+                await self._change()
+            else:
+                self._due[timer] = now + self.REPEAT_SEC
+                yield timer
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        times = [at for at, _ in self._pending.values()] + list(self._due.values())
+        if times:
+            await wait_at_most(self._changed, max(0.001, min(times) - self._clock()))
+        else:
+            await self._changed.wait()
+
+    def _fire(self) -> None:
+        now = self._clock()
+        for (kind, key), (_, payload) in [one for one in self._pending.items() if one[1][0] <= now]:
+            del self._pending[kind, key]
+            for _ in range(2 if self._doubles() else 1):
+                self._due[MemoryTimer(self, kind, key, payload)] = now
+            self._changed.set()
+
+    def settle(self, timer: MemoryTimer) -> None:
+        self._due.pop(timer, None)
+
+
 @dataclass(frozen=True)
 class MemoryBackend:
     runs: MemoryStore[RunSnapshot]
@@ -93,6 +175,7 @@ class MemoryGatewayBackend(MemoryBackend):
     execution_cache: MemoryStore[ExecutionRecord] = field(
         default_factory=lambda: MemoryStore(encode_record, decode_record)
     )
+    timers: MemoryTimers = field(default_factory=MemoryTimers)
     leases: MemoryStore[LeaseRecord] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_lease)
     )
@@ -115,9 +198,9 @@ class MemoryGatewayBackend(MemoryBackend):
         return MemoryUndeliverable(self.queue)
 
 
-def _parts(settings: NatsBackendConfig) -> dict[str, Any]:
+def _parts(settings: NatsBackendConfig, clock: Clock = time.time) -> dict[str, Any]:
     limit = settings.max_run_snapshot_bytes
-    queue = MemoryQueue(settings)
+    queue = MemoryQueue(settings, clock=clock)
     return {
         "runs": MemoryStore(lambda run: trim_snapshot(run, limit, codec.encode).data, codec.decode_run),
         "workers": MemoryStore(codec.encode, codec.decode_worker),
@@ -135,6 +218,9 @@ async def open_memory_backend(config: NatsBackendConfig | None = None) -> AsyncI
 @asynccontextmanager
 async def open_memory_gateway_backend(
     config: NatsBackendConfig | None = None,
+    *,
+    clock: Clock = time.time,
+    monotonic: Clock = time.monotonic,
 ) -> AsyncIterator[MemoryGatewayBackend]:
     """The backend of a gateway: `create_app(open_backend=open_memory_gateway_backend)`."""
     settings = config or NatsBackendConfig()
@@ -144,10 +230,12 @@ async def open_memory_gateway_backend(
         closing(SqliteExecutionIndex(tenants=tenants)) as executions,
     ):
         yield MemoryGatewayBackend(
-            **_parts(settings),
+            **_parts(settings, clock),
+            timers=MemoryTimers(clock),
             run_index=runs,
             execution_index=executions,
             claims=MemoryStore(codec.encode, codec.decode_claim),
-            wheels=MemoryWheels(settings.wheel_object_store_bucket),
+            wheels=MemoryWheels(settings.wheel_object_store_bucket, clock),
             events=MemoryEvents.new(settings),
+            shared_clock=SharedClock(MemoryTime(clock), wall=clock, monotonic=monotonic),
         )

@@ -3,11 +3,13 @@
 import asyncio
 import hashlib
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from operator import itemgetter
 from typing import Generic, Self, TypeVar
 
 from pyoco_server.config import NatsBackendConfig
@@ -35,6 +37,7 @@ from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.usecases.ports.executions import BEGINNING
 from pyoco_server.usecases.ports.stores import (
     Change,
+    Clock,
     FeedBatch,
     FeedPosition,
     Revision,
@@ -100,7 +103,7 @@ class MemoryStore(Generic[T]):
         seen = 0 if position is None else position.last_revision
         yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self._history)
         while True:
-            news = [entry for entry in self._history if entry[2] > seen]
+            news = self._history[bisect_right(self._history, seen, key=itemgetter(2)) :]
             if not news:  # nothing is awaited in between, so that no other follower clears what is news here
                 self._written.clear()
                 await self._written.wait()
@@ -233,8 +236,9 @@ class MemoryTaskLogs:
 
 
 class MemoryWheels:
-    def __init__(self, bucket: str) -> None:
+    def __init__(self, bucket: str, clock: Clock = time.time) -> None:
         self._bucket = bucket
+        self._clock = clock
         self._stored: dict[str, tuple[Wheel, bytes]] = {}
         self._nuids = count(1)
 
@@ -260,7 +264,7 @@ class MemoryWheels:
             size_bytes=len(content),
             bucket=self._bucket,
             nuid=str(next(self._nuids)),
-            modified=time.time(),
+            modified=self._clock(),
             sha256=hashlib.sha256(content).digest(),
             tags=tuple(tags),
         )

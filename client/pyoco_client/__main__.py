@@ -1,0 +1,5 @@
+"""`python -m pyoco_client`."""
+
+from pyoco_client import main
+
+main()

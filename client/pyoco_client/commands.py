@@ -1,0 +1,406 @@
+"""The commands: what they call, and their options."""
+
+import json
+import os
+import re
+import sys
+import unicodedata
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyoco_server.http_client import PyocoHttpClient
+
+FAILED = 1
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+
+
+class InvalidInput(Exception):
+    def __init__(self, reason: str, advice: str | None = None) -> None:
+        super().__init__(reason)
+        self.advice = advice
+
+
+# Output: the answer on stdout, lines for people on stderr
+
+
+def note(*lines: str) -> None:
+    for line in filter(None, lines):
+        print(_printable(line), file=sys.stderr, flush=True)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def _json(answer: Any, indent: int | None = None) -> str:
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return json.dumps(answer, indent=indent, ensure_ascii=not is_utf8)
+
+
+class Columns(NamedTuple):
+    """The columns of a table. `ids`: what identifies a row, for --quiet. `items`: the key of the rows."""
+
+    ids: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    items: str | None = None
+
+
+def show(answer: Any, columns: Columns, given: Namespace) -> None:
+    is_list = columns.items is not None or isinstance(answer, list)
+    rows = answer[columns.items] if columns.items is not None else answer if is_list else [answer]
+    if given.quiet:
+        for row in rows:
+            print(*(row[name] for name in columns.ids if row.get(name) is not None))
+    elif given.output == "json":
+        print(_json(answer, indent=2))
+    elif is_list:
+        _print_rows(
+            [list(columns.shown), *([_cell(row.get(name)) for name in columns.shown] for row in rows)]
+        )
+    else:
+        _print_rows(
+            [[name, _cell(value)] for name, value in answer.items() if value not in (None, "", [], {})]
+        )
+
+
+def _cell(value: Any) -> str:
+    if value in (None, "", [], {}):
+        return "-"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return _printable(",".join(value))
+    return _printable(value if isinstance(value, str) else _json(value))
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+# Input
+
+
+def _params(given: Namespace) -> dict[str, Any]:
+    """From a file, a JSON text and key=value pairs; later ones win."""
+    params = {**read_object(given.params_file), **read_object(given.params)}
+    return {**params, **read_pairs(given.param)}
+
+
+def read_object(source: Path | str | None) -> dict[str, Any]:
+    try:
+        text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+        found = {} if text is None else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{source}: not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{source}: not a JSON object")
+    return found
+
+
+def read_pairs(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """JSON where possible, else a string: `n=3` is a number, `name=me` a string."""
+    found: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, separator, text = pair.partition("=")
+        if not (separator and name):
+            raise InvalidInput(f"{pair!r} is not key=value", "Example:  --param rows=3")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def read_json(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"--data: not JSON ({error})") from error
+
+
+def secret(variable: str) -> str | None:
+    """From the environment, or from the file that `<variable>_FILE` names."""
+    file = os.environ.get(f"{variable}_FILE")
+    if os.environ.get(variable) or not file:
+        return os.environ.get(variable)
+    try:
+        return Path(file).read_text(encoding="utf-8").removesuffix("\n")
+    except OSError as error:
+        raise InvalidInput(f"{variable}_FILE {file}: {error.strerror}") from error
+
+
+def read_words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+RUN = Columns(("run_id",))
+EXECUTION = Columns(("execution_id",))
+GRAPH = Columns(("graph_id",))
+
+
+# Options and commands
+
+
+class Option(NamedTuple):
+    name: str
+    help: str
+    type: Callable[[str], Any] = str
+    default: Any = None
+    is_required: bool = False
+    is_flag: bool = False
+    short: str | None = None
+    choices: tuple[str, ...] | None = None
+    is_repeated: bool = False
+    has_place: bool = False
+    """Also without its name."""
+
+    @property
+    def dest(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def label(self) -> str:
+        return self.dest.upper() if self.has_place else f"--{self.name}"
+
+    @property
+    def example(self) -> str:
+        return self.label if self.has_place else f"{self.label} {self.dest.upper()}"
+
+    def add(self, command: ArgumentParser) -> None:
+        names = [f"--{self.name}", *([self.short] if self.short else [])]
+        if self.is_flag:
+            command.add_argument(*names, help=self.help, action="store_true")
+            return
+        if self.has_place:
+            place = self.dest.upper()
+            command.add_argument(
+                self.dest, nargs="?", metavar=place, help=self.help, type=self.type, default=SUPPRESS
+            )
+        command.add_argument(
+            *names,
+            dest=self.dest,
+            help=SUPPRESS if self.has_place else self.help,
+            type=self.type,
+            default=self.default,
+            choices=self.choices,
+            action="append" if self.is_repeated else "store",
+        )
+
+
+class Command(NamedTuple):
+    function: Callable[[PyocoHttpClient, Namespace], int | None]
+    options: tuple[Option, ...] = ()
+
+
+OUTPUT = (
+    Option("output", "json for programs, table for people.", default="json", choices=("json", "table")),
+    Option("quiet", "Print ids only, and no progress.", is_flag=True, short="-q"),
+)
+
+
+def place(name: str, about: str, kind: Callable[[str], Any] = str, *, is_required: bool = True) -> Option:
+    return Option(name, about, kind, is_required=is_required, has_place=True)
+
+
+def called(
+    about: str, columns: Columns, call: Callable[[PyocoHttpClient, Namespace], Any], *options: Option
+) -> Command:
+    """A command that makes one call and shows the answer."""
+
+    def function(client: PyocoHttpClient, given: Namespace) -> None:
+        show(call(client, given), columns, given)
+
+    function.__doc__ = about
+    return Command(function, (*options, *OUTPUT))
+
+
+# Runs
+
+
+def submit(client: PyocoHttpClient, given: Namespace) -> int:
+    """Submit a run and print its id."""
+    submitted = client.submit_run(
+        given.flow_name,
+        _params(given),
+        given.tag,
+        read_words(given.tags),
+        idempotency_key=given.idempotency_key,
+    )
+    return _submitted(client, submitted, given)
+
+
+def submit_yaml(client: PyocoHttpClient, given: Namespace) -> int:
+    """Submit a flow.yaml and print the run id."""
+    return _submitted(client, client.submit_run_yaml(given.workflow_file, given.tag, given.flow_name), given)
+
+
+def rerun(client: PyocoHttpClient, given: Namespace) -> int:
+    """Submit a run again as a new run: the same flow, params, tag and labels."""
+    run = client.get_run(given.run_id)
+    if run["workflow_yaml_sha256"] is not None:
+        raise InvalidInput(
+            f"run {given.run_id} was submitted with a flow.yaml, which the server does not return",
+            f"Submit the file again: pyoco-client submit-yaml FILE --flow-name {run['flow_name']}",
+        )
+    params = {**run["params"], **read_pairs(given.param)}
+    return _submitted(client, client.submit_run(run["flow_name"], params, run["tag"], run["tags"]), given)
+
+
+def _submitted(client: PyocoHttpClient, submitted: Any, given: Namespace) -> int:
+    if submitted.get("warning") and given.has_progress:
+        note(f"warning: {submitted['warning']}")
+    if not given.wait:
+        show(submitted, RUN, given)
+        return 0
+    run_id = submitted["run_id"]
+    if given.has_progress:
+        note(f"run {run_id}")
+    for event in client.watch_run(run_id, timeout_sec=given.timeout_sec):
+        if given.has_progress:
+            note(*_status_lines(event))
+    last = client.get_run(run_id)
+    show(last, RUN, given)
+    return 0 if last["status"] == "COMPLETED" else FAILED
+
+
+def _status_lines(event: Any) -> Iterable[str]:
+    if event["event"] == "snapshot":
+        run = event["snapshot"]
+        yield "  ".join([run["status"], *(f"{task}={state}" for task, state in run["tasks"].items())])
+    for line in event.get("lines", []):
+        yield f"  {line['task'] or '-'} | {line['text'].rstrip()}"
+
+
+def logs(client: PyocoHttpClient, given: Namespace) -> None:
+    """Print the output of a run."""
+    if given.follow:
+        for line in client.follow_logs(given.run_id, given.task, tail=given.tail):
+            text = _json(line) + "\n" if given.output == "json" else line["text"]
+            print(text, end="", flush=True)
+        return
+    lines = client.get_logs(given.run_id, given.task, given.tail) if given.tail != 0 else []
+    text = (
+        _json(lines, indent=2) + "\n" if given.output == "json" else "".join(line["text"] for line in lines)
+    )
+    print(text, end="")
+
+
+def watch(client: PyocoHttpClient, given: Namespace) -> int:
+    """Watch a run."""
+    count, status = 0, ""
+    for event in client.watch_run(
+        given.run_id, records=given.records, since=given.since, timeout_sec=given.timeout_sec
+    ):
+        if event["event"] == "heartbeat":
+            continue
+        status = event["snapshot"]["status"] if "snapshot" in event else status
+        _print_event(event, given)
+        count += 1
+        if given.max_events is not None and count >= given.max_events:
+            break
+    return FAILED if given.until_terminal and status not in ENDED else 0
+
+
+def _print_event(event: Any, given: Namespace) -> None:
+    if given.quiet:
+        return
+    if given.json or given.output == "json":
+        print(_json(event), flush=True)
+    elif event["event"] == "snapshot":
+        print(*map(_printable, _status_lines(event)), sep="\n", flush=True)
+
+
+# Executions and graphs
+
+
+def create(client: PyocoHttpClient, given: Namespace) -> int:
+    """Start an execution of a graph."""
+    wanted = {**read_object(given.input_file), **read_object(given.input), **read_pairs(given.param)}
+    execution = client.executions.create(
+        given.graph_id,
+        wanted or None,
+        execution_id=given.execution_id,
+        graph_version=given.graph_version,
+        start=not given.no_start,
+        idempotency_key=given.idempotency_key,
+    )
+    if given.wait:
+        for event in client.executions.watch(execution["execution_id"]):
+            if given.has_progress:
+                note(_event_line(event))
+        execution = client.executions.get(execution["execution_id"])
+    show(execution, EXECUTION, given)
+    return 0 if not given.wait or execution["status"] == "COMPLETED" else FAILED
+
+
+def watch_execution(client: PyocoHttpClient, given: Namespace) -> None:
+    """Watch an execution until it ends."""
+    for event in client.executions.watch(given.execution_id, given.after):
+        if not given.quiet:
+            print(_json(event) if given.output == "json" else _printable(_event_line(event)), flush=True)
+
+
+def _event_line(event: Any) -> str:
+    payload = event["payload"]
+    details = [payload.get(name) for name in ("node_id", "run_id", "reason")]
+    return " ".join([f"{event['sequence']:>4}", event["type"], *(str(item) for item in details if item)])
+
+
+def put_graph(client: PyocoHttpClient, given: Namespace) -> None:
+    """Register a graph as its next version; an unchanged graph keeps its version."""
+    try:
+        text = given.file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{given.file}: {error}") from error
+    named = re.search(r"""^\s*["']?id["']?\s*:\s*["']?([A-Za-z0-9_-]+)""", text, re.MULTILINE)
+    graph_id = given.id or (named[1] if named else given.file.stem)
+    show(client.put_graph(graph_id, given.file), GRAPH, given)
+
+
+def metrics(client: PyocoHttpClient, _: Namespace) -> None:
+    """Print the server's metrics in Prometheus format."""
+    print(client.get_metrics(), end="")
+
+
+# Events
+
+
+def event_fields(given: Namespace) -> dict[str, Any]:
+    has_data = given.data is not None or given.data_file is not None
+    names = (
+        "template_id",
+        "event_name",
+        "year",
+        "month",
+        "source",
+        "notes",
+        "execution_id",
+        "node_id",
+        "wait_key",
+    )
+    return {
+        **{name: getattr(given, name) for name in names},
+        "token": given.token or secret("AX_WORKFLOW_EVENT_TOKEN"),
+        "idempotency_key": given.key,
+        "data": {**read_object(given.data_file), **read_object(given.data)} if has_data else None,
+    }
+
+
+def start_fields(given: Namespace) -> dict[str, Any]:
+    data = {} if given.data is None else {"data": read_object(given.data)}
+    return {"idempotency_key": given.key, "year": given.year, "month": given.month, **data}
+
+
+def action_fields(given: Namespace) -> dict[str, Any]:
+    if (given.flow_name is None) == (given.graph_id is None):
+        raise InvalidInput("exactly one of --flow-name and --graph-id is required")
+    action = {name: getattr(given, name) for name in ("flow_name", "graph_id", "tag")}
+    concurrency = "one" if given.one_at_a_time else "allow"
+    return {**action, "params": read_object(given.params), "concurrency": concurrency}

@@ -1,0 +1,502 @@
+"""All commands, by name. A test compares them and their options with those of pyoco-server's command."""
+
+from pathlib import Path
+
+from pyoco_client.commands import (
+    EXECUTION,
+    GRAPH,
+    OUTPUT,
+    RUN,
+    Columns,
+    Command,
+    Option,
+    action_fields,
+    called,
+    create,
+    event_fields,
+    logs,
+    metrics,
+    place,
+    put_graph,
+    read_json,
+    read_object,
+    read_pairs,
+    read_words,
+    rerun,
+    start_fields,
+    submit,
+    submit_yaml,
+    watch,
+    watch_execution,
+)
+
+RUNS = Columns(("run_id",), ("status", "flow_name", "run_id", "tag", "worker_id", "error"))
+STARTED = Columns(("run_id", "execution_id", "node_id"))
+WHEEL = Columns(("name",))
+WORKER = Columns(("worker_id",))
+BY_ID = Columns(("id",))
+ACTION = Columns(("key",))
+
+RUN_ID = place("run-id", "Run id.")
+EXECUTION_ID = place("execution-id", "Execution id.")
+GRAPH_ID = place("graph-id", "Graph id.")
+WORKER_ID = place("worker-id", "Worker id.")
+JOB_ID = place("job-id", "Retry job id.")
+TEMPLATE_ID = place("template-id", "Template id.")
+ACTION_KEY = place("key", "Action key.")
+TAG = Option("tag", "Tag of the worker to run on.")
+RECORDS = Option("records", "Include task_records.", is_flag=True)
+TIMEOUT = Option("timeout-sec", "Timeout in seconds.", float)
+WAIT = (Option("wait", "Wait until the run ends; exit code 0 if it completed.", is_flag=True), TIMEOUT)
+KEY = Option("idempotency-key", "Idempotency key; repeated calls with the same key take effect once.")
+REASON = Option("reason", "Reason, stored with the execution.")
+LIMIT = Option("limit", "Maximum number of entries.", int)
+CURSOR = Option("cursor", "next_cursor of the previous page.")
+PAGE = (CURSOR, LIMIT)
+AFTER = Option("after", "Only events after this sequence number.", int, 0)
+QUIET = Option("quiet", "Print nothing.", is_flag=True, short="-q")
+START = (
+    Option("key", "Idempotency key; an event with a known key starts nothing."),
+    Option("year", "Year of the period to process.", int),
+    Option("month", "Month of the period to process.", int),
+    Option("data", 'JSON object for the flow; available as params["event"].'),
+)
+FILTERS = (
+    Option("status", "Filter by status."),
+    Option("flow", "Filter by flow."),
+    TAG._replace(help="Filter by tag."),
+    Option("full", "Include all fields.", is_flag=True),
+    LIMIT,
+)
+PARAM = Option("param", "One param as key=value; may be repeated.", is_repeated=True)
+
+GROUPS = {
+    "executions": "Start, watch and control graph executions.",
+    "graphs": "Register and inspect graphs.",
+    "events": "Send workflow events and inspect their results.",
+    "templates": "Manage workflow templates.",
+    "actions": "Manage the actions that templates may use.",
+}
+
+COMMANDS = {
+    "submit": Command(
+        submit,
+        (
+            place("flow-name", "Flow to run."),
+            Option("params", """Params as a JSON object, e.g. '{"x": 1}'."""),
+            Option("params-file", "File with the params, JSON.", Path),
+            PARAM,
+            TAG,
+            Option("tags", "Labels for filtering, e.g. nightly,eu."),
+            KEY,
+            *WAIT,
+            *OUTPUT,
+        ),
+    ),
+    "submit-yaml": Command(
+        submit_yaml,
+        (
+            place("workflow-file", "Path to the flow.yaml.", Path),
+            Option("flow-name", "Flow name shown in lists.", is_required=True),
+            TAG,
+            *WAIT,
+            *OUTPUT,
+        ),
+    ),
+    "rerun": Command(rerun, (RUN_ID, PARAM, *WAIT, *OUTPUT)),
+    "get": called(
+        "Print the current state of a run.",
+        RUN,
+        lambda client, given: client.get_run(given.run_id, include=["records"] if given.records else []),
+        RUN_ID,
+        RECORDS,
+    ),
+    "tasks": called(
+        "Print the tasks of a run and their records.",
+        Columns(("run_id",)),
+        lambda client, given: client.get_tasks(given.run_id),
+        RUN_ID,
+    ),
+    "logs": Command(
+        logs,
+        (
+            RUN_ID,
+            Option("task", "Filter by task."),
+            Option("tail", "Number of lines from the end. Default: all stored lines.", int),
+            Option("follow", "Print new lines until the run ends.", is_flag=True, short="-f"),
+            Option(
+                "output",
+                "text: the raw output; json: with task and time.",
+                default="text",
+                choices=("text", "json"),
+            ),
+        ),
+    ),
+    "list": called(
+        "List runs, newest first.",
+        RUNS,
+        lambda client, given: client.list_runs(
+            given.status, given.flow, given.tag, full=given.full, limit=given.limit
+        ),
+        *FILTERS,
+    ),
+    "list-vnext": called(
+        "Print one page of runs and the cursor of the next page.",
+        RUNS._replace(items="items"),
+        lambda client, given: client.list_runs_vnext(
+            given.status,
+            given.flow,
+            given.tag,
+            full=given.full,
+            limit=given.limit,
+            updated_after=given.updated_after,
+            cursor=given.cursor,
+            workflow_yaml_sha256=given.workflow_yaml_sha256,
+        ),
+        *FILTERS,
+        Option("updated-after", "Only runs updated after this Unix time.", float),
+        CURSOR,
+        Option("workflow-yaml-sha256", "Filter by the SHA-256 of the flow.yaml."),
+    ),
+    "watch": Command(
+        watch,
+        (
+            RUN_ID,
+            RECORDS,
+            Option("since", "Only changes after this Unix time.", float),
+            TIMEOUT,
+            Option("max-events", "Stop after this many events.", int),
+            Option("until-terminal", "Exit with code 1 if the run has not ended.", is_flag=True),
+            Option(
+                "output",
+                "json: one event per line; status: one line per change.",
+                default="json",
+                choices=("json", "status"),
+            ),
+            Option("json", "Same as --output json.", is_flag=True),
+            QUIET,
+        ),
+    ),
+    "cancel": called(
+        "Cancel a run.",
+        RUN,
+        lambda client, given: client.cancel_run(
+            given.run_id, given.wait, given.timeout_sec, reason=given.reason
+        ),
+        RUN_ID,
+        Option("reason", "Reason, stored with the run."),
+        Option("wait", "Wait until the run ends.", is_flag=True),
+        Option("timeout-sec", "With --wait: timeout in seconds.", float, 60.0),
+    ),
+    # The fleet
+    "workers": called(
+        "List workers.",
+        Columns(("worker_id",), ("state", "worker_id", "tags", "current_run_id", "last_run_status")),
+        lambda client, given: client.get_workers(
+            given.scope, given.state, include_hidden=given.include_hidden or None, limit=given.limit
+        ),
+        Option("scope", "active: without stopped workers.", choices=("active", "all")),
+        Option("state", "Filter by state."),
+        Option("include-hidden", "Include hidden workers.", is_flag=True),
+        LIMIT,
+    ),
+    "worker-hide": called(
+        "Hide a worker from lists.",
+        WORKER,
+        lambda client, given: client.patch_worker_hidden(given.worker_id, hidden=True),
+        WORKER_ID,
+    ),
+    "worker-show": called(
+        "Unhide a worker.",
+        WORKER,
+        lambda client, given: client.patch_worker_hidden(given.worker_id, hidden=False),
+        WORKER_ID,
+    ),
+    "flows": called(
+        "List the flows that workers report or that have runs.",
+        Columns(("name",), ("name", "tags", "workers", "success_rate", "p50_sec", "p95_sec"), "items"),
+        lambda client, given: client.list_flows(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "metrics": Command(metrics),
+    "wheels": called(
+        "List registered wheels.",
+        WHEEL._replace(shown=("name", "size_bytes", "tags")),
+        lambda client, _: client.list_wheels(),
+    ),
+    "wheel-history": called(
+        "List wheel uploads and deletions, newest first.",
+        Columns(("event_id",), ("action", "wheel_name", "tags")),
+        lambda client, given: client.list_wheel_history(given.limit, given.wheel_name, given.action),
+        place("wheel-name", "Filter by wheel.", is_required=False),
+        LIMIT,
+        Option("action", "Filter by action.", choices=("upload", "delete")),
+    ),
+    "wheel-upload": called(
+        "Register a wheel for installation on workers.",
+        WHEEL,
+        lambda client, given: client.upload_wheel(given.wheel_file, read_words(given.tags)),
+        place("wheel-file", "Wheel file.", Path),
+        Option("tags", "Target workers by tag, e.g. cpu,linux. Default: all workers."),
+        Option("replace", "No effect; kept for compatibility.", is_flag=True),
+        Option("no-replace", "No effect; kept for compatibility.", is_flag=True),
+    ),
+    "wheel-delete": called(
+        "Delete a wheel; workers uninstall it at their next sync.",
+        WHEEL,
+        lambda client, given: client.delete_wheel(given.name),
+        place("name", "Wheel file name."),
+    ),
+    # Executions
+    "executions create": Command(
+        create,
+        (
+            GRAPH_ID,
+            Option("input-file", "File with the input, JSON.", Path),
+            Option("input", "Input as JSON."),
+            PARAM,
+            Option("execution-id", "Execution id to use. Default: a generated id."),
+            Option("graph-version", "Graph version. Default: the latest.", int),
+            Option("no-start", "Create the execution without starting it.", is_flag=True),
+            Option("wait", "Wait until the execution ends; exit code 1 unless it completed.", is_flag=True),
+            KEY,
+            *OUTPUT,
+        ),
+    ),
+    "executions get": called(
+        "Print the state of an execution.",
+        EXECUTION,
+        lambda client, given: client.executions.get(given.execution_id, given.at_sequence),
+        EXECUTION_ID,
+        Option("at-sequence", "State after the event with this sequence number.", int),
+    ),
+    "executions list": called(
+        "List executions, newest first.",
+        Columns(("execution_id",), ("execution_id", "status", "graph_id", "graph_version"), "items"),
+        lambda client, given: client.executions.list(
+            given.status,
+            given.graph_id,
+            archived=given.archived or None,
+            cursor=given.cursor,
+            limit=given.limit,
+        ),
+        Option("status", "Filter by status.", choices=("ACTIVE", "COMPLETED", "FAILED", "CANCELED")),
+        Option("graph-id", "Filter by graph."),
+        Option("archived", "List archived executions only.", is_flag=True),
+        *PAGE,
+    ),
+    "executions events": called(
+        "Print the event log of an execution.",
+        Columns(("event_id",), ("sequence", "type", "payload"), "items"),
+        lambda client, given: client.executions.events(given.execution_id, given.after, given.limit),
+        EXECUTION_ID,
+        AFTER,
+        LIMIT,
+    ),
+    "executions watch": Command(
+        watch_execution,
+        (
+            EXECUTION_ID,
+            AFTER,
+            Option(
+                "output",
+                "json: one event per line; status: one short line.",
+                default="json",
+                choices=("json", "status"),
+            ),
+            QUIET,
+        ),
+    ),
+    "executions cancel": called(
+        "Cancel an execution. Once accepted, the execution ends as CANCELED.",
+        EXECUTION,
+        lambda client, given: client.executions.cancel(given.execution_id, given.reason),
+        EXECUTION_ID,
+        REASON,
+    ),
+    "executions archive": called(
+        "Archive an ended execution: hide it from the default list.",
+        EXECUTION,
+        lambda client, given: client.executions.archive(given.execution_id, given.reason),
+        EXECUTION_ID,
+        REASON,
+    ),
+    "executions rerun": called(
+        "Run an execution again as a new one with the same graph version and input.",
+        EXECUTION,
+        lambda client, given: client.executions.rerun(
+            given.execution_id, getattr(given, "from"), idempotency_key=given.idempotency_key
+        ),
+        EXECUTION_ID,
+        Option(
+            "from",
+            "start: run every node again; failed: reuse the outputs of succeeded nodes.",
+            default="start",
+            choices=("start", "failed"),
+        ),
+        KEY,
+    ),
+    "executions command": called(
+        "Send any command, such as StartExecution, StartNode, SucceedNode or FailNode.",
+        EXECUTION,
+        lambda client, given: client.executions.command(
+            given.execution_id,
+            given.name,
+            idempotency_key=given.idempotency_key,
+            **{**read_object(given.fields), **read_pairs(given.field)},
+        ),
+        EXECUTION_ID,
+        place("name", "Command name."),
+        Option("field", "One command field as key=value; may be repeated.", is_repeated=True),
+        Option("fields", "All command fields as JSON."),
+        KEY,
+    ),
+    "waits": called(
+        "List nodes waiting for a person, oldest first.",
+        Columns(("execution_id", "node_id"), ("execution_id", "node_id", "prompt", "wait_key"), "items"),
+        lambda client, given: client.executions.waits(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "resume": called(
+        "Resume a waiting node.",
+        EXECUTION,
+        lambda client, given: client.executions.resume(
+            given.execution_id, given.node_id, read_json(given.data), given.key
+        ),
+        EXECUTION_ID,
+        place("node-id", "Waiting node."),
+        Option("data", "Resume data as JSON; becomes the output of a wait node."),
+        Option("key", "The node's wait_key, if it has one."),
+    ),
+    # Graphs
+    "graphs put": Command(
+        put_graph,
+        (
+            place("file", "Graph definition: YAML, or JSON if named *.json.", Path),
+            Option("id", "Graph id. Default: the id in the file, else the file name without extension."),
+            *OUTPUT,
+        ),
+    ),
+    "graphs get": called(
+        "Print a graph.",
+        GRAPH,
+        lambda client, given: client.get_graph(given.graph_id, given.version),
+        GRAPH_ID,
+        Option("version", "Graph version. Default: the latest.", int),
+    ),
+    "graphs list": called(
+        "List the latest version of each graph.",
+        Columns(("graph_id",), ("graph_id", "version", "nodes", "registered_by"), "items"),
+        lambda client, given: client.list_graphs(given.cursor, given.limit),
+        *PAGE,
+    ),
+    # Events
+    "events send": called(
+        "Send an event and print the run or execution it started or resumed.",
+        STARTED,
+        lambda client, given: client.events.send(**event_fields(given)),
+        place("template-id", "Template to start.", is_required=False),
+        Option("event-name", "Alternative to --template-id: the first action of the template."),
+        *START,
+        Option("source", "Name of the sender."),
+        Option("notes", "Free text."),
+        Option("data-file", "File with the data, JSON.", Path),
+        Option("execution-id", "With --node-id: resume this execution's node with the data."),
+        Option("node-id", "Node to resume; it may not be waiting yet."),
+        Option("wait-key", "Resume the node waiting with this key."),
+        Option(
+            "token", "Event token, if required (also: AX_WORKFLOW_EVENT_TOKEN, AX_WORKFLOW_EVENT_TOKEN_FILE)."
+        ),
+    ),
+    "events summary": called(
+        "Print the monthly event summary.",
+        Columns(("ym",)),
+        lambda client, given: client.events.summary(given.ym, given.recent_limit),
+        place("ym", "Month as YYYY-MM."),
+        Option("recent-limit", "Number of recent events to include (up to 200).", int),
+    ),
+    "events retry-jobs": called(
+        "Print the retry jobs.",
+        Columns(("id",), ("id", "status", "template_id", "attempts", "last_reason_code"), "jobs"),
+        lambda client, given: client.events.retry_jobs(given.limit),
+        LIMIT,
+    ),
+    "events drain": called(
+        "Process the retry queue now.",
+        Columns(),
+        lambda client, given: client.events.drain(given.limit, force=given.force),
+        LIMIT,
+        Option("force", "Include jobs that are not due yet.", is_flag=True),
+    ),
+    "events retry": called(
+        "Reset a retry job's attempts and make it due now.",
+        BY_ID,
+        lambda client, given: client.events.retry_job(given.job_id),
+        JOB_ID,
+    ),
+    "events discard": called(
+        "Discard a retry job.", BY_ID, lambda client, given: client.events.discard_job(given.job_id), JOB_ID
+    ),
+    "events replay": called(
+        "Replay an event.",
+        STARTED,
+        lambda client, given: client.events.replay(given.event_id),
+        place("event-id", "Event id from the response or the summary."),
+    ),
+    "templates list": called(
+        "List all templates.",
+        BY_ID._replace(shown=("id", "name", "year", "month")),
+        lambda client, _: client.events.list_templates(),
+    ),
+    "templates get": called(
+        "Print a template.",
+        BY_ID,
+        lambda client, given: client.events.get_template(given.template_id),
+        TEMPLATE_ID,
+    ),
+    "templates put": called(
+        "Create or update a template.",
+        BY_ID,
+        lambda client, given: client.events.put_template(
+            given.template_id, read_object(given.file), given.if_match
+        ),
+        TEMPLATE_ID,
+        place("file", "Template definition, JSON.", Path),
+        Option("if-match", "Update only if the stored template has this updated_at."),
+    ),
+    "templates delete": called(
+        "Delete a template.",
+        BY_ID,
+        lambda client, given: client.events.delete_template(given.template_id),
+        TEMPLATE_ID,
+    ),
+    "templates start": called(
+        "Start a template manually.",
+        STARTED,
+        lambda client, given: client.events.start_template(given.template_id, **start_fields(given)),
+        TEMPLATE_ID,
+        *START,
+    ),
+    "actions list": called(
+        "List all actions.",
+        ACTION._replace(shown=("key", "flow_name", "tag", "graph_id", "concurrency")),
+        lambda client, _: client.events.list_actions(),
+    ),
+    "actions put": called(
+        "Register an action that runs a flow or a registered graph.",
+        ACTION,
+        lambda client, given: client.events.put_action(given.key, action_fields(given)),
+        ACTION_KEY,
+        Option("flow-name", "Flow to run."),
+        Option("graph-id", "Graph to run instead of a flow."),
+        Option("tag", "Tag of the workers that run it."),
+        Option("params", "JSON object with params for every run."),
+        Option("one-at-a-time", "Run one at a time; further events wait.", is_flag=True),
+    ),
+    "actions delete": called(
+        "Delete an action.",
+        ACTION,
+        lambda client, given: client.events.delete_action(given.key),
+        ACTION_KEY,
+    ),
+}
