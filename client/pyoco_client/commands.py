@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client.options import RunOptions, options_of
 
 FAILED = 1
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -232,13 +233,28 @@ def submit(client: PyocoHttpClient, given: Namespace) -> int:
         given.tag,
         read_words(given.tags),
         idempotency_key=given.idempotency_key,
+        **_timing(given),
     )
     return _submitted(client, submitted, given)
 
 
 def submit_yaml(client: PyocoHttpClient, given: Namespace) -> int:
     """Submit a flow.yaml and print the run id."""
-    return _submitted(client, client.submit_run_yaml(given.workflow_file, given.tag, given.flow_name), given)
+    submitted = client.submit_run_yaml(given.workflow_file, given.tag, given.flow_name, **_timing(given))
+    return _submitted(client, submitted, given)
+
+
+def _timing(given: Namespace) -> RunOptions:
+    try:
+        return options_of(
+            at=given.at,
+            delay=given.delay,
+            start_within=given.start_within,
+            timeout=given.timeout,
+            retries=given.retries,
+        )
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
 
 
 def rerun(client: PyocoHttpClient, given: Namespace) -> int:

@@ -70,6 +70,14 @@ FILTERS = (
 )
 PARAM = Option("param", "One param as key=value; may be repeated.", is_repeated=True)
 
+TIMING = (
+    Option("at", "Do not start before this time, e.g. 2026-12-01T02:00+09:00."),
+    Option("delay", "Do not start before this time has passed, e.g. 90, 10m or 1h30m."),
+    Option("start-within", "Fail if no worker has started the run in this time."),
+    Option("timeout", "Timeout of each try, e.g. 1h."),
+    Option("retries", "Try again up to this many times after a failure, with growing pauses.", int),
+)
+
 GROUPS = {
     "executions": "Start, watch and control graph executions.",
     "graphs": "Register and inspect graphs.",
@@ -89,6 +97,7 @@ COMMANDS = {
             TAG,
             Option("tags", "Labels for filtering, e.g. nightly,eu."),
             KEY,
+            *TIMING,
             *WAIT,
             *OUTPUT,
         ),
@@ -99,6 +108,7 @@ COMMANDS = {
             place("workflow-file", "Path to the flow.yaml.", Path),
             Option("flow-name", "Flow name shown in lists.", is_required=True),
             TAG,
+            *TIMING,
             *WAIT,
             *OUTPUT,
         ),

@@ -31,6 +31,7 @@ from pyoco_server.cli.run_view import follow as follow_run
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import LogLine, Run, Submitted
+from pyoco_server.http_client.options import RunOptions, options_of
 from pyoco_server.http_client.runs import is_terminal
 
 _RUNS = Columns(
@@ -85,6 +86,42 @@ class Following:
 NOT_FOLLOWED = Following()
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """When the run starts, how long it may take, how often it is tried."""
+
+    at: str | None = None
+    """Do not start before this time, e.g. 2026-12-01T02:00+09:00."""
+
+    delay: str | None = None
+    """Do not start before this time has passed, e.g. 90, 10m or 1h30m."""
+
+    start_within: str | None = None
+    """Fail if no worker has started the run in this time."""
+
+    timeout: str | None = None
+    """Timeout of each try, e.g. 1h."""
+
+    retries: int | None = None
+    """Try again up to this many times after a failure, with growing pauses."""
+
+    def options(self) -> RunOptions:
+        try:
+            return options_of(
+                at=self.at,
+                delay=self.delay,
+                start_within=self.start_within,
+                timeout=self.timeout,
+                retries=self.retries,
+            )
+        except ValueError as error:
+            raise InvalidCliInput(str(error)) from error
+
+
+NOW = Timing()
+
+
 def submit(  # noqa: PLR0913 - the options of the contract
     flow_name: str,
     *,
@@ -94,6 +131,7 @@ def submit(  # noqa: PLR0913 - the options of the contract
     tag: str | None = None,
     tags: str | None = None,
     idempotency_key: str | None = None,
+    timing: Timing = NOW,
     following: Following = NOT_FOLLOWED,
     shown: Shown = AS_JSON,
     client: Client,
@@ -123,6 +161,7 @@ def submit(  # noqa: PLR0913 - the options of the contract
         tag,
         _list(tags),
         idempotency_key=idempotency_key,
+        **timing.options(),
     )
     return _print_submitted(client, submitted, following, shown)
 
@@ -132,6 +171,7 @@ def submit_yaml(
     *,
     flow_name: str,
     tag: str | None = None,
+    timing: Timing = NOW,
     following: Following = NOT_FOLLOWED,
     shown: Shown = AS_JSON,
     client: Client,
@@ -149,7 +189,7 @@ def submit_yaml(
     """
     if not workflow_file.is_file():
         raise InvalidCliInput(texts.NO_WORKFLOW_FILE(path=workflow_file))
-    submitted = client.submit_run_yaml(workflow_file, tag, flow_name)
+    submitted = client.submit_run_yaml(workflow_file, tag, flow_name, **timing.options())
     return _print_submitted(client, submitted, following, shown)
 
 

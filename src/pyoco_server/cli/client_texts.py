@@ -183,6 +183,19 @@ RERUN_OF_YAML = Text(
 # Help in Japanese
 
 HELP_JA = {
+    "Do not start before this time, e.g. 2026-12-01T02:00+09:00.": (
+        "この時刻より前には開始しません。例: 2026-12-01T02:00+09:00"
+    ),
+    "Do not start before this time has passed, e.g. 90, 10m or 1h30m.": (
+        "この時間が経過するまで開始しません。例: 90、10m、1h30m"
+    ),
+    "Fail if no worker has started the run in this time.": (
+        "この時間内にworkerが開始しなければ、runを失敗にします。"
+    ),
+    "Timeout of each try, e.g. 1h.": "試行1回あたりの制限時間。例: 1h",
+    "Try again up to this many times after a failure, with growing pauses.": (
+        "失敗時に、間隔を広げながらこの回数まで再試行します。"
+    ),
     "Submit a run again as a new run: the same flow, params, tag and labels.": (
         "同じflow、params、tag、ラベルで、新しいrunとして再投入します。"
     ),

@@ -23,16 +23,14 @@ from pyoco_server.http_client.calls import (
     ResultNotStored,
     RunCancelled,
     RunFailed,
-    RunOptions,
     RunTimedOut,
     also,
-    fields_of,
-    form_fields_of,
     given,
     is_passing,
     new_key,
     segment,
 )
+from pyoco_server.http_client.options import RunOptions, fields_of, form_fields_of
 
 START = "0"
 MAX_PAGE = 10_000

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.streams import (
@@ -26,7 +28,11 @@ ADVISORIES_MAX_AGE_SEC = 604_800.0
 
 
 def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
-    """The resources that a worker requires."""
+    """The resources that a worker requires. It may have no right to change them."""
+    return [replace(spec, follows={}) for spec in _run_resources(config)]
+
+
+def _run_resources(config: NatsBackendConfig) -> list[StreamSpec]:
     return [
         work_stream(config.work_stream, "work queue", config.work_subject_prefix),
         limits_stream(
@@ -53,7 +59,7 @@ def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
 
 def resources(config: NatsBackendConfig) -> list[StreamSpec]:
     return [
-        *worker_resources(config),
+        *_run_resources(config),
         limits_stream(
             config.advisories_stream,
             "advisory",
