@@ -18,7 +18,7 @@ from pyoco import Flow, task
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.jetstream.connection import RECONNECT_WAIT_SEC, NatsConnection
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
 from pyoco_server.wiring.gateway import Tuning
 from pyoco_server.wiring.worker import WorkerName, open_thread_worker
@@ -363,3 +363,20 @@ async def test_lists_while_nats_stands_still_are_refused(own_nats: EmbeddedNats)
         finally:
             os.kill(own_nats.pid, signal.SIGCONT)
         await until(lambda: client.get("/runs"), lambda answer: answer.status_code == 200)
+
+
+async def test_a_connection_that_is_closed_while_nats_is_away_does_not_reconnect(
+    own_nats: EmbeddedNats,
+) -> None:
+    """Closed at many moments: a cancel that met a refused connection was lost, one time in twenty."""
+    connections = [NatsConnection(own_nats.url, "test") for _ in range(150)]
+    for connection in connections:
+        await connection.open()
+    own_nats.stop()
+
+    async def close(number: int) -> None:
+        await asyncio.sleep(RECONNECT_WAIT_SEC * (1 + number / len(connections)))
+        await connections[number].close()
+
+    await asyncio.gather(*(close(number) for number in range(len(connections))))
+    assert [task for task in asyncio.all_tasks() if "_attempt_reconnect" in repr(task)] == []

@@ -1,5 +1,6 @@
 """The client of a connection to NATS; how it logs in and is secured: from the settings, and why it fails."""
 
+import asyncio
 import re
 import ssl
 from functools import lru_cache, partial
@@ -13,6 +14,7 @@ from pyoco_server.errors import ConfigError
 
 _SEED = re.compile(r"^SU[A-Z2-7]{56}\s*$", re.MULTILINE)
 _CREDS = re.compile(r"BEGIN NATS USER JWT.*" + _SEED.pattern, re.MULTILINE | re.DOTALL)
+CANCEL_SEC = 0.5
 _REFUSED = re.compile("authorization|authentication", re.IGNORECASE)
 
 
@@ -22,7 +24,23 @@ def without_credentials(url: str) -> str:
 
 
 class Client(LibraryClient):
-    """Reads headers faster: the library looks at every character of every name, in every message."""
+    """Reads headers faster: the library looks at every character of every name, in every message.
+
+    And no longer reconnects once it is closed.
+    """
+
+    async def close(self) -> None:
+        try:
+            await super().close()
+        finally:
+            await self._stop_reconnecting()
+
+    async def _stop_reconnecting(self) -> None:
+        """The library cancels it once, and a cancel at the moment of a refused connection is lost."""
+        reconnecting = self._reconnection_task
+        while reconnecting not in (None, asyncio.current_task()) and not reconnecting.done():
+            reconnecting.cancel()
+            await asyncio.wait({reconnecting}, timeout=CANCEL_SEC)
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
