@@ -50,20 +50,20 @@ TAIL = """
   was cut off answers for a moment as the leader that it was, with what was stored before.
 - AckWait is 3 s and the grace period of a cancel 1 s, so that a campaign sees many of each.
 - The network of F6 (cut off) and F9 is made of network namespaces on one machine; a process between two tun
-  devices delays and loses packets. Where there is no root, iproute2 or `/dev/net/tun` these say so and are
-  left out.
+  devices delays and loses packets. Without root, iproute2 or `/dev/net/tun` they are skipped
+  and reported as skipped.
 - The wrong clocks of F9 are the time of day that Python has (`time.time`) in two workers, one 5 minutes fast
   and one 5 minutes slow, and in one of two gateways, 5 minutes fast.
-- F15 keeps runs for five minutes (`PYOCO_RUNS_RETENTION_SEC`), so that from then on as many are forgotten as
-  come. A gateway's memory grows with the runs that are **kept**, by what the line says per 1,000, because its
-  index has a row for each: that is no leak, and `PYOCO_RUNS_RETENTION_SEC` bounds it
+- F15 keeps runs for five minutes (`PYOCO_RUNS_RETENTION_SEC`), so that the number of runs is
+  constant after that. A gateway's memory grows with the runs that are **kept**, by the figure per 1,000 in the line,
+  because its index has a row for each. This is no leak, and `PYOCO_RUNS_RETENTION_SEC` bounds it
   (`PYOCO_READ_MODEL_PATH` puts it into a file instead). The slope is the straight line through what was
   measured every 30 s after the first third of the time. nats-server's memory is shown and not judged.
 
 ## What was not tried
 
-- Ten thousand runs under each fault alone: `everything` is that large, the other lines are as large as they
-  say. The soak never had a machine without other work for its whole hour.
+- Ten thousand runs under each fault alone: only `everything` is that large. The other lines state their
+  size. The soak never had a machine without other work for its whole hour.
 - Power failures: a killed process loses nothing that the kernel has, a machine without power does. Nor disks
   that lie, or files that are damaged.
 - More than one machine, other systems than Linux, other file systems.

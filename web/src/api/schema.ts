@@ -1275,6 +1275,18 @@ export interface components {
             wheels: components["schemas"]["CodeWheel"][] | null;
             /** @default null */
             retention_sec: number | null;
+            /** @default null */
+            not_before: number | null;
+            /** @default null */
+            start_within_sec: number | null;
+            /** @default null */
+            timeout_sec: number | null;
+            /** @default null */
+            retry: components["schemas"]["RunRetry"] | null;
+            /** @default [] */
+            tries: components["schemas"]["RunTry"][];
+            /** @default null */
+            failure: components["schemas"]["RunFailure"] | null;
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
@@ -1313,6 +1325,56 @@ export interface components {
             name: string;
             version: string;
             sha256: string | null;
+        };
+        /**
+         * RunRetry
+         * @description When a failed try is followed by another.
+         */
+        RunRetry: {
+            /** @default 1 */
+            max_attempts: number;
+            /** @default 5 */
+            backoff_sec: number;
+            /** @default 2 */
+            factor: number;
+            /** @default 3600 */
+            max_backoff_sec: number;
+            /** @default 0.1 */
+            jitter: number;
+            /**
+             * @default [
+             *       "error",
+             *       "timeout",
+             *       "crash"
+             *     ]
+             */
+            on: components["schemas"]["FailureKind"][];
+        };
+        /**
+         * FailureKind
+         * @description Why a run, or one of its tries, failed.
+         * @enum {unknown}
+         */
+        FailureKind: "crash" | "error" | "expired" | "flow_not_found" | "invalid_job" | "lost_job" | "max_deliver" | "timeout";
+        /**
+         * RunTry
+         * @description A try that failed.
+         */
+        RunTry: {
+            n: number;
+            started_at: number | null;
+            ended_at: number;
+            worker_id: string | null;
+            failure: components["schemas"]["RunFailure"];
+        };
+        /** RunFailure */
+        RunFailure: {
+            kind: components["schemas"]["FailureKind"];
+            message: string;
+            /** @default null */
+            task: string | null;
+            /** @default null */
+            traceback: string | null;
         };
         /**
          * RunPage
@@ -2384,6 +2446,69 @@ export interface operations {
             content: {
                 "application/json": {
                     /**
+                     * Run At
+                     * @description Do not start before this time: RFC 3339 with an offset, or Unix seconds
+                     */
+                    run_at?: number | string | null;
+                    /**
+                     * Delay Sec
+                     * @description Do not start before this time has passed
+                     */
+                    delay_sec?: number | null;
+                    /**
+                     * Start Within Sec
+                     * @description Fail if no worker has started the run in this time (after the delay)
+                     */
+                    start_within_sec?: number | null;
+                    /**
+                     * Timeout Sec
+                     * @description Timeout of each try
+                     */
+                    timeout_sec?: number | null;
+                    /** @description Retry policy */
+                    retry?: {
+                        /**
+                         * Max Attempts
+                         * @description All tries, including the first
+                         * @default 1
+                         */
+                        max_attempts?: number;
+                        /**
+                         * Backoff Sec
+                         * @description Time between the first try and the second
+                         * @default 5
+                         */
+                        backoff_sec?: number;
+                        /**
+                         * Factor
+                         * @description Growth of that time with every try
+                         * @default 2
+                         */
+                        factor?: number;
+                        /**
+                         * Max Backoff Sec
+                         * @description Its limit
+                         * @default 3600
+                         */
+                        max_backoff_sec?: number;
+                        /**
+                         * Jitter
+                         * @description Random part of it
+                         * @default 0.1
+                         */
+                        jitter?: number;
+                        /**
+                         * On
+                         * @description Failures to retry
+                         * @default [
+                         *       "error",
+                         *       "timeout",
+                         *       "crash"
+                         *     ]
+                         */
+                        on?: ("error" | "timeout" | "crash")[];
+                    } | null;
+                    /**
                      * Flow Name
                      * @description Name of the flow
                      */
@@ -2447,6 +2572,15 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0002: invalid request */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0047: a newer NATS server is required */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2621,6 +2755,16 @@ export interface operations {
                     flow_name: string;
                     /** @description Tag of the workers that may run it */
                     tag?: string;
+                    /** @description Do not start before this time: RFC 3339 with an offset, or Unix seconds; as JSON */
+                    run_at?: string;
+                    /** @description Do not start before this time has passed; as JSON */
+                    delay_sec?: string;
+                    /** @description Fail if no worker has started the run in this time (after the delay); as JSON */
+                    start_within_sec?: string;
+                    /** @description Timeout of each try; as JSON */
+                    timeout_sec?: string;
+                    /** @description Retry policy; as JSON */
+                    retry?: string;
                 };
             };
         };
@@ -2663,6 +2807,15 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0002: invalid request */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0047: a newer NATS server is required */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
