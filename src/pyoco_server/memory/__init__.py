@@ -123,14 +123,16 @@ class MemoryTimers:
             now = self._clock()
             timer = next((one for one, at in self._due.items() if one.kind == kind and at <= now), None)
             if timer is None:
-                await self._change()
+                await self._change(kind)
             else:
                 self._due[timer] = now + self.REPEAT_SEC
                 yield timer
 
-    async def _change(self) -> None:
+    async def _change(self, kind: str) -> None:
+        """Until a timer of the kind may be due; those of others may wait for a follower."""
         self._changed.clear()
-        times = [at for at, _ in self._pending.values()] + list(self._due.values())
+        times = [at for (of, _), (at, _) in self._pending.items() if of == kind]
+        times += [at for timer, at in self._due.items() if timer.kind == kind]
         if times:
             await wait_at_most(self._changed, max(0.001, min(times) - self._clock()))
         else:
