@@ -68,7 +68,8 @@ class ZonedCron(Struct, frozen=True):
 
     def after(self, at: float) -> float | None:
         whole = floor(at)
-        return self._fixed_after(whole) if self.cron.is_fixed else self._real_after(whole)
+        found = self._fixed_after(whole) if self.cron.is_fixed else self._real_after(whole)
+        return None if found is None else float(found)
 
     def _fixed_after(self, at: int) -> int | None:
         local: datetime | None = self._local(at)
