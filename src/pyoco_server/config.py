@@ -93,10 +93,8 @@ class NatsBackendConfig:
     http_api_key_header: HeaderName = "X-API-Key"
     auth_kv_bucket: Name = "pyoco_auth"
     auth_pepper: str = _secret()
-
     trusted_proxies: str = ""
     """Proxies whose X-Forwarded-For header is trusted, comma separated."""
-
     allowed_hosts: Hosts = ""
     """Accepted host names, comma separated; empty: all."""
 
@@ -121,8 +119,10 @@ class NatsBackendConfig:
     dlq_max_msgs: Count = 100_000
     dlq_max_bytes: Bytes = 536_870_912
 
-    # Max-deliver advisories of the NATS server
+    # Max-deliver advisories of the NATS server, and its timers
     advisories_stream: Name = "PYOCO_ADVISORIES"
+    timers_stream: Name = "PYOCO_TIMERS"
+    timers_subject_prefix: Subject = "pyoco.timers"
 
     # Run logs
     logs_stream: Name = "PYOCO_LOGS"

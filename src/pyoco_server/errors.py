@@ -379,24 +379,22 @@ class OutcomeUnknown(WorkflowConflict):
     """An interrupted attempt may have started a run that has expired since."""
 
 
-class InvalidYearMonth(InvalidRequest):
-    """An invalid request with status 400 and the text of the contract."""
+class BadRequest(InvalidRequest):
+    """An invalid request with status 400 and a text of the contract."""
 
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.BAD_REQUEST
+
+
+class InvalidYearMonth(BadRequest):
     def __init__(self) -> None:
         super().__init__("Workflow event requires valid year/month.")
 
-    @property
-    def status(self) -> HTTPStatus:
-        return HTTPStatus.BAD_REQUEST
 
-
-class WebhookNotConfigured(InvalidRequest):
+class WebhookNotConfigured(BadRequest):
     def __init__(self) -> None:
         super().__init__("Google Chat webhook is not configured.")
-
-    @property
-    def status(self) -> HTTPStatus:
-        return HTTPStatus.BAD_REQUEST
 
 
 class RetryQueueFull(NatsUnavailable):
@@ -404,8 +402,6 @@ class RetryQueueFull(NatsUnavailable):
 
 
 class EventFailed(PyocoServerError):
-    """An unexpected error; details are in the log."""
-
     entry = ErrorEntry(
         44,
         "the workflow event could not be handled",
@@ -430,6 +426,16 @@ class AuditNotWritten(PyocoServerError):
         "audit record not written",
         "監査ログの書き込みに失敗しました（best-effort）",
         "The audit record could not be written (best effort)",
+    )
+
+
+class TimersUnsupported(PyocoServerError):
+    entry = ErrorEntry(
+        47,
+        "a newer NATS server is required",
+        "この機能には新しい NATS サーバーが必要です",
+        "This requires a newer NATS server",
+        HTTPStatus.NOT_IMPLEMENTED,
     )
 
 

@@ -2,27 +2,32 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
+from pyoco_server.domain.runs.model import RunRetry
 from pyoco_server.errors import InvalidJob
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.queue import WorkQueue
-from pyoco_server.usecases.ports.runs import Delivery, JobSource
+from pyoco_server.usecases.ports.runs import Delivery, JobSource, Timer
 from pyoco_server.usecases.ports.stores import Revision
 from support.backends import World, Worlds
 from support.builders import NOW, RUN_ID, a_job
 from support.nats_server import delete_streams_of, unique_config
 from support.replicas import Behind
+from support.waiting import until
 
 SOON = 30.0
 """Longer than anything that comes takes; only a failing test waits so long."""
 ACK_WAIT_SEC = 1.0
 """Where a job must not come again meanwhile: a busy machine stands still for shorter than that."""
 NOTHING_COMES = 0.2
+CLOCK_ERROR_SEC = 0.1
+"""How exactly the clock of NATS is known here."""
 
 
 @asynccontextmanager
@@ -241,3 +246,108 @@ async def test_d03_what_a_replica_lacks_is_asked_of_the_leader(config: NatsBacke
     await delete_streams_of(behind)
     assert [(job.sequence, job.run_id) for job in found] == [(n, jobs[n - 1].run_id) for n in (1, 2, 3, 5)]
     assert not any(job.is_given_up for job in found)
+
+
+# Delayed jobs
+
+
+async def emptied(world: World) -> None:
+    await until(world.backend.queue.count, lambda waiting: waiting == 0)
+
+
+async def test_a_delayed_job_comes_when_its_time_has_come_and_only_once(world: World) -> None:
+    job, delay = a_job(), 1.0
+    loop = asyncio.get_running_loop()
+    published = loop.time()
+    await world.backend.queue.publish(job, Revision(42), delay_sec=delay)
+    await world.backend.queue.publish(job, Revision(42), delay_sec=delay)
+    assert await world.backend.queue.run_ids() == {job.run_id}, "the sweep must not miss it"
+    async with source(world) as jobs:
+        delivery = await taken(jobs)
+        assert loop.time() - published >= delay
+        assert (delivery.job(), delivery.revision, delivery.num_delivered) == (job, 42, 1)
+        assert 0 <= await delivery.waited_sec() < loop.time() - published - delay + 1.0
+        await delivery.ack()
+        assert await nothing_comes(jobs)
+    await emptied(world)
+
+
+async def test_a_delayed_job_is_replaced_by_the_next_of_its_run(world: World) -> None:
+    job = a_job(retry=RunRetry(max_attempts=2))
+    again = replace(job, try_number=2)
+    await world.backend.queue.publish(job, Revision(1), delay_sec=600.0)
+    await world.backend.queue.publish(again, Revision(2), delay_sec=0.2)
+    async with source(world) as jobs:
+        delivery = await taken(jobs)
+        assert (delivery.job(), delivery.revision) == (again, 2)
+        await delivery.ack()
+    await emptied(world)
+
+
+async def test_a_delayed_job_that_was_unscheduled_never_comes(world: World) -> None:
+    job, other = a_job(), a_job()
+    await world.backend.queue.publish(job, Revision(1), delay_sec=0.3)
+    await world.backend.queue.unschedule(job.run_id)
+    await world.backend.queue.unschedule(job.run_id)
+    await world.backend.queue.publish(other, Revision(1), delay_sec=0.5)
+    async with source(world) as jobs:
+        delivery = await taken(jobs)
+        assert delivery.job() == other
+        await delivery.ack()
+    await emptied(world)
+
+
+async def test_a_job_knows_how_long_it_has_waited(world: World) -> None:
+    await world.backend.queue.publish(a_job(), Revision(1))
+    await asyncio.sleep(0.3)
+    async with source(world) as jobs:
+        delivery = await taken(jobs)
+        assert await delivery.waited_sec() >= 0.3
+        await delivery.ack()
+
+
+# Timers
+
+
+async def due(world: World, kind: str) -> Timer:
+    async with asyncio.timeout(SOON), aclosing(world.backend.timers.follow(kind)) as timers:
+        async for timer in timers:
+            return timer
+    raise AssertionError("unreachable")
+
+
+async def test_a_timer_is_due_at_its_time_with_its_key_and_payload(world: World) -> None:
+    now = world.backend.shared_clock()
+    await world.backend.timers.set("test", "one", now + 0.5, b"first")
+    timer = await due(world, "test")
+    assert world.backend.shared_clock() >= now + 0.5 - CLOCK_ERROR_SEC
+    assert (timer.key, timer.payload) == ("one", b"first")
+    await timer.settle()
+
+
+async def test_a_timer_in_the_past_is_due_now_and_kinds_are_apart(world: World) -> None:
+    await world.backend.timers.set("other", "one", world.backend.shared_clock() - 60)
+    await world.backend.timers.set("test", "two", world.backend.shared_clock() - 60)
+    timer = await due(world, "test")
+    assert timer.key == "two"
+    await timer.settle()
+
+
+async def test_a_timer_that_is_set_again_is_due_once_at_its_new_time(world: World) -> None:
+    now = world.backend.shared_clock()
+    await world.backend.timers.set("test", "one", now + 600, b"first")
+    await world.backend.timers.set("test", "one", now + 0.2, b"second")
+    timer = await due(world, "test")
+    assert timer.payload == b"second"
+    await timer.settle()
+
+
+async def test_a_timer_that_was_cleared_is_never_due(world: World) -> None:
+    now = world.backend.shared_clock()
+    await world.backend.timers.set("test", "one", now + 0.2)
+    await world.backend.timers.clear("test", "one")
+    await world.backend.timers.clear("test", "one")
+    await world.backend.timers.set("test", "two", now + 0.4)
+    timer = await due(world, "test")
+    assert timer.key == "two"
+    await timer.settle()

@@ -61,7 +61,9 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[GatewayBacken
 
 @asynccontextmanager
 async def ending(backend: GatewayBackend) -> AsyncIterator[None]:
-    use_case = EndMaxDelivered(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    use_case = EndMaxDelivered(
+        backend.undeliverable, backend.runs, backend.queue, backend.dead_letters, clock
+    )
     running = asyncio.ensure_future(use_case.run())
     yield
     running.cancel()
@@ -146,7 +148,9 @@ async def test_a_job_whose_run_has_ended_is_removed_without_a_dead_letter(backen
 async def test_whatever_is_repeated_after_a_crash_has_the_same_end(backend: GatewayBackend) -> None:
     run_id = await submitted(backend)
     await taken_until_nobody_may(backend)
-    use_case = EndMaxDelivered(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    use_case = EndMaxDelivered(
+        backend.undeliverable, backend.runs, backend.queue, backend.dead_letters, clock
+    )
     async for job in backend.undeliverable.follow():
         message = await job.read()
         assert message is not None
@@ -237,7 +241,7 @@ async def lose_advisories(backend: GatewayBackend) -> None:
 
 
 def sweeping(backend: GatewayBackend) -> SweepRuns:
-    end = EndMaxDelivered(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    end = EndMaxDelivered(backend.undeliverable, backend.runs, backend.queue, backend.dead_letters, clock)
     return SweepRuns(backend.runs, backend.run_index, backend.queue, end, clock)
 
 

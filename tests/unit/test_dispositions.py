@@ -17,6 +17,8 @@ CONTRACT = {
     "withdrawn": ("ack", None),
     "fenced": ("leave", None),
     "duplicate_job": ("ack", None),
+    "retried": ("ack", None),
+    "expired": ("ack", None),
 }
 
 

@@ -12,6 +12,7 @@ from pyoco_server.domain.runs.changes import (
     Claim,
     Conclude,
     ConvergeCancel,
+    Expire,
     GiveUp,
     Refusal,
     Report,
@@ -20,7 +21,7 @@ from pyoco_server.domain.runs.changes import (
     decide,
 )
 from pyoco_server.domain.runs.jobs import pending
-from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.runs.model import FailureKind, Owner, RunSnapshot, RunStatus, TaskRecord, TaskState
 from support.builders import NOW, OWNER, a_job, a_snapshot
 
 EARLIER = Owner("worker-b", "instance-9", OWNER.attempt - 1)
@@ -65,6 +66,8 @@ converge_overdue   nobody  same       same       CANCELLED  terminal  terminal t
 give_up            nobody  FAILED     FAILED     CANCELLED  terminal  terminal terminal
 give_up            owner   FAILED     FAILED     CANCELLED  terminal  terminal terminal
 give_up_earlier    owner   fenced     fenced     fenced     terminal  terminal terminal
+expire             nobody  FAILED     same       same       terminal  terminal terminal
+expire             owner   same       same       same       terminal  terminal terminal
 """
 
 CHANGES: dict[str, RunChange] = {
@@ -85,8 +88,9 @@ CHANGES: dict[str, RunChange] = {
     "request_cancel": RequestCancel(requested_by="anonymous"),
     "converge_cancel": ConvergeCancel(),
     "converge_overdue": ConvergeCancel(is_overdue=True),
-    "give_up": GiveUp(error="gone", last_attempt=OWNER.attempt),
-    "give_up_earlier": GiveUp(error="gone", last_attempt=EARLIER.attempt),
+    "give_up": GiveUp(error="gone", kind=FailureKind.LOST_JOB, last_attempt=OWNER.attempt),
+    "give_up_earlier": GiveUp(error="gone", kind=FailureKind.LOST_JOB, last_attempt=EARLIER.attempt),
+    "expire": Expire(),
 }
 
 
@@ -164,9 +168,9 @@ def test_a_run_of_another_make_without_an_attempt_can_be_taken_over() -> None:
         (Claim(OWNER, job_seq=8), True),
         (Claim(LATER, job_seq=7), False),
         (Claim(LATER), False),
-        (GiveUp(error="x", last_attempt=OWNER.attempt, job_seq=8), True),
-        (GiveUp(error="x", last_attempt=OWNER.attempt, job_seq=7), False),
-        (GiveUp(error="x", last_attempt=OWNER.attempt), False),
+        (GiveUp(error="x", kind=FailureKind.LOST_JOB, last_attempt=OWNER.attempt, job_seq=8), True),
+        (GiveUp(error="x", kind=FailureKind.LOST_JOB, last_attempt=OWNER.attempt, job_seq=7), False),
+        (GiveUp(error="x", kind=FailureKind.LOST_JOB, last_attempt=OWNER.attempt), False),
     ],
 )
 @pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.CANCELLING])
@@ -254,7 +258,7 @@ class RunLife(RuleBasedStateMachine):
 
     @rule(last_attempt=st.integers(0, 3), skew=st.floats(-50, 50))
     def give_up(self, last_attempt: int, skew: float) -> None:
-        self._apply(GiveUp(error="gone", last_attempt=last_attempt), skew)
+        self._apply(GiveUp(error="gone", kind=FailureKind.LOST_JOB, last_attempt=last_attempt), skew)
 
     def _apply(self, change: RunChange, skew: float) -> None:
         before, now = self.run, NOW + skew
@@ -268,7 +272,9 @@ class RunLife(RuleBasedStateMachine):
     @invariant()
     def can_be_ended(self) -> None:
         if hasattr(self, "run") and not self.run.status.is_terminal:
-            ended = decide(self.run, GiveUp(error="nobody is left", last_attempt=99), NOW)
+            ended = decide(
+                self.run, GiveUp(error="nobody is left", kind=FailureKind.LOST_JOB, last_attempt=99), NOW
+            )
             assert isinstance(ended, RunSnapshot)
             assert ended.status.is_terminal
 

@@ -2,53 +2,43 @@
 
 import pytest
 
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.jobs import Job, pending
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLarge
 from pyoco_server.testing import MemoryBackend, open_memory_backend
+from pyoco_server.testing.memory_queue import MemoryQueue
 from pyoco_server.testing.memory_stores import MemoryStore
-from pyoco_server.usecases.ports.runs import JobQueue, QueuedJob, RunStore
+from pyoco_server.usecases.ports.runs import JobQueue, RunStore
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from pyoco_server.usecases.runs.submit import SubmitRun
 from support.builders import NOW, RUN_ID, a_job, a_snapshot, a_submission
 from support.captured_logs import capture_logs
 
 
-class FailingQueue:
+class FailingQueue(MemoryQueue):
     def __init__(self, error: PyocoServerError) -> None:
+        super().__init__(NatsBackendConfig())
         self._error = error
 
-    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+    async def publish(
+        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
+    ) -> bool:
         raise self._error
 
-    async def jobs(self) -> list[QueuedJob]:
-        return []
 
-    async def count(self) -> int:
-        return 0
-
-    async def run_ids(self) -> set[str]:
-        return set()
-
-
-class AnsweringTooLate:
+class AnsweringTooLate(MemoryQueue):
     """The job arrives and a worker has it, but the answer to the publish is lost."""
 
     def __init__(self, runs: RunStore) -> None:
+        super().__init__(NatsBackendConfig())
         self._runs = runs
 
-    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+    async def publish(
+        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
+    ) -> bool:
         await self._runs.update(job.run_id, a_snapshot(), revision)
         raise NatsUnavailable
-
-    async def jobs(self) -> list[QueuedJob]:
-        return []
-
-    async def count(self) -> int:
-        return 0
-
-    async def run_ids(self) -> set[str]:
-        return set()
 
 
 class CannotRemove(MemoryStore[RunSnapshot]):

@@ -29,7 +29,7 @@ def clock() -> float:
 
 
 def sweeper(backend: MemoryGatewayBackend) -> SweepRuns:
-    end = EndMaxDelivered(backend.undeliverable, backend.runs, backend.dead_letters, clock)
+    end = EndMaxDelivered(backend.undeliverable, backend.runs, backend.queue, backend.dead_letters, clock)
     return SweepRuns(backend.runs, backend.run_index, backend.queue, end, clock)
 
 
@@ -180,7 +180,7 @@ async def test_d04_the_run_of_a_job_that_is_never_delivered_again_is_ended(
     else:
         held = replace(pending(job), status=RunStatus.RUNNING, worker_id="w", attempt=2, job_seq=1)
         index(backend, await backend.runs.update(RUN_ID, held, revision), held)
-    end = EndMaxDelivered(MemoryUndeliverable(queue), backend.runs, backend.dead_letters, clock)
+    end = EndMaxDelivered(MemoryUndeliverable(queue), backend.runs, queue, backend.dead_letters, clock)
     sweep = SweepRuns(backend.runs, backend.run_index, queue, end, clock)
     for _ in range(PENDING_LOOKS + 1):
         await sweep.sweep()
@@ -203,7 +203,7 @@ async def test_d04_a_run_that_waits_for_its_next_delivery_is_left_alone(
     await until_taken(queue)
     held = replace(pending(job), status=RunStatus.RUNNING, worker_id="w", attempt=1, job_seq=1)
     index(backend, await backend.runs.update(RUN_ID, held, revision), held)
-    end = EndMaxDelivered(MemoryUndeliverable(queue), backend.runs, backend.dead_letters, clock)
+    end = EndMaxDelivered(MemoryUndeliverable(queue), backend.runs, queue, backend.dead_letters, clock)
     sweep = SweepRuns(backend.runs, backend.run_index, queue, end, clock)
     for _ in range(2 * PENDING_LOOKS):
         await sweep.sweep()
@@ -225,7 +225,7 @@ async def test_d03_a_replica_that_stays_behind_hides_no_job_that_is_given_up(
     await used_up_twice(queue)
     source = await queue.open(("default",))
     assert await source.next(0.5) is None
-    end = EndMaxDelivered(MemoryUndeliverable(queue), backend.runs, backend.dead_letters, clock)
+    end = EndMaxDelivered(MemoryUndeliverable(queue), backend.runs, queue, backend.dead_letters, clock)
     sweep = SweepRuns(backend.runs, backend.run_index, queue, end, clock)
     for _ in range(2):
         await sweep.sweep()
@@ -244,7 +244,7 @@ async def test_d03_a_job_that_only_a_replica_still_has_is_not_given_up(backend: 
     await (await until_taken(queue)).term()
     assert [job.is_given_up for job in await queue.jobs()] == [True]
     await put(backend, a_snapshot())  # for it the queue is read
-    end = EndMaxDelivered(MemoryUndeliverable(queue), backend.runs, backend.dead_letters, clock)
+    end = EndMaxDelivered(MemoryUndeliverable(queue), backend.runs, queue, backend.dead_letters, clock)
     sweep = SweepRuns(backend.runs, backend.run_index, queue, end, clock)
     for _ in range(4):
         await sweep.sweep()

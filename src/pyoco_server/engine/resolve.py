@@ -14,6 +14,7 @@ from msgspec import Struct
 from pyoco.core.models import Flow
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job
+from pyoco_server.domain.runs.model import FailureKind
 from pyoco_server.domain.value_previews import article, type_name
 from pyoco_server.engine.flow_run import raised
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
@@ -165,7 +166,12 @@ def _from_yaml(
     try:
         loaded = load_flow_and_defaults(text, job.flow_name, allowed_modules, allowed_env)
     except PyocoServerError as error:
-        return FlowOutcome(ending=Ending.EXECUTION_ERROR, error=error.detail, raised=raised(error))
+        return FlowOutcome(
+            ending=Ending.EXECUTION_ERROR,
+            error=error.detail,
+            failure_kind=FailureKind.INVALID_JOB,
+            raised=raised(error),
+        )
     # The params are those of the file; the job may or may not repeat them.
     return FlowOfJob(loaded.flow, loaded.defaults)
 

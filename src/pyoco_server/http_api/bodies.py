@@ -3,16 +3,19 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
+from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pyoco_server.domain.names import nearest
+from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC
+from pyoco_server.domain.runs.model import RunRetry
 from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.errors import BodyTooSlow, PyocoServerError, RequestTooLarge
 from pyoco_server.http_api.gateway import gateway_of
@@ -43,6 +46,89 @@ class Body(BaseModel):
             return value
         known = {name: value[name] for name in _names(cls) if name in value}
         return {**dict(islice(value.items(), MAX_FIELDS)), **known}
+
+
+# Fields of a run, wherever one can be requested.
+
+Seconds = Annotated[float, Field(strict=True, gt=0, le=MAX_DELAY_SEC)]
+MAX_TIMESTAMP = 253_402_300_799
+"""The end of the year 9999."""
+
+
+class RetryFields(Body):
+    """Whether and when a failed try is followed by another. Fields without a value have the defaults."""
+
+    max_attempts: int = Field(1, strict=True, ge=1, le=100, description="All tries, including the first")
+    backoff_sec: float = Field(
+        5.0, strict=True, ge=0, le=MAX_DELAY_SEC, description="Time between the first try and the second"
+    )
+    factor: float = Field(2.0, strict=True, ge=1, le=100, description="Growth of that time with every try")
+    max_backoff_sec: float = Field(3600.0, strict=True, ge=0, le=MAX_DELAY_SEC, description="Its limit")
+    jitter: float = Field(0.1, strict=True, ge=0, le=1, description="Random part of it")
+    on: list[Literal["error", "timeout", "crash"]] = Field(
+        ["error", "timeout", "crash"], min_length=1, max_length=3, description="Failures to retry"
+    )
+
+
+def _timestamp(value: float | str) -> float:
+    """Unix seconds, or RFC 3339 with an offset: without one, the time would depend on the reader."""
+    if isinstance(value, str):
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError("must be Unix seconds or RFC 3339, e.g. 2026-12-01T02:00:00+09:00") from error
+        if at.tzinfo is None:
+            raise ValueError("must have an offset, e.g. 2026-12-01T02:00:00+09:00")
+        return at.timestamp()
+    return value
+
+
+Timestamp = Annotated[
+    Annotated[float, Field(strict=True, ge=0, le=MAX_TIMESTAMP)] | str, AfterValidator(_timestamp)
+]
+
+
+class RunFields(Body):
+    run_at: Timestamp | None = Field(
+        None, description="Do not start before this time: RFC 3339 with an offset, or Unix seconds"
+    )
+    delay_sec: Annotated[float, Field(strict=True, ge=0, le=MAX_DELAY_SEC)] | None = Field(
+        None, description="Do not start before this time has passed"
+    )
+    start_within_sec: Seconds | None = Field(
+        None, description="Fail if no worker has started the run in this time (after the delay)"
+    )
+    timeout_sec: Seconds | None = Field(None, description="Timeout of each try")
+    retry: RetryFields | None = Field(None, description="Retry policy")
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if self.run_at is not None and self.delay_sec is not None:
+            raise ValueError("run_at and delay_sec exclude each other")
+        return self
+
+    def timing(self) -> dict[str, Any]:
+        """For a `Submission`."""
+        retry = None if self.retry is None else RunRetry(**{**dict(self.retry), "on": tuple(self.retry.on)})
+        return {
+            "run_at": self.run_at,
+            "delay_sec": self.delay_sec,
+            "start_within_sec": self.start_within_sec,
+            "timeout_sec": self.timeout_sec,
+            "retry": retry,
+        }
+
+
+def run_fields_of_form(fields: dict[str, str]) -> RunFields:
+    """Values of a form are text: JSON, or a time."""
+    return validated({name: _form_value(text) for name, text in fields.items()}, RunFields)
+
+
+def _form_value(text: str) -> Any:
+    try:
+        return decode_json(text.encode())
+    except Refused:
+        return text
 
 
 async def read_body(request: Request, limit: int, decoded_at_once: int | None = None) -> bytes:

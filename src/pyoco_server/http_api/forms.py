@@ -10,7 +10,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from pyoco_server.errors import InvalidRequest, RequestTooLarge, WorkflowTooLarge
-from pyoco_server.http_api.bodies import unknown, within
+from pyoco_server.http_api.bodies import RunFields, run_fields_of_form, unknown, within
 
 MAX_FIELDS = 10
 FORM_OVERHEAD_BYTES = 16 * 1024
@@ -36,6 +36,10 @@ FLOW_YAML_DOCS: dict[str, Any] = {
                             "type": "string",
                             "pattern": "^[A-Za-z0-9_-]{1,64}$",
                             "description": "Tag of the workers that may run it",
+                        },
+                        **{
+                            name: {"type": "string", "description": f"{field.description}; as JSON"}
+                            for name, field in RunFields.model_fields.items()
                         },
                     },
                 }
@@ -76,6 +80,7 @@ class FlowForm(Struct, frozen=True):
     workflow: bytes
     flow_name: str
     tag: str | None
+    run_fields: RunFields
 
 
 async def read_flow_form(request: Request, max_file_bytes: int) -> FlowForm:
@@ -85,7 +90,9 @@ async def read_flow_form(request: Request, max_file_bytes: int) -> FlowForm:
     except RequestTooLarge as error:
         raise WorkflowTooLarge(f"workflow file too large: at most {max_file_bytes:,} bytes") from error
     try:
-        return FlowForm(await _file(form), _text(form, "flow_name") or "", _text(form, "tag"))
+        texts = {name: text for name in RunFields.model_fields if (text := _text(form, name)) is not None}
+        fields = run_fields_of_form(texts)
+        return FlowForm(await _file(form), _text(form, "flow_name") or "", _text(form, "tag"), fields)
     finally:
         await form.close()
 

@@ -26,6 +26,34 @@ class CodeWheel(TypedDict):
     version: str
 
 
+class RunRetry(TypedDict):
+    """When a failed try is followed by another."""
+
+    backoff_sec: float
+    factor: float
+    jitter: float
+    max_attempts: int
+    max_backoff_sec: float
+    on: list[str]
+
+
+class RunFailure(TypedDict):
+    kind: str
+    message: str
+    task: str | None
+    traceback: str | None
+
+
+class RunTry(TypedDict):
+    """A try that failed."""
+
+    ended_at: float
+    failure: RunFailure
+    n: int
+    started_at: float | None
+    worker_id: str | None
+
+
 class Run(TypedDict):
     """A run. `worker_*` describe the worker that holds it; only `GET /runs/{run_id}` returns them."""
 
@@ -37,17 +65,21 @@ class Run(TypedDict):
     end_time: float | None
     error: str | None
     execution_id: str | None
+    failure: RunFailure | None
     flow_name: str
     heartbeat_at: float
     instance_id: str | None
     job_seq: int | None
     node_id: str | None
+    not_before: float | None
     params: dict[str, Any]
     result: Any
     result_truncated: bool
     retention_sec: float | None
+    retry: RunRetry | None
     run_id: str
     start_time: float | None
+    start_within_sec: float | None
     status: str
     submitted_at: float | None
     tag: str | None
@@ -57,6 +89,8 @@ class Run(TypedDict):
     task_records_truncated: bool
     tasks: dict[str, str]
     tenant_id: str | None
+    timeout_sec: float | None
+    tries: list[RunTry]
     updated_at: float
     warnings: list[str]
     wheels: list[CodeWheel] | None

@@ -5,13 +5,25 @@ the same coroutines in the calling thread, where nothing suspends them. Importin
 library; the sessions in `transport` do.
 """
 
+import json
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from datetime import datetime
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+)
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -325,6 +337,42 @@ def segment(text: str) -> str:
 def new_key() -> str:
     """An idempotency key that nobody else uses."""
     return os.urandom(16).hex()
+
+
+# Options of a run
+
+
+class RetryOptions(TypedDict, total=False):
+    """When a failed try is followed by another. `max_attempts` counts all tries; default 1."""
+
+    max_attempts: int
+    backoff_sec: float
+    factor: float
+    max_backoff_sec: float
+    jitter: float
+    on: Sequence[str]
+
+
+class RunOptions(TypedDict, total=False):
+    """When a run starts and how often it is tried. A `datetime` must have a time zone."""
+
+    run_at: float | str | datetime | None
+    delay_sec: float | None
+    start_within_sec: float | None
+    timeout_sec: float | None
+    retry: RetryOptions | None
+
+
+def fields_of(options: RunOptions) -> dict[str, Any]:
+    fields: dict[str, Any] = given({**options})
+    if isinstance(fields.get("run_at"), datetime):
+        fields["run_at"] = fields["run_at"].isoformat()
+    return fields
+
+
+def form_fields_of(options: RunOptions) -> dict[str, str]:
+    fields = fields_of(options)
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
 
 
 # The blocking client: the same coroutines, carried out in the calling thread

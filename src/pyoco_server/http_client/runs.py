@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from pyoco_server.http_client.answers import (
     BatchResult,
@@ -23,8 +23,11 @@ from pyoco_server.http_client.calls import (
     ResultNotStored,
     RunCancelled,
     RunFailed,
+    RunOptions,
     RunTimedOut,
     also,
+    fields_of,
+    form_fields_of,
     given,
     is_passing,
     new_key,
@@ -70,16 +73,17 @@ class RunCalls(Calls):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - the run goes on, so no task is to be cancelled
         idempotency_key: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> Any:
         """Submit a run, follow it and return its result.
 
         Raises `RunFailed`, `RunCancelled`, `ResultNotStored`, or `RunTimedOut` after `timeout` seconds; the
         run goes on then. Interrupted connections are opened again; the run is not submitted twice. Every
-        error has the `run_id` once the run is submitted.
+        error has the `run_id` once the run is submitted. The option `timeout_sec` limits each try.
         """
         deadline = _deadline(timeout)
         submitted = await self.submit_run(
-            flow, params, tag, tags, idempotency_key=idempotency_key or new_key()
+            flow, params, tag, tags, idempotency_key=idempotency_key or new_key(), **options
         )
         run_id = submitted["run_id"]
         try:
@@ -97,9 +101,11 @@ class RunCalls(Calls):
         tags: Sequence[str] | None = None,
         *,
         idempotency_key: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> Submitted:
         """Submit a run and return its id."""
         body = {"flow_name": flow_name, "params": params or {}, "tag": tag, "tags": tags}
+        body |= fields_of(options)
         submitted: Submitted = await self._call(
             "POST",
             "/runs",
@@ -123,6 +129,7 @@ class RunCalls(Calls):
         flow_name: str = "workflow",
         *,
         idempotency_key: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> Submitted:
         """Submit a flow.yaml: its text, or a path."""
         content: str | bytes
@@ -135,7 +142,7 @@ class RunCalls(Calls):
             "/runs/yaml",
             is_safe=idempotency_key is not None,
             files={"workflow": ("flow.yaml", content, "application/yaml")},
-            data=given({"flow_name": flow_name, "tag": tag}),
+            data=given({"flow_name": flow_name, "tag": tag}) | form_fields_of(options),
             headers=given({"Idempotency-Key": idempotency_key}),
         )
         return submitted

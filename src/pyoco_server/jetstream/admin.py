@@ -15,7 +15,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
-from pyoco_server.jetstream.connection import ApiError, ErrorInReply, NatsConnection, raise_api_error
+from pyoco_server.jetstream.connection import ApiError, ErrorInReply, NatsConnection, dotted, raise_api_error
 from pyoco_server.jetstream.kv import scan
 from pyoco_server.jetstream.streams import NOT_FOUND, StreamSpec, stream_config
 from pyoco_server.jetstream.topology import resources
@@ -51,7 +51,7 @@ async def inspect(connection: NatsConnection, config: NatsBackendConfig) -> Nats
     existing = {report.name for report in streams if report.state != "missing"}
     workers = f"KV_{config.workers_kv_bucket}"
     return NatsReport(
-        version=connection.server_version,
+        version=dotted(connection.server_version),
         clock_ahead_sec=await _clock_ahead(connection),
         streams=streams,
         workers=await _workers(connection, workers) if workers in existing else [],

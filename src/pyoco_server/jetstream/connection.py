@@ -100,6 +100,10 @@ class ApiError(NatsUnavailable):
         self.description = description
 
 
+def dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
 class PayloadTooLarge(Exception):
     """The message exceeds the server's max_payload."""
 
@@ -265,9 +269,9 @@ class NatsConnection:
         return self._client.is_connected
 
     @property
-    def server_version(self) -> str:
+    def server_version(self) -> tuple[int, int, int]:
         version = self._client.connected_server_version
-        return f"{version.major}.{version.minor}.{version.patch}"
+        return version.major, version.minor, version.patch
 
     @property
     def max_payload(self) -> int:
@@ -361,12 +365,10 @@ class NatsConnection:
         return stop
 
     def _check_version(self) -> None:
-        version = self._client.connected_server_version
-        if (version.major, version.minor) < MIN_SERVER_VERSION:
-            wanted = ".".join(map(str, MIN_SERVER_VERSION))
+        if self.server_version < MIN_SERVER_VERSION:
             raise IncompatibleNats(
-                f"the NATS server at {without_credentials(self._url)} is version {version}; "
-                f"pyoco-server requires {wanted} or newer"
+                f"the NATS server at {without_credentials(self._url)} is version "
+                f"{dotted(self.server_version)}; pyoco-server requires {dotted(MIN_SERVER_VERSION)} or newer"
             )
 
     def _refuse(self, reason: str) -> None:

@@ -14,7 +14,12 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, ApiError, NatsConnection, translated
 from pyoco_server.jetstream.pull_consumer import PullConsumer, sequence_in_stream, times_delivered
 from pyoco_server.jetstream.queue import RETENTION_HEADER, REVISION_HEADER
-from pyoco_server.jetstream.streams import CONSUMER_EXISTS, CONSUMER_NOT_FOUND, NANOSECONDS
+from pyoco_server.jetstream.streams import (
+    CONSUMER_EXISTS,
+    CONSUMER_NOT_FOUND,
+    NANOSECONDS,
+    JetStreamTime,
+)
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.stores import Revision
 
@@ -27,8 +32,9 @@ SETTINGS_SEC = 30.0
 
 
 class JetStreamDelivery:
-    def __init__(self, message: Msg) -> None:
+    def __init__(self, message: Msg, server_time: JetStreamTime) -> None:
         self._message = message
+        self._server_time = server_time
 
     @property
     def payload(self) -> bytes:
@@ -58,6 +64,9 @@ class JetStreamDelivery:
             return float(text) or None
         except ValueError:
             return None
+
+    async def waited_sec(self) -> float:
+        return await self._server_time.now() - self._message.metadata.timestamp.timestamp()
 
     def job(self) -> Job:
         return codec.decode_job(self._message.data)
@@ -90,6 +99,7 @@ class JetStreamJobSource:
     def __init__(self, connection: NatsConnection, config: NatsBackendConfig, tags: Sequence[str]) -> None:
         self._connection = connection
         self._config = config
+        self._server_time = JetStreamTime(connection, config.work_stream)
         self._ack_waits: dict[str, float] = {}
         self._waiting: deque[JetStreamDelivery] = deque()
         self._wake = asyncio.Event()
@@ -207,7 +217,7 @@ class JetStreamJobSource:
             waiter.cancel()
 
     def _arrived(self, message: Msg) -> None:
-        delivery = JetStreamDelivery(message)
+        delivery = JetStreamDelivery(message, self._server_time)
         if self._is_paused:
             self._return_soon(delivery)
             return

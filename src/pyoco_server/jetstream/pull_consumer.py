@@ -1,7 +1,8 @@
 """Pull requests on one consumer, with detection of lost requests, which have to be repeated."""
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,8 +12,8 @@ from nats.aio.msg import Msg
 from nats.errors import BadSubscriptionError
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import KeptSubscription, NatsConnection, translated
-from pyoco_server.jetstream.streams import NANOSECONDS
+from pyoco_server.jetstream.connection import ApiError, KeptSubscription, NatsConnection, translated
+from pyoco_server.jetstream.streams import CONSUMER_EXISTS, NANOSECONDS
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import Revision
 
@@ -261,3 +262,90 @@ def _numbers(message: Msg) -> list[str]:
     tokens = message.reply.split(".")
     shift = 0 if len(tokens) == _FIELDS_V1 else 2
     return tokens[4 + shift : 9 + shift]
+
+
+# One durable consumer for all gateways
+
+SHARED_BATCH = 20
+SHARED_ACK_WAIT_SEC = 30.0
+"""Time until another gateway retries after a crash or NATS failure."""
+RESTORE_SEC = 0.5
+
+
+class SharedConsumer:
+    """Each message goes to one of all gateways, and to another one if it is not acknowledged."""
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        durable: str,
+        ensure_stream: Callable[[], Awaitable[object]],
+        *,
+        subject: str | None = None,
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._durable = durable
+        self._ensure_stream = ensure_stream
+        self._subject = subject
+        self._arrived: deque[Msg] = deque()
+        self._wake = asyncio.Event()
+
+    async def messages(self) -> AsyncIterator[Msg]:
+        """Without end."""
+        pull = PullConsumer(self._connection, self._stream, self._durable, self._receive, self._wake.set)
+        pull.refusal = "not requested yet"
+        await pull.open()
+        try:
+            while True:
+                if pull.refusal is not None:
+                    await self._restore(pull)
+                await pull.ask(SHARED_BATCH)
+                await pull.wait(self._wake)
+                while self._arrived:
+                    yield self._arrived.popleft()
+        finally:
+            self._arrived.clear()
+            await pull.close()
+
+    def _receive(self, message: Msg) -> None:
+        self._arrived.append(message)
+        self._wake.set()
+
+    async def _restore(self, pull: PullConsumer) -> None:
+        """Recreate a deleted stream or consumer."""
+        try:
+            await self._ensure_stream()
+            await self._ensure_consumer()
+        except NatsUnavailable as error:
+            log.warning(
+                "consumer not available yet; retrying",
+                action="consumer.waiting",
+                stream=self._stream,
+                consumer=self._durable,
+                exc_info=error,
+            )
+            await asyncio.sleep(RESTORE_SEC)
+        else:
+            pull.refusal = None
+
+    async def _ensure_consumer(self) -> None:
+        consumer = {
+            "durable_name": self._durable,
+            "name": self._durable,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(SHARED_ACK_WAIT_SEC * NANOSECONDS),
+            "max_deliver": -1,
+            **({} if self._subject is None else {"filter_subject": self._subject}),
+        }
+        target = f"CONSUMER.CREATE.{self._stream}.{self._durable}"
+        try:
+            await self._connection.api(
+                target if self._subject is None else f"{target}.{self._subject}",
+                {"stream_name": self._stream, "config": consumer, "action": "create"},
+            )
+        except ApiError as error:
+            if error.err_code not in CONSUMER_EXISTS:
+                raise

@@ -1,4 +1,7 @@
-"""The work queue with one subject per tag, the dead letter queue, and undeliverable jobs.
+"""The work queue with one subject per tag, the dead letter queue, undeliverable jobs, and timers.
+
+A delayed job is a scheduled message: it waits under a subject of its own, which no worker's consumer reads,
+and the server puts it on its tag's subject when it is due.
 
 The server reports a job that has used up its deliveries in an advisory, a plain message without redelivery. A
 stream of its own keeps advisories until a gateway has handled them; all gateways share one consumer, so each
@@ -6,10 +9,11 @@ is handled once. The server gives up on a message only when a worker requests th
 for a tag, its jobs wait.
 """
 
-import asyncio
+import time
 from base64 import b64decode
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,19 +22,25 @@ from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
-from pyoco_server.domain.runs.jobs import DeadLetter, Job
-from pyoco_server.errors import NatsUnavailable, RequestTooLarge
+from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
+from pyoco_server.errors import NatsUnavailable, RequestTooLarge, TimersUnsupported
 from pyoco_server.jetstream import topology
-from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, translated
+from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, dotted, translated
 from pyoco_server.jetstream.kv import StoredMessage, next_of_leader, scan, sequence_of
-from pyoco_server.jetstream.pull_consumer import PullConsumer
-from pyoco_server.jetstream.streams import CONSUMER_EXISTS, NANOSECONDS
+from pyoco_server.jetstream.pull_consumer import SharedConsumer
+from pyoco_server.jetstream.streams import JetStreamTime
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
 
 REVISION_HEADER = "Pyoco-Run-Revision"
 RETENTION_HEADER = "Pyoco-Run-Retention"
+TIMER_KEY_HEADER = "Pyoco-Timer-Key"
+DELAYED = "_delayed"
+"""Between the subject prefix and the id of a run whose job is delayed. Tags have no dots."""
+SCHEDULES_SINCE = (2, 12)
+"""Older servers store a scheduled message and never send it."""
+FRESH_OFFSET_SEC = 10.0
 
 
 class _Consumer(Struct, frozen=True):
@@ -66,16 +76,24 @@ class WorkQueue:
         self._scans = scans or connection
         self._stream = stream
         self._prefix = subject_prefix
+        self._clock = _ServerClock(JetStreamTime(connection, stream))
 
-    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+    async def publish(
+        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
+    ) -> bool:
         data = codec.encode(job)
+        subject = f"{self._prefix}.{job.tag}"
         headers = {
-            "Nats-Msg-Id": message_id or job.run_id,
+            "Nats-Msg-Id": message_id or message_id_of(job),
             REVISION_HEADER: str(revision),
             **self._retention,
         }
+        if delay_sec > 0:
+            at = await self._clock() + delay_sec
+            headers |= schedule_headers(self._connection, at, subject)
+            subject = self._delayed(job.run_id)
         try:
-            return await self._publish(f"{self._prefix}.{job.tag}", data, headers)
+            return await self._publish(subject, data, headers)
         except PayloadTooLarge as error:
             raise RequestTooLarge(f"the job takes {len(data)} bytes: {error}") from error
 
@@ -89,6 +107,15 @@ class WorkQueue:
             await self._connection.publish_acked(subject, data, headers)
             return True
         return not ack.duplicate
+
+    def require_timers(self) -> None:
+        require_timers(self._connection)
+
+    async def unschedule(self, run_id: str) -> None:
+        await purge(self._connection, self._stream, self._delayed(run_id))
+
+    def _delayed(self, run_id: str) -> str:
+        return f"{self._prefix}.{DELAYED}.{run_id}"
 
     async def jobs(self) -> list[QueuedJob]:
         consumers = (
@@ -148,6 +175,42 @@ class WorkQueue:
         return found
 
 
+class _ServerClock:
+    """The server's clock, asked at most every few seconds."""
+
+    def __init__(self, server: JetStreamTime) -> None:
+        self._server = server
+        self._offset = 0.0
+        self._measured_at = float("-inf")
+
+    async def __call__(self) -> float:
+        if time.monotonic() - self._measured_at > FRESH_OFFSET_SEC:
+            now = await self._server.now()
+            self._measured_at = time.monotonic()
+            self._offset = now - self._measured_at
+        return time.monotonic() + self._offset
+
+
+def require_timers(connection: NatsConnection) -> None:
+    """Raises TimersUnsupported."""
+    if connection.server_version < SCHEDULES_SINCE:
+        raise TimersUnsupported(
+            f"delays, retries and schedules require NATS {dotted(SCHEDULES_SINCE)} or newer; "
+            f"this server is {dotted(connection.server_version)}"
+        )
+
+
+def schedule_headers(connection: NatsConnection, at: float, target: str) -> dict[str, str]:
+    """Headers of a message that the server sends to `target` at that time. Raises TimersUnsupported."""
+    require_timers(connection)
+    when = datetime.fromtimestamp(at, UTC).isoformat()
+    return {"Nats-Schedule": f"@at {when}", "Nats-Schedule-Target": target}
+
+
+async def purge(connection: NatsConnection, stream: str, subject: str) -> None:
+    await connection.api(f"STREAM.PURGE.{stream}", {"filter": subject})
+
+
 def _consumer(info: dict[str, Any]) -> _Consumer:
     return _Consumer(
         max_deliver=max(0, info["config"].get("max_deliver", 0)),
@@ -177,10 +240,6 @@ class DlqStream:
 log = get_logger(__name__)
 
 DURABLE = "pyoco_gateways"
-BATCH = 20
-ACK_WAIT_SEC = 30.0
-"""Time until another gateway retries after a crash or NATS failure."""
-RETRY_SEC = 0.5
 _NO_MESSAGE = frozenset({10037, 10043})
 """No message found; sequence not found."""
 
@@ -233,32 +292,14 @@ class JetStreamUndeliverable:
     def __init__(self, connection: NatsConnection, config: NatsBackendConfig) -> None:
         self._connection = connection
         self._config = config
-        self._arrived: deque[Msg] = deque()
-        self._wake = asyncio.Event()
+        ensure = partial(topology.ensure_resources, connection, config)
+        self._advisories = SharedConsumer(connection, config.advisories_stream, DURABLE, ensure)
 
     async def follow(self) -> AsyncIterator[JetStreamUndeliverableJob]:
-        pull = PullConsumer(
-            self._connection, self._config.advisories_stream, DURABLE, self._receive, self._wake.set
-        )
-        pull.refusal = "not requested yet"
-        await pull.open()
-        try:
-            while True:
-                if pull.refusal is not None:
-                    await self._restore(pull)
-                await pull.ask(BATCH)
-                await pull.wait(self._wake)
-                while self._arrived:
-                    job = await self._job(self._arrived.popleft())
-                    if job is not None:
-                        yield job
-        finally:
-            self._arrived.clear()
-            await pull.close()
-
-    def _receive(self, message: Msg) -> None:
-        self._arrived.append(message)
-        self._wake.set()
+        async for message in self._advisories.messages():
+            job = await self._job(message)
+            if job is not None:
+                yield job
 
     async def _job(self, message: Msg) -> JetStreamUndeliverableJob | None:
         try:
@@ -274,32 +315,47 @@ class JetStreamUndeliverable:
         advisory = _Advisory(sequence, deliveries)
         return JetStreamUndeliverableJob(self._connection, self._config.work_stream, advisory)
 
-    async def _restore(self, pull: PullConsumer) -> None:
-        """Recreate a deleted stream or consumer."""
-        try:
-            await topology.ensure_resources(self._connection, self._config)
-            await self._ensure_consumer()
-        except NatsUnavailable as error:
-            log.warning("advisories not available yet; retrying", action="advisory.waiting", exc_info=error)
-            await asyncio.sleep(RETRY_SEC)
-        else:
-            pull.refusal = None
 
-    async def _ensure_consumer(self) -> None:
-        stream = self._config.advisories_stream
-        consumer = {
-            "durable_name": DURABLE,
-            "name": DURABLE,
-            "deliver_policy": "all",
-            "ack_policy": "explicit",
-            "ack_wait": int(ACK_WAIT_SEC * NANOSECONDS),
-            "max_deliver": -1,
+# Timers: one scheduled message each, in a stream of its own.
+
+
+class JetStreamTimer:
+    def __init__(self, message: Msg) -> None:
+        self._message = message
+        self.key = (message.headers or {}).get(TIMER_KEY_HEADER, "")
+        self.payload = message.data
+
+    async def settle(self) -> None:
+        with translated():
+            await self._message.ack()
+
+
+class JetStreamTimers:
+    """A timer of a kind waits under `<prefix>.at.<kind>.<key>` and is then sent to `<prefix>.due.<kind>`."""
+
+    def __init__(self, requests: NatsConnection, feeds: NatsConnection, config: NatsBackendConfig) -> None:
+        self._requests = requests
+        self._feeds = feeds
+        self._config = config
+        self._prefix = config.timers_subject_prefix
+
+    async def set(self, kind: str, key: str, at: float, payload: bytes = b"") -> None:
+        headers = {
+            **schedule_headers(self._requests, at, f"{self._prefix}.due.{kind}"),
+            TIMER_KEY_HEADER: key,
         }
-        try:
-            await self._connection.api(
-                f"CONSUMER.CREATE.{stream}.{DURABLE}",
-                {"stream_name": stream, "config": consumer, "action": "create"},
-            )
-        except ApiError as error:
-            if error.err_code not in CONSUMER_EXISTS:
-                raise
+        await self._requests.publish_acked(f"{self._prefix}.at.{kind}.{key}", payload, headers)
+
+    async def clear(self, kind: str, key: str) -> None:
+        await purge(self._requests, self._config.timers_stream, f"{self._prefix}.at.{kind}.{key}")
+
+    async def follow(self, kind: str) -> AsyncGenerator[JetStreamTimer, None]:
+        due = SharedConsumer(
+            self._feeds,
+            self._config.timers_stream,
+            f"{DURABLE}_{kind}",
+            partial(topology.ensure_resources, self._feeds, self._config),
+            subject=f"{self._prefix}.due.{kind}",
+        )
+        async for message in due.messages():
+            yield JetStreamTimer(message)

@@ -35,21 +35,24 @@ class StreamSpec(Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     must_match: dict[str, Any] = field(default_factory=dict)
     follows: dict[str, Any] = field(default_factory=dict)
-    """Settings that are also applied to an existing stream; they affect retention only."""
+    """Settings that are also applied to an existing stream. They harm no older gateway or worker."""
 
 
-def work_stream(name: str, subject_prefix: str) -> StreamSpec:
+def work_stream(name: str, purpose: str, subject_prefix: str) -> StreamSpec:
+    """A queue whose messages may be scheduled. Servers before 2.12 ignore that setting."""
     config = {
         "subjects": [f"{subject_prefix}.>"],
         "retention": "workqueue",
         "storage": "file",
         "allow_direct": True,
+        "allow_msg_schedules": True,
     }
     return StreamSpec(
         name=name,
-        purpose="work queue",
+        purpose=purpose,
         config=config,
         must_match={"subjects": config["subjects"], "retention": "workqueue"},
+        follows={"allow_msg_schedules": True},
     )
 
 

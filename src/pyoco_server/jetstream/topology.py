@@ -28,7 +28,7 @@ ADVISORIES_MAX_AGE_SEC = 604_800.0
 def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
     """The resources that a worker requires."""
     return [
-        work_stream(config.work_stream, config.work_subject_prefix),
+        work_stream(config.work_stream, "work queue", config.work_subject_prefix),
         limits_stream(
             config.dlq_stream,
             "dead letter",
@@ -62,6 +62,7 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_msgs=-1,
             max_bytes=-1,
         ),
+        work_stream(config.timers_stream, "timer", config.timers_subject_prefix),
         kv_bucket(config.idempotency_kv_bucket, "idempotency key", ttl_sec=config.idempotency_ttl_sec),
         kv_bucket(config.auth_kv_bucket, "API key"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),

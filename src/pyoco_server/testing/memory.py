@@ -16,7 +16,12 @@ from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
-from pyoco_server.testing.memory_queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
+from pyoco_server.testing.memory_queue import (
+    MemoryDeadLetters,
+    MemoryQueue,
+    MemoryTimers,
+    MemoryUndeliverable,
+)
 from pyoco_server.testing.memory_stores import (
     MemoryApiKeys,
     MemoryEvents,
@@ -93,6 +98,7 @@ class MemoryGatewayBackend(MemoryBackend):
     execution_cache: MemoryStore[ExecutionRecord] = field(
         default_factory=lambda: MemoryStore(encode_record, decode_record)
     )
+    timers: MemoryTimers = field(default_factory=lambda: MemoryTimers(time.time))
     leases: MemoryStore[LeaseRecord] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_lease)
     )

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
-from pyoco_server.domain.runs.jobs import DeadLetter, Job
+from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
 from pyoco_server.usecases.concurrency import Batch, read_all
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
@@ -34,6 +34,8 @@ class QueueFaults:
     """
     loses_advisory: Callable[[], bool] = lambda: False
     """Whether the next advisory is lost, because its stream is full, missing or without a leader."""
+    late_sec: Callable[[], float] = lambda: 0.0
+    """How late the next delayed message is sent."""
 
 
 @dataclass(eq=False)
@@ -49,6 +51,8 @@ class MemoryMessage:
     is_given_up: bool = False
     """It is not redelivered, and stays on the queue."""
     removed_at: float = float("inf")
+    due_at: float | None = None
+    """When a delayed message is put on its subject; None: it is there."""
 
     @property
     def is_waited_for(self) -> bool:
@@ -81,6 +85,9 @@ class MemoryDelivery:
     @property
     def retention_sec(self) -> float | None:
         return self._queue.retention_sec
+
+    async def waited_sec(self) -> float:
+        return _now() - self._message.stored_at
 
     def job(self) -> Job:
         return codec.decode_job(self.payload)
@@ -118,18 +125,44 @@ class MemoryQueue:
         self._advisories: dict[MemoryMessage, float] = {}
         """Advisories, with the time at which each is due to a gateway."""
 
-    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
-        known_as = message_id or job.run_id
+    async def publish(
+        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
+    ) -> bool:
+        self._fire()
+        known_as = message_id or message_id_of(job)
         is_new = _now() - self._seen.get(known_as, float("-inf")) > self._faults.duplicate_window_sec
         if is_new:
             self._seen[known_as] = _now()
+            if delay_sec > 0:
+                await self.unschedule(job.run_id)
             await self.put(f"{self._prefix}.{job.tag}", codec.encode(job), revision)
+            if delay_sec > 0:
+                self._messages[-1].due_at = _now() + delay_sec + self._faults.late_sec()
         return is_new
 
     async def put(self, subject: str, payload: bytes, revision: Revision | None = None) -> None:
         """Add a raw message, readable or not."""
         self._sequence += 1
         self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
+
+    def require_timers(self) -> None:
+        """Always supported."""
+
+    async def unschedule(self, run_id: str) -> None:
+        for message in [one for one in self._messages if one.due_at is not None]:
+            if codec.run_id_in(message.payload) == run_id:
+                self.forget(message)
+
+    def _fire(self) -> None:
+        """Delayed messages that are due are stored again, as new ones."""
+        due = [one for one in self._messages if one.due_at is not None and one.due_at <= _now()]
+        for message in sorted(due, key=lambda one: one.due_at or 0.0):
+            self.forget(message)
+            self._sequence += 1
+            fired = MemoryMessage(
+                message.payload, message.subject, message.revision, self._sequence, message.due_at or _now()
+            )
+            self._messages.append(fired)
 
     async def count(self) -> int:
         return len(self._messages)
@@ -185,7 +218,10 @@ class MemoryQueue:
         message.redeliver_at = _now() + seconds
 
     def take(self, subjects: Sequence[str]) -> MemoryDelivery | None:
+        self._fire()
         for message in self._messages:
+            if message.due_at is not None:
+                continue
             due = message.redeliver_at is None or message.redeliver_at <= _now()
             if not due or message.subject not in subjects or message.is_given_up:
                 continue
@@ -311,3 +347,64 @@ class MemoryUndeliverable:
 
     def at(self, sequence: int, deliveries: int) -> MemoryUndeliverableJob:
         return MemoryUndeliverableJob(self._queue, sequence, deliveries)
+
+
+# Timers
+
+
+class MemoryTimer:
+    def __init__(self, timers: "MemoryTimers", kind: str, key: str, payload: bytes) -> None:
+        self._timers = timers
+        self._kind = kind
+        self.key = key
+        self.payload = payload
+
+    async def settle(self) -> None:
+        self._timers.settle(self)
+
+
+class MemoryTimers:
+    """Sends a timer again until it is settled, at least once more if `doubles` is true."""
+
+    LOOK_SEC = 0.02
+    REPEAT_SEC = 30.0
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        late_sec: Callable[[], float] = lambda: 0.0,
+        doubles: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._clock = clock
+        self._late_sec = late_sec
+        self._doubles = doubles
+        self._pending: dict[tuple[str, str], tuple[float, bytes]] = {}
+        self._due: dict[MemoryTimer, tuple[str, float]] = {}
+        """By timer: its kind, and when it is sent next (by the loop's clock)."""
+
+    async def set(self, kind: str, key: str, at: float, payload: bytes = b"") -> None:
+        self._pending[kind, key] = (at + self._late_sec(), payload)
+
+    async def clear(self, kind: str, key: str) -> None:
+        self._pending.pop((kind, key), None)
+
+    async def follow(self, kind: str) -> AsyncGenerator[MemoryTimer, None]:
+        while True:
+            self._fire()
+            timer = next((one for one, (of, at) in self._due.items() if of == kind and at <= _now()), None)
+            if timer is None:
+                await asyncio.sleep(self.LOOK_SEC)
+                continue
+            self._due[timer] = (kind, _now() + self.REPEAT_SEC)
+            yield timer
+
+    def _fire(self) -> None:
+        now = self._clock()
+        for (kind, key), (_, payload) in [one for one in self._pending.items() if one[1][0] <= now]:
+            del self._pending[kind, key]
+            for _ in range(2 if self._doubles() else 1):
+                self._due[MemoryTimer(self, kind, key, payload)] = (kind, _now())
+
+    def settle(self, timer: MemoryTimer) -> None:
+        self._due.pop(timer, None)

@@ -26,7 +26,7 @@ from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnectio
 from pyoco_server.jetstream.feed import BucketFeed
 from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
 from pyoco_server.jetstream.kv import KvStore
-from pyoco_server.jetstream.queue import DlqStream, JetStreamUndeliverable, WorkQueue
+from pyoco_server.jetstream.queue import DlqStream, JetStreamTimers, JetStreamUndeliverable, WorkQueue
 from pyoco_server.jetstream.runs import BucketSignals, LogStream
 from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.jetstream.topology import JetStreamStorage
@@ -120,6 +120,7 @@ class JetStreamWorkerBackend:
     connection: NatsConnection
     runs: KvStore[RunSnapshot]
     workers: KvStore[WorkerRecord]
+    queue: WorkQueue
     sources: JetStreamJobSources
     dead_letters: DlqStream
     task_logs: LogStream
@@ -133,7 +134,6 @@ class JetStreamWorkerBackend:
 @dataclass(frozen=True)
 class JetStreamBackend(JetStreamWorkerBackend):
     api_keys: JetStreamApiKeys
-    queue: WorkQueue
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,7 @@ class JetStreamRunLevel(JetStreamBackend):
     run_feed: BucketFeed[RunSnapshot]
     worker_feed: BucketFeed[WorkerRecord]
     undeliverable: JetStreamUndeliverable
+    timers: JetStreamTimers
     run_index: SqliteRunIndex
     storage: JetStreamStorage
 
@@ -183,6 +184,7 @@ async def open_run_level(
             run_feed=BucketFeed(feeds, config.runs_kv_bucket, codec.decode_run, restore),
             worker_feed=BucketFeed(feeds, config.workers_kv_bucket, codec.decode_worker, restore),
             undeliverable=JetStreamUndeliverable(feeds, config),
+            timers=JetStreamTimers(requests, feeds, config),
             run_index=index,
             storage=JetStreamStorage(feeds, config),
         )
@@ -200,8 +202,21 @@ async def _backend(
 ) -> JetStreamBackend:
     streams = await topology.ensure_resources(connection, config)
     return JetStreamBackend(
-        **vars(_worker_backend(connection, config, streams)),
+        **vars(_worker_backend(connection, config, streams, scans)),
         api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
+    )
+
+
+def _worker_backend(
+    connection: NatsConnection,
+    config: NatsBackendConfig,
+    streams: dict[str, dict[str, Any]],
+    scans: NatsConnection | None = None,
+) -> JetStreamWorkerBackend:
+    return JetStreamWorkerBackend(
+        connection=connection,
+        runs=_runs(connection, config, streams[f"KV_{config.runs_kv_bucket}"]),
+        workers=_workers(connection, config, streams[f"KV_{config.workers_kv_bucket}"]),
         queue=WorkQueue(
             connection,
             config.work_stream,
@@ -209,16 +224,6 @@ async def _backend(
             scans=scans,
             retention_sec=config.runs_retention_sec,
         ),
-    )
-
-
-def _worker_backend(
-    connection: NatsConnection, config: NatsBackendConfig, streams: dict[str, dict[str, Any]]
-) -> JetStreamWorkerBackend:
-    return JetStreamWorkerBackend(
-        connection=connection,
-        runs=_runs(connection, config, streams[f"KV_{config.runs_kv_bucket}"]),
-        workers=_workers(connection, config, streams[f"KV_{config.workers_kv_bucket}"]),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
         task_logs=_task_logs(connection, config),

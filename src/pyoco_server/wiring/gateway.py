@@ -31,7 +31,7 @@ from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
 from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
-from pyoco_server.usecases.runs.submit import SubmitBatch, SubmitOnce, SubmitRun
+from pyoco_server.usecases.runs.submit import RunExpiry, SubmitBatch, SubmitOnce, SubmitRun
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.services import orchestrator
 from pyoco_server.usecases.services.follow import (
@@ -108,8 +108,15 @@ class RunLevel:
         )
         self.follow_workers = FollowWorkers(backend.worker_feed, clock, backend.shared_clock)
         own_writes = OwnWrites(self.follow)
+        self.expiry = RunExpiry(backend.timers, backend.shared_clock, backend.runs, clock)
         self.submit = SubmitRun(
-            backend.runs, backend.queue, clock, new_id, own_writes.wrote, config.runs_retention_sec
+            backend.runs,
+            backend.queue,
+            clock,
+            new_id,
+            own_writes.wrote,
+            config.runs_retention_sec,
+            expiry=self.expiry,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -118,14 +125,14 @@ class RunLevel:
         self.list = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch = WatchRun(backend.runs, backend.task_logs, watchers, clock)
         self.watch_list = WatchRuns(backend.run_index, watchers)
-        self.cancel = CancelRun(backend.runs, own_writes, self.reassert_cancels, clock)
+        self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_id)
         self.list_workers = self._list_workers(backend, setup)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
         self.check_storage = CheckStorage(backend.storage)
         self._end_undeliverable = EndMaxDelivered(
-            backend.undeliverable, backend.runs, backend.dead_letters, clock
+            backend.undeliverable, backend.runs, backend.queue, backend.dead_letters, clock
         )
         self.sweep = SweepRuns(backend.runs, backend.run_index, backend.queue, self._end_undeliverable, clock)
         self.sweep_lease = Lease(
@@ -172,6 +179,7 @@ class RunLevel:
             "expire-runs": self.follow.keep_expiring,
             "sweep-runs": partial(self.sweep_lease.run, self.sweep.run),
             "end-undeliverable": self._end_undeliverable.run,
+            "expire-waiting": self.expiry.run,
             "follow-workers": self.follow_workers.run,
         }
 

@@ -23,7 +23,7 @@ from pyoco_server.domain.runs.jobs import (
     disposition,
     pending,
 )
-from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import FailureKind, Owner, RunSnapshot, RunStatus
 from pyoco_server.errors import (
     DlqPublishFailed,
     ExecutionFailed,
@@ -37,6 +37,7 @@ from pyoco_server.logs import best_effort, get_logger, surviving
 from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.runs import Delivery, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
+from pyoco_server.usecases.runs.submit import queue_next_try
 from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, Concluded, FlowExecutors, RunSession
 
 log = get_logger(__name__)
@@ -214,27 +215,51 @@ class Pipeline:
         if outcome is None:
             return Handled(Ending.GIVEN_BACK, job.run_id)
         _log_failure(outcome)
-        return _handled(job, outcome, await session.conclude(outcome))
+        end = await session.conclude(outcome)
+        if isinstance(end, Concluded) and end.is_retried:
+            return await self._next_try(job, outcome, end.run)
+        return _handled(job, outcome, end)
+
+    async def _next_try(self, job: Job, outcome: FlowOutcome, run: RunSnapshot) -> Handled:
+        """The job of the next try comes first: after a crash between the two, this job's delivery adds it."""
+        await queue_next_try(self._backend.runs, self._backend.queue, job, self._clock)
+        log.warning(
+            "try failed; the run is retried",
+            action="run.retried",
+            try_number=run.try_number - 1,
+            not_before=run.not_before,
+        )
+        return Handled(Ending.RETRIED, job.run_id, run.status, outcome.error)
 
     async def _claim(self, job: Job, delivery: Delivery, owner: Owner) -> Versioned[RunSnapshot] | Handled:
-        first = pending(job, delivery.retention_sec)
-        known = None if delivery.revision is None else Versioned(first, delivery.revision)
-        claim = Claim(owner, delivery.sequence)
+        first, known = pending(job, delivery.retention_sec), None
+        if delivery.revision is not None and job.try_number == 1:
+            known = Versioned(first, delivery.revision)
+        claim = Claim(owner, delivery.sequence, job.try_number, await _is_expired(job, delivery))
         answer = await change_run(self._backend.runs, job.run_id, claim, self._clock, known=known)
         if answer is None:
             if delivery.revision is not None:
                 return Handled(Ending.WITHDRAWN, job.run_id)
             answer = await self._claim_without_snapshot(first, claim)
-        if answer is Refusal.TERMINAL:
-            return Handled(Ending.ALREADY_TERMINAL, job.run_id)
-        if answer is Refusal.OTHER_JOB:
-            log.warning("second job of a run dropped", action="job.duplicate", sequence=claim.job_seq)
-            return Handled(Ending.DUPLICATE_JOB, job.run_id)
         if isinstance(answer, Refusal) or answer is None:
-            return Handled(Ending.FENCED, job.run_id)
+            return await self._not_claimed(job, answer)
         if answer.value.status is RunStatus.CANCELLED:
             return Handled(Ending.CANCELLED, job.run_id, RunStatus.CANCELLED)
+        if answer.value.status is RunStatus.FAILED:
+            log.warning("received a run too late to start it", action="run.expired")
+            return Handled(Ending.EXPIRED, job.run_id, RunStatus.FAILED, answer.value.error)
         return answer
+
+    async def _not_claimed(self, job: Job, refusal: Refusal | None) -> Handled:
+        if refusal is Refusal.TERMINAL:
+            return Handled(Ending.ALREADY_TERMINAL, job.run_id)
+        if refusal is Refusal.OTHER_JOB:
+            log.warning("second job of a run dropped", action="job.duplicate")
+            return Handled(Ending.DUPLICATE_JOB, job.run_id)
+        if refusal is Refusal.EARLIER_TRY:
+            await queue_next_try(self._backend.runs, self._backend.queue, job, self._clock)
+            return Handled(Ending.RETRIED, job.run_id)
+        return Handled(Ending.FENCED, job.run_id)
 
     async def _claim_without_snapshot(
         self, first: RunSnapshot, claim: Claim
@@ -260,6 +285,7 @@ class Pipeline:
             return Handled(Ending.INVALID_JOB, error=error.detail)
         give_up = GiveUp(
             error=f"invalid job: {error.detail}",
+            kind=FailureKind.INVALID_JOB,
             last_attempt=delivery.num_delivered,
             job_seq=delivery.sequence,
         )
@@ -314,9 +340,14 @@ def _handled(job: Job, outcome: FlowOutcome, end: Concluded | Refusal) -> Handle
         ending = Ending.FENCED if end is Refusal.FENCED else Ending.ALREADY_TERMINAL
         log.warning("lost ownership of the run; result discarded", action="run.lost", reason=end)
         return Handled(ending, job.run_id)
-    log.info("run ended", action="run.ended", status=end.status)
+    log.info("run ended", action="run.ended", status=end.run.status)
     ending = Ending.CANCELLED if end.is_overruled else outcome.ending
-    return Handled(ending, job.run_id, end.status, outcome.error)
+    return Handled(ending, job.run_id, end.run.status, outcome.error)
+
+
+async def _is_expired(job: Job, delivery: Delivery) -> bool:
+    """A gateway ends a run that is not started in time, unless none was running then."""
+    return job.start_within_sec is not None and await delivery.waited_sec() > job.start_within_sec
 
 
 def _log_failure(outcome: FlowOutcome) -> None:

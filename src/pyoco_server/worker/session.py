@@ -5,6 +5,7 @@ by another delivery.
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -13,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.codec import Unreadable
-from pyoco_server.domain.runs.changes import Beat, Refusal, Report, RunChange
+from pyoco_server.domain.runs.changes import Beat, Conclude, Refusal, Report, RunChange, next_wait_sec
 from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgress, Job, conclusion
 from pyoco_server.domain.runs.logs import LogEntry, LogLine, cut_text, line_of
 from pyoco_server.domain.runs.model import CodeWheel, Owner, RunSnapshot, RunStatus
@@ -89,11 +90,16 @@ class FlowExecutors(Protocol):
 
 
 class Concluded(Struct, frozen=True):
-    """The end of a run, as it was recorded."""
+    """The end of a try, as it was recorded."""
 
-    status: RunStatus
+    run: RunSnapshot
     is_overruled: bool
     """A cancel won over what the flow returned."""
+
+    @property
+    def is_retried(self) -> bool:
+        """The try failed, and the run waits for the next one."""
+        return self.run.status is RunStatus.PENDING
 
 
 class RunSession:
@@ -250,7 +256,11 @@ class RunSession:
     async def conclude(self, outcome: FlowOutcome) -> Concluded | Refusal:
         """The last write, retried until NATS answers: a result is never dropped."""
         wheels = self._flow.wheels if self._flow is not None else ()
-        change = conclusion(self._owner, outcome, wheels or None)
+        run = self._known.value
+        change = conclusion(self._owner, outcome, wheels or None, run.try_number)
+        wait_sec = next_wait_sec(run, change, random.uniform(-1, 1))  # noqa: S311 - spreads the load
+        if wait_sec is not None:
+            change = replace(change, retry_at=self._clock() + wait_sec)
         while self.refusal is None:
             try:
                 await self._write(change)
@@ -269,8 +279,8 @@ class RunSession:
                 await asyncio.sleep(RETRY_SEC)
             else:
                 break
-        status = self._known.value.status
-        return self.refusal or Concluded(status, is_overruled=status is not change.status)
+        run = self._known.value
+        return self.refusal or Concluded(run, is_overruled=_is_cancelled(run) and not _is_cancelled(change))
 
     async def _close(self) -> None:
         """Nothing of this run may continue after its end."""
@@ -288,6 +298,10 @@ class RunSession:
 
     def _after(self, seconds: float, call: Callable[[], None]) -> None:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, call))
+
+
+def _is_cancelled(ended: RunSnapshot | Conclude) -> bool:
+    return ended.status is RunStatus.CANCELLED
 
 
 class RunLog:

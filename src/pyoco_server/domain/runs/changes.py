@@ -5,9 +5,14 @@ the snapshot with the revision it was decided on, and decides again after a conf
 
 Two rules are enforced only here:
 
-* Cancel wins. From CANCELLING the only way out is CANCELLED, whatever the flow returned meanwhile.
+* Cancel wins. From CANCELLING the only way out is CANCELLED, whatever the flow returned meanwhile; a
+  cancelled run has no next try.
 * Fencing. A running snapshot belongs to its owner; a later delivery of the same job may take it over, an
-  earlier one never. A second job of the run never does.
+  earlier one never. A second job of the run never does, nor the job of an earlier try.
+
+Every try of a run has a job of its own. A failed try that may be repeated makes the run PENDING again,
+without an owner; the job of the next try is queued after that, so whoever finds the job of an earlier try can
+complete the sequence.
 """
 
 from enum import StrEnum
@@ -17,13 +22,20 @@ from msgspec import Struct
 
 from pyoco_server.domain.runs.model import (
     CodeWheel,
+    FailureKind,
     Owner,
+    RunFailure,
     RunSnapshot,
     RunStatus,
+    RunTry,
     TaskRecord,
     TaskState,
     replace,
 )
+
+MAX_TRIES_KEPT = 20
+SHORT_TEXT = 2_000
+"""Characters of a message or traceback in `tries`."""
 
 
 class Claim(Struct, frozen=True):
@@ -32,6 +44,10 @@ class Claim(Struct, frozen=True):
     owner: Owner
     job_seq: int | None = None
     """Stream sequence of the job."""
+    try_number: int = 1
+    """The try that the job is for."""
+    is_expired: bool = False
+    """The job waited longer than the run may wait for its first start."""
 
 
 class Report(Struct, frozen=True):
@@ -63,6 +79,12 @@ class Conclude(Struct, frozen=True, kw_only=True):
     result_truncated: bool = False
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    kind: FailureKind = FailureKind.ERROR
+    """Of a failure."""
+    try_number: int | None = None
+    """The try that has ended; None: the current one."""
+    retry_at: float | None = None
+    """When the next try starts, if there is one; None: there is none."""
     wheels: tuple[CodeWheel, ...] | None = None
 
 
@@ -84,12 +106,19 @@ class GiveUp(Struct, frozen=True, kw_only=True):
     """Fail a run without a job, or one that has used up its deliveries up to `last_attempt`."""
 
     error: str
+    kind: FailureKind
     last_attempt: int
     job_seq: int | None = None
     """The job concerned; None: any."""
+    try_number: int | None = None
+    """The try that the job is for; None: the current one."""
 
 
-RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp
+class Expire(Struct, frozen=True):
+    """The time for the run's first start is over."""
+
+
+RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp | Expire
 
 
 class Refusal(StrEnum):
@@ -99,6 +128,8 @@ class Refusal(StrEnum):
     """Another delivery of the job owns the run."""
     OTHER_JOB = "other_job"
     """Another job executes the run; this one is redundant."""
+    EARLIER_TRY = "earlier_try"
+    """The job's try has failed; the next one may lack its job."""
 
 
 def decide(  # noqa: PLR0911 - one return per kind of change
@@ -122,20 +153,22 @@ def decide(  # noqa: PLR0911 - one return per kind of change
             return _converge_cancel(snapshot, change, now)
         case GiveUp():
             return _give_up(snapshot, change, now)
+        case Expire():
+            return _expire(snapshot, now)
         case _:
             assert_never(change)
 
 
 def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Refusal:
-    held = snapshot.owner
-    if _is_of_another_job(snapshot, change.job_seq):
-        return Refusal.OTHER_JOB
-    if held == change.owner:  # our earlier claim was stored after all
+    refusal = _refuse_claim(snapshot, change)
+    if refusal is not None:
+        return refusal
+    if snapshot.owner == change.owner:  # our earlier claim was stored after all
         return snapshot
-    if held is not None and held.attempt >= change.owner.attempt:
-        return Refusal.FENCED
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(snapshot, RunStatus.CANCELLED, now)
+    if change.is_expired and not _has_started(snapshot):
+        return _expire(snapshot, now)
     return replace(
         snapshot,
         status=RunStatus.RUNNING,
@@ -151,6 +184,17 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
     )
+
+
+def _refuse_claim(snapshot: RunSnapshot, change: Claim) -> Refusal | None:
+    if change.try_number < snapshot.try_number:
+        return Refusal.EARLIER_TRY
+    if _is_of_another_job(snapshot, change.job_seq):
+        return Refusal.OTHER_JOB
+    held = snapshot.owner
+    if held is None or held == change.owner or held.attempt < change.owner.attempt:
+        return None
+    return Refusal.FENCED
 
 
 def _is_of_another_job(snapshot: RunSnapshot, job_seq: int | None) -> bool:
@@ -182,6 +226,8 @@ def _beat(snapshot: RunSnapshot, change: Beat, now: float) -> RunSnapshot | Refu
 
 
 def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapshot | Refusal:
+    if _was_recorded(snapshot, change):
+        return snapshot
     if snapshot.owner != change.owner:
         return Refusal.FENCED
     known = replace(
@@ -197,7 +243,84 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(known, RunStatus.CANCELLED, now)
     known = replace(known, result_truncated=change.result_truncated, warnings=change.warnings)
-    return _ended(known, change.status, now, error=change.error, result=change.result)
+    if change.status is not RunStatus.FAILED:
+        return _ended(known, change.status, now, error=change.error, result=change.result)
+    failed = _with_failed_try(known, _failure(known, change.kind, change.error or ""), now)
+    if change.retry_at is not None and _may_retry(snapshot, change.kind):
+        return _waiting_for_next_try(failed, change.retry_at, now)
+    return _ended(failed, RunStatus.FAILED, now, error=change.error, failure=failed.tries[-1].failure)
+
+
+def _was_recorded(snapshot: RunSnapshot, change: Conclude) -> bool:
+    """Whether the failed try was stored after all, and the run waits for the next."""
+    return (
+        snapshot.status is RunStatus.PENDING
+        and change.try_number is not None
+        and snapshot.try_number == change.try_number + 1
+        and snapshot.tries[-1].worker_id == change.owner.worker_id
+    )
+
+
+def _failure(snapshot: RunSnapshot, kind: FailureKind, message: str) -> RunFailure:
+    """With the task that failed first."""
+    records = snapshot.task_records or {}
+    failed = [(record.ended_at or 0.0, name) for name, record in records.items() if record.error is not None]
+    task = min(failed)[1] if failed else None
+    traceback = None if task is None else records[task].traceback
+    return RunFailure(kind=kind, message=message, task=task, traceback=traceback)
+
+
+def _with_failed_try(snapshot: RunSnapshot, failure: RunFailure, now: float) -> RunSnapshot:
+    failed = RunTry(
+        n=snapshot.try_number,
+        started_at=snapshot.start_time,
+        ended_at=now,
+        worker_id=snapshot.worker_id,
+        failure=failure,
+    )
+    earlier = [replace(one, failure=_shortened(one.failure)) for one in snapshot.tries[-MAX_TRIES_KEPT + 1 :]]
+    return replace(snapshot, tries=(*earlier, failed))
+
+
+def _shortened(failure: RunFailure) -> RunFailure:
+    """An exception's name is at the start of a message and at the end of a traceback."""
+    traceback = failure.traceback
+    return replace(
+        failure,
+        message=failure.message[:SHORT_TEXT],
+        traceback=None if traceback is None else traceback[-SHORT_TEXT:],
+    )
+
+
+def _may_retry(snapshot: RunSnapshot, kind: FailureKind) -> bool:
+    policy = snapshot.retry
+    return policy is not None and kind in policy.on and snapshot.try_number < policy.max_attempts
+
+
+def next_wait_sec(snapshot: RunSnapshot, change: Conclude, jitter: float) -> float | None:
+    """The time until the next try after a failure; None: there is none."""
+    if change.status is not RunStatus.FAILED or not _may_retry(snapshot, change.kind):
+        return None
+    policy = snapshot.retry
+    return None if policy is None else policy.wait_sec(snapshot.try_number, jitter)
+
+
+def _waiting_for_next_try(snapshot: RunSnapshot, retry_at: float, now: float) -> RunSnapshot:
+    """The tasks of the failed try stay visible until the next one starts."""
+    return replace(
+        snapshot,
+        status=RunStatus.PENDING,
+        tasks=_settled(snapshot.tasks, RunStatus.FAILED),
+        task_records=_settled_records(snapshot.task_records, RunStatus.FAILED),
+        worker_id=None,
+        instance_id=None,
+        attempt=None,
+        job_seq=None,
+        not_before=retry_at,
+        start_time=None,
+        heartbeat_at=now,
+        updated_at=_later(snapshot, now),
+    )
 
 
 def _request_cancel(snapshot: RunSnapshot, change: RequestCancel, now: float) -> RunSnapshot:
@@ -220,17 +343,39 @@ def _converge_cancel(snapshot: RunSnapshot, change: ConvergeCancel, now: float) 
 
 
 def _give_up(snapshot: RunSnapshot, change: GiveUp, now: float) -> RunSnapshot | Refusal:
+    if change.try_number is not None and change.try_number < snapshot.try_number:
+        return Refusal.EARLIER_TRY
     if snapshot.owner is not None and snapshot.owner.attempt > change.last_attempt:
         return Refusal.FENCED
     if _is_of_another_job(snapshot, change.job_seq):
         return Refusal.OTHER_JOB
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(snapshot, RunStatus.CANCELLED, now)
-    return _ended(snapshot, RunStatus.FAILED, now, error=change.error)
+    failure = _failure(snapshot, change.kind, change.error)
+    known = snapshot if snapshot.owner is None else _with_failed_try(snapshot, failure, now)
+    return _ended(known, RunStatus.FAILED, now, error=change.error, failure=failure)
+
+
+def _expire(snapshot: RunSnapshot, now: float) -> RunSnapshot:
+    if _has_started(snapshot) or snapshot.status is not RunStatus.PENDING:
+        return snapshot
+    error = f"no worker started the run within {snapshot.start_within_sec or 0:g} s"
+    failure = RunFailure(kind=FailureKind.EXPIRED, message=error)
+    return _ended(snapshot, RunStatus.FAILED, now, error=error, failure=failure)
+
+
+def _has_started(snapshot: RunSnapshot) -> bool:
+    return snapshot.owner is not None or bool(snapshot.tries)
 
 
 def _ended(
-    snapshot: RunSnapshot, status: RunStatus, now: float, *, error: str | None = None, result: Any = None
+    snapshot: RunSnapshot,
+    status: RunStatus,
+    now: float,
+    *,
+    error: str | None = None,
+    failure: RunFailure | None = None,
+    result: Any = None,
 ) -> RunSnapshot:
     return replace(
         snapshot,
@@ -238,6 +383,7 @@ def _ended(
         tasks=_settled(snapshot.tasks, status),
         task_records=_settled_records(snapshot.task_records, status),
         error=error,
+        failure=failure,
         result=result,
         end_time=now,
         heartbeat_at=now,

@@ -12,8 +12,19 @@ from msgspec.structs import replace
 from pyoco_server.domain.names import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
 from pyoco_server.domain.runs.changes import Conclude
 from pyoco_server.domain.runs.logs import LogEntry
-from pyoco_server.domain.runs.model import CodeWheel, Owner, RunSnapshot, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.runs.model import (
+    CodeWheel,
+    FailureKind,
+    Owner,
+    RunRetry,
+    RunSnapshot,
+    RunStatus,
+    TaskRecord,
+    TaskState,
+)
 from pyoco_server.errors import InvalidJob, InvalidRequest
+
+MAX_DELAY_SEC = 366 * 86_400.0
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -30,6 +41,13 @@ class Submission(Struct, frozen=True, kw_only=True):
     workflow_yaml_bytes: int | None = None
     execution_id: str | None = None
     node_id: str | None = None
+    run_at: float | None = None
+    """Unix time before which the run does not start; a time in the past means now."""
+    delay_sec: float | None = None
+    """The same, from now on."""
+    start_within_sec: float | None = None
+    timeout_sec: float | None = None
+    retry: RunRetry | None = None
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -46,11 +64,16 @@ class Job(Struct, frozen=True, kw_only=True):
     workflow_yaml_bytes: int | None = None
     execution_id: str | None = None
     node_id: str | None = None
+    not_before: float | None = None
+    start_within_sec: float | None = None
+    timeout_sec: float | None = None
+    retry: RunRetry | None = None
+    try_number: int = 1
 
 
 def accept(submission: Submission, run_id: str, now: float) -> Job:
     """The job for a submission. Raises InvalidRequest for invalid names."""
-    check_names(submission)
+    check_submission(submission, now)
     return Job(
         run_id=run_id,
         flow_name=submission.flow_name,
@@ -65,11 +88,24 @@ def accept(submission: Submission, run_id: str, now: float) -> Job:
         workflow_yaml_bytes=submission.workflow_yaml_bytes,
         execution_id=submission.execution_id,
         node_id=submission.node_id,
+        not_before=_not_before(submission, now),
+        start_within_sec=submission.start_within_sec,
+        timeout_sec=submission.timeout_sec,
+        retry=submission.retry,
     )
 
 
-def check_names(submission: Submission) -> None:
+def _not_before(submission: Submission, now: float) -> float | None:
+    """None: now."""
+    delay = submission.delay_sec
+    start = submission.run_at if delay is None else now + delay
+    return start if start is not None and start > now else None
+
+
+def check_submission(submission: Submission, now: float) -> None:
     """Raises InvalidRequest."""
+    if submission.run_at is not None and submission.run_at > now + MAX_DELAY_SEC:
+        raise InvalidRequest("run_at: more than 366 days from now")
     if not 1 <= len(submission.flow_name) <= MAX_FLOW_NAME:
         raise InvalidRequest(f"flow_name must have 1 to {MAX_FLOW_NAME} characters")
     require_tag(submission.tag)
@@ -114,7 +150,21 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         execution_id=job.execution_id,
         node_id=job.node_id,
         retention_sec=retention_sec,
+        not_before=job.not_before,
+        start_within_sec=job.start_within_sec,
+        timeout_sec=job.timeout_sec,
+        retry=job.retry,
     )
+
+
+def job_of_next_try(job: Job, run: RunSnapshot) -> Job:
+    """The job of the try that `run` waits for; `job` is that of an earlier try."""
+    return replace(job, try_number=run.try_number, not_before=run.not_before)
+
+
+def message_id_of(job: Job) -> str:
+    """Equal for equal jobs: the queue drops a second one with the same id. Every try has its own."""
+    return job.run_id if job.try_number == 1 else f"{job.run_id}.try{job.try_number}"
 
 
 # Idempotency keys
@@ -192,6 +242,10 @@ class Ending(StrEnum):
     FENCED = "fenced"
     DUPLICATE_JOB = "duplicate_job"
     """Another job executes the run."""
+    RETRIED = "retried"
+    """The try failed, and the job of the next one is queued."""
+    EXPIRED = "expired"
+    """The run waited too long for its first start."""
 
 
 class Disposition(Struct, frozen=True):
@@ -214,6 +268,8 @@ _TABLE = {
     Ending.WITHDRAWN: Disposition(QueueAction.ACK),
     Ending.FENCED: Disposition(QueueAction.LEAVE),
     Ending.DUPLICATE_JOB: Disposition(QueueAction.ACK),
+    Ending.RETRIED: Disposition(QueueAction.ACK),
+    Ending.EXPIRED: Disposition(QueueAction.ACK),
 }
 
 
@@ -275,11 +331,17 @@ class FlowOutcome(Struct, frozen=True, kw_only=True):
     """The result was dropped because it is too large."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    failure_kind: FailureKind = FailureKind.ERROR
     raised: Raised | None = None
     """The exception behind `error`; for the log, not for the snapshot."""
 
 
-def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...] | None = None) -> Conclude:
+def conclusion(
+    owner: Owner,
+    outcome: FlowOutcome,
+    wheels: tuple[CodeWheel, ...] | None = None,
+    try_number: int | None = None,
+) -> Conclude:
     """The run change for an outcome."""
     status: Any = {Ending.COMPLETED: RunStatus.COMPLETED, Ending.CANCELLED: RunStatus.CANCELLED}.get(
         outcome.ending, RunStatus.FAILED
@@ -296,5 +358,12 @@ def conclusion(owner: Owner, outcome: FlowOutcome, wheels: tuple[CodeWheel, ...]
         result_truncated=outcome.result_truncated,
         warnings=outcome.warnings,
         error=outcome.error,
+        kind=_failure_kind(outcome),
+        try_number=try_number,
         wheels=wheels,
     )
+
+
+def _failure_kind(outcome: FlowOutcome) -> FailureKind:
+    not_found = outcome.ending is Ending.FLOW_NOT_FOUND
+    return FailureKind.FLOW_NOT_FOUND if not_found else outcome.failure_kind

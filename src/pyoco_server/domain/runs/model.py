@@ -10,7 +10,20 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.values import bounded_warnings
 
-__all__ = ["TERMINAL", "CodeWheel", "Owner", "RunSnapshot", "RunStatus", "TaskRecord", "TaskState", "replace"]
+__all__ = [
+    "TERMINAL",
+    "CodeWheel",
+    "FailureKind",
+    "Owner",
+    "RunFailure",
+    "RunRetry",
+    "RunSnapshot",
+    "RunStatus",
+    "RunTry",
+    "TaskRecord",
+    "TaskState",
+    "replace",
+]
 
 
 class RunStatus(StrEnum):
@@ -65,6 +78,67 @@ class TaskRecord(Struct, frozen=True, kw_only=True):
     artifacts: dict[str, Any] | None = None
 
 
+class FailureKind(StrEnum):
+    """Why a run, or one of its tries, failed."""
+
+    ERROR = "error"
+    """A task raised an exception, or returned a value that cannot be stored."""
+    TIMEOUT = "timeout"
+    """The try or one of its tasks took too long."""
+    CRASH = "crash"
+    """The executor process died; the worker did not."""
+    EXPIRED = "expired"
+    """No worker started the run in time."""
+    FLOW_NOT_FOUND = "flow_not_found"
+    INVALID_JOB = "invalid_job"
+    MAX_DELIVER = "max_deliver"
+    """The job used up its deliveries, e.g. because it killed every worker."""
+    LOST_JOB = "lost_job"
+    """The job disappeared from the queue."""
+
+
+RETRIABLE = (FailureKind.ERROR, FailureKind.TIMEOUT, FailureKind.CRASH)
+
+
+class RunFailure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kind: FailureKind
+    message: str
+    task: str | None = None
+    """The task that failed, if one did."""
+    traceback: str | None = None
+
+
+class RunTry(Struct, frozen=True, kw_only=True):
+    """A try that failed."""
+
+    n: int
+    started_at: float | None
+    ended_at: float
+    worker_id: str | None
+    failure: RunFailure
+
+
+class RunRetry(Struct, frozen=True, kw_only=True):
+    """When a failed try is followed by another."""
+
+    max_attempts: int = 1
+    """All tries, including the first."""
+    backoff_sec: float = 5.0
+    factor: float = 2.0
+    max_backoff_sec: float = 3600.0
+    jitter: float = 0.1
+    on: tuple[FailureKind, ...] = RETRIABLE
+
+    def wait_sec(self, n: int, jitter: float) -> float:
+        """The time between the end of try `n` and the next. `jitter`: a random number from -1 to 1."""
+        grown = self.backoff_sec
+        for _ in range(n - 1):  # stops at the limit: a power may overflow
+            if grown >= self.max_backoff_sec or grown == 0:
+                break
+            grown *= self.factor
+        return min(grown, self.max_backoff_sec) * (1 + self.jitter * jitter)
+
+
 class RunSnapshot(Struct, frozen=True, kw_only=True):
     """The current state of a run as stored in the bucket. Times are Unix seconds."""
 
@@ -108,6 +182,17 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     wheels: tuple[CodeWheel, ...] | None = None
     retention_sec: float | None = None
     """Retention after the end; None: set by the process that ends the run."""
+    not_before: float | None = None
+    """The run, or its next try, does not start earlier."""
+    start_within_sec: float | None = None
+    """How long the run may wait for its first start."""
+    timeout_sec: float | None = None
+    """Timeout of each try."""
+    retry: RunRetry | None = None
+    tries: tuple[RunTry, ...] = ()
+    """The newest tries that failed, oldest first."""
+    failure: RunFailure | None = None
+    """Set if the run is FAILED; its message is `error`."""
 
     @property
     def owner(self) -> Owner | None:
@@ -115,6 +200,11 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
         if self.worker_id is None:
             return None
         return Owner(self.worker_id, self.instance_id or "", self.attempt or 0)
+
+    @property
+    def try_number(self) -> int:
+        """The number of the current or next try."""
+        return self.tries[-1].n + 1 if self.tries else 1
 
 
 # Trimming to the size limit drops the least important parts first: inputs and outputs of tasks, tracebacks,
@@ -153,6 +243,12 @@ def _reductions(snapshot: RunSnapshot) -> Iterator[RunSnapshot]:
         records = {name: shrink(record) for name, record in (snapshot.task_records or {}).items()}
         snapshot = replace(snapshot, task_records=records, task_records_truncated=True)
         yield snapshot
+    snapshot = replace(
+        snapshot,
+        failure=_brief(snapshot.failure),
+        tries=tuple(replace(one, failure=brief) for one in snapshot.tries if (brief := _brief(one.failure))),
+    )
+    yield snapshot
     snapshot = replace(snapshot, task_records={})
     yield snapshot
     snapshot = replace(snapshot, task_dependencies=None)
@@ -180,7 +276,13 @@ def _without_tracebacks(record: TaskRecord) -> TaskRecord:
     return replace(record, traceback=None, error=_shortened(record.error))
 
 
+def _brief(failure: RunFailure | None) -> RunFailure | None:
+    return None if failure is None else replace(failure, traceback=None, message=_cut(failure.message))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHORT_ERROR else text[:SHORT_ERROR] + " … (shortened)"
+
+
 def _shortened(text: str | None) -> str | None:
-    if text is None or len(text) <= SHORT_ERROR:
-        return text
-    return text[:SHORT_ERROR] + " … (shortened)"
+    return None if text is None else _cut(text)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome
 from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.domain.runs.model import FailureKind
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import (
     HEADER,
@@ -142,6 +143,8 @@ class ExecutorProcess(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._send)
         self._to_send.append(flow.placed_at(self, self.runs))
         self._flows.append(flow)
+        if len(self._flows) == 1:
+            flow.came_first(self._pool.limits.grace_sec)
         if self._queue_check is None and len(self._flows) > 1:
             self._check_queue_later()
         if self._ping is None:
@@ -320,6 +323,8 @@ class ExecutorProcess(asyncio.Protocol):
 
     def _ended(self, flow: ProcessFlowHandle, message: Ended) -> None:
         self._is_slow = False
+        if self._flows:
+            self._flows[0].came_first(self._pool.limits.grace_sec)
         self.rss_bytes = message.rss_bytes
         self._pool.flow_ended(message.busy_sec)
         if self._flows and self._ping is None:
@@ -420,14 +425,11 @@ class ExecutorProcess(asyncio.Protocol):
         self._report_last_output(flow, how)
         fault = "" if self._fault is None else f": {self._fault}"
         log.error(
-            "executor died during a run",
-            action="executor.died",
-            pid=self.pid,
-            how=how,
-            fault=self._fault,
+            "executor died during a run", action="executor.died", pid=self.pid, how=how, fault=self._fault
         )
         ending = Ending.CANCELLED if flow.was_killed else Ending.EXECUTION_ERROR
-        flow.end(FlowOutcome(ending=ending, error=f"the executor process {how}{fault}"))
+        error = f"the executor process {how}{fault}"
+        flow.end(FlowOutcome(ending=ending, error=error, failure_kind=FailureKind.CRASH))
 
     def _report_last_output(self, flow: ProcessFlowHandle, how: str) -> None:
         """Output that the executor could not report, such as the traceback of a crash."""

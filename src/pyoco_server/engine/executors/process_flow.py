@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.runs.jobs import Ending, FlowListener, FlowOutcome, FlowProgress, Job
-from pyoco_server.domain.runs.model import CodeWheel
+from pyoco_server.domain.runs.model import CodeWheel, FailureKind
 from pyoco_server.engine.executors.protocol import (
     CancelFlow,
     ExecutorSpec,
@@ -53,7 +53,8 @@ class ProcessFlowHandle:
         self._wait_timer: asyncio.TimerHandle | None = None
         self._is_live = False
         self._is_cancelled = False
-        self._deadlines: dict[str, _Deadline] = {}
+        self._deadlines: dict[str | None, _Deadline] = {}
+        """By task; None: of the whole flow."""
         self._timed_out: str | None = None
         self._records = KnownRecords()
 
@@ -129,6 +130,7 @@ class ProcessFlowHandle:
 
     def taken_back(self) -> None:
         self._executor = None
+        self._remove_deadline(None)
 
     # Reports from the executor
 
@@ -141,65 +143,93 @@ class ProcessFlowHandle:
         self._deadlines.clear()
         if not self.ended.done():
             if self._timed_out is not None and outcome is not None:
-                outcome = replace(outcome, ending=Ending.EXECUTION_ERROR, error=self._timed_out, result=None)
+                outcome = timed_out(outcome, self._timed_out)
             self.ended.set_result(outcome)
 
-    # Task timeouts
+    # Timeouts of the flow and of its tasks
+
+    def came_first(self, grace: float) -> None:
+        """No other flow of its executor is before it: it starts now."""
+        if self._job.timeout_sec is not None:
+            limit = _Limit(None, self._job.timeout_sec, grace)
+            self._set_deadline(limit, limit.timeout_sec, self._cancel_overdue)
 
     def task_started(self, started: TaskStarted, grace: float) -> None:
         """The engine continues without an isolated task, so that one only gets a hard limit."""
-        delay = started.timeout_sec + (grace if started.is_isolated else 0.0)
-        on_timeout = self._kill_overdue if started.is_isolated else self._cancel_overdue
-        self._set_deadline(started, delay, on_timeout, grace)
+        limit = _Limit(started.task, started.timeout_sec, grace, started.is_isolated)
+        delay = limit.timeout_sec + (grace if limit.is_isolated else 0.0)
+        self._set_deadline(limit, delay, self._kill_overdue if limit.is_isolated else self._cancel_overdue)
 
     def task_ended(self, ended: TaskEnded) -> None:
-        deadline = self._deadlines.pop(ended.task, None)
-        if deadline is None:
-            return
-        deadline.timer.cancel()
-        started = deadline.started
-        if ended.took_sec > started.timeout_sec and not started.is_isolated:
-            self._time_out(started)  # the worker was too busy to notice
+        limit = self._remove_deadline(ended.task)
+        if limit is not None and ended.took_sec > limit.timeout_sec and not limit.is_isolated:
+            self._time_out(limit)  # the worker was too busy to notice
             self.cancel()
 
-    def _set_deadline(
-        self,
-        started: TaskStarted,
-        delay: float,
-        on_timeout: Callable[[TaskStarted, float], None],
-        grace: float,
-    ) -> None:
-        timer = asyncio.get_running_loop().call_later(delay, self._check, started, on_timeout, grace)
-        self._deadlines[started.task] = _Deadline(started, timer)
+    def _set_deadline(self, limit: "_Limit", delay: float, on_timeout: Callable[["_Limit"], None]) -> None:
+        timer = asyncio.get_running_loop().call_later(delay, self._check, limit, on_timeout)
+        self._deadlines[limit.task] = _Deadline(limit, timer)
 
-    def _check(
-        self, started: TaskStarted, on_timeout: Callable[[TaskStarted, float], None], grace: float
-    ) -> None:
+    def _remove_deadline(self, task: str | None) -> "_Limit | None":
+        deadline = self._deadlines.pop(task, None)
+        if deadline is None:
+            return None
+        deadline.timer.cancel()
+        return deadline.limit
+
+    def _check(self, limit: "_Limit", on_timeout: Callable[["_Limit"], None]) -> None:
         """Read what has arrived first: the task may have ended while the worker was busy."""
         if self._executor is not None:
             self._executor.read_arrived()
-        if started.task in self._deadlines and not self.ended.done():
-            on_timeout(started, grace)
+        if limit.task in self._deadlines and not self.ended.done():
+            on_timeout(limit)
 
-    def _cancel_overdue(self, started: TaskStarted, grace: float) -> None:
+    def _cancel_overdue(self, limit: "_Limit") -> None:
         """Before the process is killed, a task may notice `ctx.is_cancelled`."""
-        self._time_out(started)
+        self._time_out(limit)
         self.cancel()
         # The engine has the same deadline and may set FAILED over our request: repeat it.
-        asyncio.get_running_loop().call_later(grace / 2, self.cancel)
-        self._set_deadline(started, grace, self._kill_overdue, grace)
+        asyncio.get_running_loop().call_later(limit.grace_sec / 2, self.cancel)
+        self._set_deadline(limit, limit.grace_sec, self._kill_overdue)
 
-    def _kill_overdue(self, started: TaskStarted, _grace: float) -> None:
-        self._time_out(started)
+    def _kill_overdue(self, limit: "_Limit") -> None:
+        self._time_out(limit)
         if self._executor is not None:
             self._executor.kill(self)
 
-    def _time_out(self, started: TaskStarted) -> None:
+    def _time_out(self, limit: "_Limit") -> None:
         if self._timed_out is None:
-            self._timed_out = f"task {started.task!r} timed out after {started.timeout_sec:g} s"
-            log.warning("task timed out", action="task.timeout", run_id=self._job.run_id, task=started.task)
+            self._timed_out = timeout_text(limit.task, limit.timeout_sec)
+            if limit.task is None:
+                log.warning("run timed out", action="run.timeout", run_id=self._job.run_id)
+            else:
+                log.warning("task timed out", action="task.timeout", run_id=self._job.run_id, task=limit.task)
+
+
+def timeout_text(task: str | None, timeout_sec: float) -> str:
+    what = "" if task is None else f"task {task!r} "
+    return f"{what}timed out after {timeout_sec:g} s"
+
+
+def timed_out(outcome: FlowOutcome, error: str) -> FlowOutcome:
+    """Whatever the flow returned after its timeout."""
+    return replace(
+        outcome,
+        ending=Ending.EXECUTION_ERROR,
+        error=error,
+        failure_kind=FailureKind.TIMEOUT,
+        result=None,
+    )
+
+
+class _Limit(Struct, frozen=True):
+    task: str | None
+    """None: the whole flow."""
+    timeout_sec: float
+    grace_sec: float
+    is_isolated: bool = False
 
 
 class _Deadline(Struct, frozen=True):
-    started: TaskStarted
+    limit: _Limit
     timer: asyncio.TimerHandle

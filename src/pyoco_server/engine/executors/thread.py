@@ -12,10 +12,14 @@ from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgres
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel
 from pyoco_server.engine.executors.pool import Prefetch
+from pyoco_server.engine.executors.process_flow import timed_out, timeout_text
 from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
 from pyoco_server.engine.print_capture import HostOutput
 from pyoco_server.engine.resolve import FlowResolver, flow_of
 from pyoco_server.engine.results import MAX_VALUE_BYTES
+from pyoco_server.logs import get_logger
+
+log = get_logger(__name__)
 
 
 class ThreadFlowHandle(LocalFlowHandle):
@@ -42,9 +46,15 @@ class ThreadFlowHandle(LocalFlowHandle):
             self._busy_sec = time.monotonic() - began
 
     async def outcome(self) -> FlowOutcome:
+        timeout_sec = self._job.timeout_sec
+        await asyncio.wait({self.ended}, timeout=timeout_sec)
+        error = None if self.ended.done() or timeout_sec is None else timeout_text(None, timeout_sec)
+        if error is not None:
+            log.warning("run timed out", action="run.timeout", run_id=self._job.run_id)
+            self.cancel()
         outcome = await self.ended
         self._prefetch.ended(self._busy_sec)
-        return outcome
+        return outcome if error is None else timed_out(outcome, error)
 
     def written(self) -> None:
         """The listener keeps only the newest progress, so nothing has to be held back."""

@@ -22,11 +22,13 @@ from pyoco_server.errors import (
     PyocoServerError,
     RequestTooLarge,
     RunNotFound,
+    TimersUnsupported,
     WorkflowTooLarge,
 )
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import (
     Body,
+    RunFields,
     StrictRoute,
     batch_items,
     json_body_docs,
@@ -91,7 +93,7 @@ IDEMPOTENCY_KEY_DOCS = {
 }
 
 
-class RunSubmitRequest(Body):
+class RunSubmitRequest(RunFields):
     flow_name: str = Field(min_length=1, max_length=200, description="Name of the flow")
     params: dict[str, Any] = Field(
         default_factory=dict, description="Parameters of the flow, up to 256 KiB of JSON"
@@ -113,7 +115,7 @@ class CancelRequest(Body):
 @router.post(
     "/runs",
     summary="Submit a run",
-    responses={**answers_like(schemas.of(Submitted)), **answers_with(RequestTooLarge)},
+    responses={**answers_like(schemas.of(Submitted)), **answers_with(RequestTooLarge, TimersUnsupported)},
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_run(request: Request) -> Response:
@@ -216,7 +218,7 @@ async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Sub
 @router.post(
     "/runs/yaml",
     summary="Submit a flow.yaml",
-    responses={**answers_like(schemas.of(Submitted)), **answers_with(WorkflowTooLarge)},
+    responses={**answers_like(schemas.of(Submitted)), **answers_with(WorkflowTooLarge, TimersUnsupported)},
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_yaml(request: Request) -> Response:
@@ -234,6 +236,7 @@ async def submit_yaml(request: Request) -> Response:
         workflow_yaml=checked.text,
         workflow_yaml_sha256=checked.sha256,
         workflow_yaml_bytes=checked.bytes,
+        **form.run_fields.timing(),
     )
     return await _submit(gateway, submission, _idempotency_key(request))
 
@@ -246,6 +249,7 @@ def _submission(wanted: RunSubmitRequest, caller: Caller, default_tag: str) -> S
         tags=None if wanted.tags is None else tuple(wanted.tags),
         tenant_id=caller.tenant_id,
         api_key_id=caller.api_key_id,
+        **wanted.timing(),
     )
 
 

@@ -90,11 +90,22 @@ class QueuedJob(Struct, frozen=True):
 
 
 class JobQueue(Protocol):
-    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+    async def publish(
+        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
+    ) -> bool:
         """Returns when the job is queued. False: a message with that id exists, and none is added.
 
-        The message id is the run id, unless another is given.
+        The message id is `message_id_of(job)`, unless another is given. With a delay, workers receive the job
+        after that time; a run has at most one such job, and another replaces it. Raises TimersUnsupported.
         """
+        ...
+
+    def require_timers(self) -> None:
+        """Raises TimersUnsupported, as a job with a delay would."""
+        ...
+
+    async def unschedule(self, run_id: str) -> None:
+        """Remove a delayed job that is not due yet. No error if there is none."""
         ...
 
     async def jobs(self) -> list[QueuedJob]:
@@ -135,6 +146,10 @@ class Delivery(Protocol):
     @property
     def retention_sec(self) -> float | None:
         """Retention of the run after its end, if the sender added it."""
+        ...
+
+    async def waited_sec(self) -> float:
+        """Time since the job was queued, or since its delay was over, by the clock of the queue."""
         ...
 
     def job(self) -> Job:
@@ -206,6 +221,38 @@ class UndeliverableJob(Protocol):
 
     async def settle(self) -> None:
         """Mark it as handled."""
+        ...
+
+
+class Timer(Protocol):
+    """A timer that is due. It is repeated until it is settled."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+
+    async def settle(self) -> None:
+        """Mark it as handled."""
+        ...
+
+
+class Timers(Protocol):
+    """Times kept by the store, so that they survive all gateways."""
+
+    async def set(self, kind: str, key: str, at: float, payload: bytes = b"") -> None:
+        """`at`: by the store's clock; a time in the past is due now. Replaces a pending timer of the key.
+
+        Raises TimersUnsupported.
+        """
+        ...
+
+    async def clear(self, kind: str, key: str) -> None:
+        """Remove a pending timer. No error if there is none."""
+        ...
+
+    def follow(self, kind: str) -> AsyncGenerator[Timer, None]:
+        """All timers of a kind as they are due, without end; each goes to one of all followers."""
         ...
 
 
@@ -333,6 +380,8 @@ class WorkerBackend(Protocol):
     @property
     def workers(self) -> WorkerStore: ...
     @property
+    def queue(self) -> JobQueue: ...
+    @property
     def sources(self) -> JobSources: ...
     @property
     def dead_letters(self) -> DeadLetters: ...
@@ -351,8 +400,6 @@ class Backend(WorkerBackend, Protocol):
 
     @property
     def api_keys(self) -> ApiKeyStore: ...
-    @property
-    def queue(self) -> JobQueue: ...
 
 
 class GatewayBackend(Backend, Protocol):
@@ -372,6 +419,8 @@ class GatewayBackend(Backend, Protocol):
     def graphs(self) -> GraphStore: ...
     @property
     def undeliverable(self) -> UndeliverableJobs: ...
+    @property
+    def timers(self) -> Timers: ...
     @property
     def run_index(self) -> RunIndex: ...
     @property

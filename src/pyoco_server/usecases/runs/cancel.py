@@ -21,7 +21,7 @@ from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.consistency import OwnWrites, change_run
-from pyoco_server.usecases.ports.runs import RunStore
+from pyoco_server.usecases.ports.runs import JobQueue, RunStore
 from pyoco_server.usecases.ports.stores import Change, Clock, Versioned
 
 log = get_logger(__name__)
@@ -132,9 +132,15 @@ class ReassertCancels:
 
 class CancelRun:
     def __init__(
-        self, runs: RunStore, own_writes: OwnWrites, keep_cancels: ReassertCancels, clock: Clock
+        self,
+        runs: RunStore,
+        queue: JobQueue,
+        own_writes: OwnWrites,
+        keep_cancels: ReassertCancels,
+        clock: Clock,
     ) -> None:
         self._runs = runs
+        self._queue = queue
         self._own_writes = own_writes
         self._keep_cancels = keep_cancels
         self._clock = clock
@@ -171,3 +177,5 @@ class CancelRun:
             ended = await change_run(self._runs, run_id, ConvergeCancel(), self._clock, known=asked)
             if isinstance(ended, Versioned):
                 self._own_writes.wrote(ended.revision)
+            if asked.value.not_before is not None:
+                await self._queue.unschedule(run_id)

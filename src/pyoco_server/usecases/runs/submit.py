@@ -6,20 +6,23 @@ from functools import partial
 
 from msgspec import Struct
 
+from pyoco_server.domain.runs.changes import Expire
 from pyoco_server.domain.runs.jobs import (
     IdempotencyClaim,
     Job,
     Submission,
     accept,
-    check_names,
+    check_submission,
     claim_key,
+    job_of_next_try,
     pending,
     request_digest,
 )
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, OrphanRunSuspected, PyocoServerError
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, RunStore
+from pyoco_server.usecases.consistency import change_run
+from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, RunStore, Timers
 from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
 
 log = get_logger(__name__)
@@ -34,6 +37,8 @@ class SubmitRun:
         new_run_id: Callable[[], str],
         on_written: Callable[[Revision], None] = lambda _: None,
         retention_sec: float = 0.0,
+        *,
+        expiry: "RunExpiry | None" = None,
     ) -> None:
         """`retention_sec`: retention of a run after its end; 0: set by its worker."""
         self._retention_sec = retention_sec or None
@@ -42,22 +47,29 @@ class SubmitRun:
         self._clock = clock
         self._new_run_id = new_run_id
         self._on_written = on_written
+        self._expiry = expiry
 
     async def __call__(self, submission: Submission) -> RunSnapshot:
         """Raises NatsUnavailable or RequestTooLarge if the run was not accepted; then nothing is stored."""
         job = accept(submission, self._new_run_id(), self._clock())
+        self.check_timers(submission)
         snapshot = self._pending(job)
         revision: Revision | None = None
         try:
             revision = await self._runs.create(snapshot.run_id, snapshot)
             self._on_written(revision)
-            await self._queue.publish(job, revision)
+            await self._enqueue(job, revision)
         except PyocoServerError:
             if not await self._withdraw(snapshot.run_id, revision):
                 return snapshot
             raise
         _say_accepted(snapshot)
         return snapshot
+
+    def check_timers(self, submission: Submission) -> None:
+        """Refuse now what would fail later. Raises TimersUnsupported."""
+        if submission.retry or submission.start_within_sec or submission.delay_sec or submission.run_at:
+            self._queue.require_timers()
 
     async def place_claimed(self, job: Job, before_job: Callable[[], Awaitable[None]] | None = None) -> None:
         """Place the run of an `Idempotency-Key`. A retry continues where an earlier attempt was interrupted.
@@ -73,14 +85,14 @@ class SubmitRun:
             await before_job()
         if revision is not None:
             self._on_written(revision)
-            await self._queue.publish(job, revision)
+            await self._enqueue(job, revision)
         _say_accepted(snapshot)
 
     async def carry_on(self, job: Job) -> None:
         """Place the job of an existing run, whose first attempt may have crashed before doing so."""
         found = await self._runs.get(job.run_id)
-        if found is not None and found.value.status is RunStatus.PENDING:
-            await self._queue.publish(job, found.revision)
+        if found is not None and is_first_try_pending(found.value):
+            await self._enqueue(job, found.revision)
 
     async def place_derived(self, job: Job) -> None:
         """Place a run with a derived id, which exists once however often it is placed.
@@ -92,12 +104,21 @@ class SubmitRun:
         revision = await self._create(snapshot)
         if revision is not None:
             self._on_written(revision)
-            await self._queue.publish(job, revision)
+            await self._enqueue(job, revision)
             _say_accepted(snapshot)
 
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """Place the job of a PENDING run that lost it. A worker runs a duplicate once."""
-        await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
+        delay_sec = _left(job.not_before, self._clock())
+        await self._queue.publish(
+            job, run.revision, message_id=f"{job.run_id}.{run.revision}", delay_sec=delay_sec
+        )
+
+    async def _enqueue(self, job: Job, revision: Revision) -> None:
+        delay_sec = _left(job.not_before, self._clock())
+        if job.start_within_sec is not None and self._expiry is not None:
+            await self._expiry.set(job.run_id, delay_sec + job.start_within_sec)
+        await self._queue.publish(job, revision, delay_sec=delay_sec)
 
     def _pending(self, job: Job) -> RunSnapshot:
         """Stored in the run, so that its retention does not depend on the process that ends it."""
@@ -115,7 +136,7 @@ class SubmitRun:
         if found is None:
             # Removed meanwhile, or not yet visible on the queried server: no attempt got further.
             raise NatsUnavailable("the run of an earlier attempt is not readable yet")
-        return found.revision if found.value.status is RunStatus.PENDING else None
+        return found.revision if is_first_try_pending(found.value) else None
 
     async def _withdraw(self, run_id: str, revision: Revision | None) -> bool:
         """Remove the snapshot. False: a worker holds the run already, so the job was queued."""
@@ -125,6 +146,50 @@ class SubmitRun:
             except WrongRevision:
                 return False
         return True
+
+
+def is_first_try_pending(run: RunSnapshot) -> bool:
+    """Whether the run may lack its first job."""
+    return run.status is RunStatus.PENDING and not run.tries
+
+
+def _left(not_before: float | None, now: float) -> float:
+    return max(0.0, not_before - now) if not_before is not None else 0.0
+
+
+class RunExpiry:
+    """Ends runs that no worker started in time. JetStream keeps the time."""
+
+    KIND = "expire"
+
+    def __init__(self, timers: Timers, server_clock: Clock, runs: RunStore, clock: Clock) -> None:
+        self._timers = timers
+        self._server_clock = server_clock
+        self._runs = runs
+        self._clock = clock
+
+    async def set(self, run_id: str, within_sec: float) -> None:
+        await self._timers.set(self.KIND, run_id, self._server_clock() + within_sec)
+
+    async def run(self) -> None:
+        async for timer in self._timers.follow(self.KIND):
+            with best_effort(log, "run.expire", NatsUnavailable, run_id=timer.key):
+                await self._end(timer.key)
+                await timer.settle()
+
+    async def _end(self, run_id: str) -> None:
+        ended = await change_run(self._runs, run_id, Expire(), self._clock)
+        if isinstance(ended, Versioned) and ended.value.failure is not None:
+            log.warning("no worker started a run in time", action="run.expired", run_id=run_id)
+
+
+async def queue_next_try(runs: RunStore, queue: JobQueue, job: Job, clock: Clock) -> None:
+    """Place the job of the try that a run waits for, unless it is queued. `job` is that of an earlier try."""
+    run = await runs.get(job.run_id)
+    if run is None or run.value.status is not RunStatus.PENDING or run.value.try_number <= job.try_number:
+        return
+    next_job = job_of_next_try(job, run.value)
+    await queue.publish(next_job, run.revision, delay_sec=_left(next_job.not_before, clock()))
 
 
 def _say_accepted(snapshot: RunSnapshot) -> None:
@@ -158,7 +223,8 @@ class SubmitOnce:
         self._new_run_id = new_run_id
 
     async def __call__(self, submission: Submission, key: str) -> Submitted:
-        check_names(submission)  # what is refused must not use up its key
+        check_submission(submission, self._clock())  # what is refused must not use up its key
+        self._submit_run.check_timers(submission)
         place, wanted = claim_key(submission.tenant_id, key), request_digest(submission)
         claim, is_new = await self._claim(place, wanted)
         if claim.value.request != wanted:

@@ -17,7 +17,7 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.names import is_run_id, is_tag
 from pyoco_server.domain.runs.changes import GiveUp, Refusal, decide
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
-from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.runs.model import FailureKind, RunStatus
 from pyoco_server.errors import InvalidJob, NatsUnavailable, OrphanRunSuspected
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_run
@@ -32,6 +32,7 @@ from pyoco_server.usecases.ports.runs import (
     UndeliverableJobs,
 )
 from pyoco_server.usecases.ports.stores import Clock, Revision, WrongRevision
+from pyoco_server.usecases.runs.submit import queue_next_try
 
 # Max deliveries: end runs whose job has used up its deliveries. The order makes a crash at any point
 # harmless: the end of the run, the dead letter, the message, the ack of the advisory. Each is idempotent.
@@ -41,10 +42,16 @@ log = get_logger(__name__)
 
 class EndMaxDelivered:
     def __init__(
-        self, undeliverable: UndeliverableJobs, runs: RunStore, dead_letters: DeadLetters, clock: Clock
+        self,
+        undeliverable: UndeliverableJobs,
+        runs: RunStore,
+        queue: JobQueue,
+        dead_letters: DeadLetters,
+        clock: Clock,
     ) -> None:
         self._undeliverable = undeliverable
         self._runs = runs
+        self._queue = queue
         self._dead_letters = dead_letters
         self._clock = clock
 
@@ -69,7 +76,16 @@ class EndMaxDelivered:
         run_id = codec.run_id_in(message.payload)
         run_id = run_id if run_id is not None and is_run_id(run_id) else None
         error = f"max_deliver: the job was delivered {deliveries} times without completing"
-        change = GiveUp(error=error, last_attempt=deliveries, job_seq=undeliverable.sequence)
+        job = _job_in(message)
+        change = GiveUp(
+            error=error,
+            kind=FailureKind.MAX_DELIVER,
+            last_attempt=deliveries,
+            job_seq=undeliverable.sequence,
+            try_number=None if job is None else job.try_number,
+        )
+        if job is not None:  # its last delivery may have ended between a failed try and the next one's job
+            await queue_next_try(self._runs, self._queue, job, self._clock)
         if run_id is not None and await self._ended_otherwise(run_id, change):
             log.info("removed a redundant job", action="job.leftover", run_id=run_id)
             return
@@ -217,7 +233,7 @@ class SweepRuns:
             return
         if current.value.status is RunStatus.PENDING and seen.looks_before < PENDING_LOOKS:
             return
-        change = GiveUp(error=LOST, last_attempt=EVERY_DELIVERY)
+        change = GiveUp(error=LOST, kind=FailureKind.LOST_JOB, last_attempt=EVERY_DELIVERY)
         ended = decide(current.value, change, self._clock())
         if isinstance(ended, Refusal):
             return
