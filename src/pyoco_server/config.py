@@ -156,6 +156,12 @@ class NatsBackendConfig:
     leases_kv_bucket: Name = "pyoco_leases"
     graphs_kv_bucket: Name = "pyoco_graphs"
 
+    # Schedules
+    schedules_kv_bucket: Name = "pyoco_schedules"
+    ticks_kv_bucket: Name = "pyoco_ticks"
+    ticks_max_bytes: Bytes = 1_073_741_824
+    timezone: str = ""
+
     # Workflow events: storage
     workflows_kv_bucket: Name = "pyoco_workflows"
     workflow_receipts_kv_bucket: Name = "pyoco_workflow_receipts"

@@ -439,6 +439,16 @@ class TimersUnsupported(PyocoServerError):
     )
 
 
+class ScheduleNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        48,
+        "schedule not found",
+        "スケジュールが見つかりません",
+        "The schedule was not found",
+        HTTPStatus.NOT_FOUND,
+    )
+
+
 class ConfigError(Exception):
     """Invalid settings. The text lists each key and value; the program does not start."""
 

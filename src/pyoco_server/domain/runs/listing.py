@@ -56,6 +56,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     workflow_yaml_bytes: int | None
     execution_id: str | None
     node_id: str | None
+    schedule_id: str | None = None
+    due_at: float | None = None
 
 
 _SAME_NAMES = [name for name in RunSummary.__struct_fields__ if not name.startswith("tasks_")]

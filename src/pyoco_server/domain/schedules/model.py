@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pyoco_server.domain.names import is_tag
+from pyoco_server.domain.runs.model import RunRetry
 from pyoco_server.domain.schedules.cron import parse_cron
 from pyoco_server.domain.schedules.timing import Interval, Window, ZonedCron, zone_of
 from pyoco_server.errors import InvalidRequest
@@ -27,6 +28,12 @@ MAX_DESCRIPTION = 2_000
 MAX_SEC = 366 * 86_400.0
 ON_TIME_SEC = 5.0
 """A tick that is later was missed, e.g. because no gateway was running."""
+
+
+RUN_FIELDS = {
+    "params", "tag", "tags", "delay_sec", "start_within_sec", "timeout_sec", "retry"
+}  # fmt: skip
+"""Only with a flow."""
 
 
 class Overlap(StrEnum):
@@ -59,6 +66,10 @@ class Target(Struct, frozen=True, kw_only=True, omit_defaults=True):
     params: dict[str, Any] = field(default_factory=dict)
     tag: str | None = None
     tags: tuple[str, ...] | None = None
+    delay_sec: float | None = None
+    start_within_sec: float | None = None
+    timeout_sec: float | None = None
+    retry: RunRetry | None = None
     graph: str | None = None
     input: Any = None
     template: str | None = None
@@ -118,6 +129,10 @@ class Tick(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a stretch."""
 
     @property
+    def started_id(self) -> str | None:
+        return self.run_id or self.execution_id
+
+    @property
     def late_sec(self) -> float:
         return max(0.0, round(self.fired_at - self.due_at, 3))
 
@@ -163,6 +178,11 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_paused(self) -> bool:
         return self.paused_at is not None
+
+    @property
+    def placing(self) -> frozenset[str]:
+        """Ids of runs that may not be placed yet. Their ticks are not shown: what was started can be read."""
+        return frozenset(id_of(self, due) for due in self.to_place)
 
     @property
     def key(self) -> str:
@@ -254,7 +274,7 @@ def _check_window(definition: Definition, now: float) -> Window:
 def _check_target(target: Target) -> None:
     given = [name for name in ("flow", "graph", "template") if getattr(target, name) is not None]
     _require(len(given) == 1, "target: give exactly one of flow, graph and template")
-    fields = {"flow": {"params", "tag", "tags"}, "graph": {"input"}, "template": {"data"}}
+    fields = {"flow": RUN_FIELDS, "graph": {"input"}, "template": {"data"}}
     for kind, names in fields.items():
         for name in sorted(names):
             is_given = getattr(target, name) not in (None, {})

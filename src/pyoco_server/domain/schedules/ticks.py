@@ -87,7 +87,7 @@ class _Work:
         self.started.append(due)
         if self.schedule.definition.is_tracking:
             is_execution = tick.execution_id is not None
-            self.active.append(Active(tick.execution_id or tick.run_id or "", is_execution))
+            self.active.append(Active(tick.started_id or "", is_execution))
 
     # Overlap
 
@@ -137,6 +137,13 @@ def attend(schedule: Schedule, ended: Mapping[str, RunEnd], now: float) -> Sched
     if next_due_at == known.next_due_at and not work.started and not work.recorded:
         return known
     return work.done(next_due_at)
+
+
+def has_more(schedule: Schedule, now: float) -> bool:
+    """Whether there is something to start at once."""
+    is_due = schedule.fires_at is not None and schedule.fires_at <= now
+    is_free = schedule.definition.overlap is Overlap.ALLOW or not schedule.active
+    return is_due or (bool(schedule.waiting) and is_free)
 
 
 def _with_ends(schedule: Schedule, ended: Mapping[str, RunEnd], now: float) -> Schedule:
@@ -323,7 +330,7 @@ def settled(schedule: Schedule, placed: Mapping[str, Placed]) -> Schedule:
 
 
 def _settled_tick(tick: Tick, placed: Mapping[str, Placed]) -> Tick:
-    found = tick.run_id or tick.execution_id or ""
+    found = tick.started_id or ""
     if found not in placed:
         return tick
     known = placed[found]

@@ -189,6 +189,10 @@ def newest(timing: Timing, first: float, last: float, most: int) -> list[float]:
 # Time zones
 
 
+def is_zone(name: str) -> bool:
+    return name in _zones()
+
+
 @cache
 def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
@@ -196,7 +200,7 @@ def _zones() -> frozenset[str]:
 
 def zone_of(name: str) -> ZoneInfo:
     """Raises InvalidRequest."""
-    if name not in _zones():
+    if not is_zone(name):
         raise InvalidRequest(
             f"timezone: {name[:64]!r} is not an IANA time zone, as Europe/Berlin{nearest(name, _zones())}"
         )
