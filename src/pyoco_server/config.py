@@ -254,16 +254,6 @@ def settings_named(prefix: str) -> dict[str, Any]:
     return _parse(NatsBackendConfig, {k: v for k, v in texts_of(os.environ).items() if k.startswith(prefix)})
 
 
-_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-"""In POSIX order: the first one set decides."""
-
-
-def language(environ: Mapping[str, str] = os.environ) -> Literal["en", "ja"]:
-    """The user's language: Japanese in a Japanese locale, else English."""
-    decisive = next((environ[name] for name in _LOCALE_VARIABLES if environ.get(name)), "")
-    return "ja" if decisive.partition("_")[0].partition(".")[0].lower() == "ja" else "en"
-
-
 def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
     """Whether the environment or the .env file sets this setting."""
     return bool(texts_of(os.environ if environ is None else environ).get(env_name(field_name), "").strip())

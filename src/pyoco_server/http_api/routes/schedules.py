@@ -1,15 +1,13 @@
 """Schedules: define, list, pause, resume, trigger, backfill, preview; their ticks."""
 
-from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Self
 
-import msgspec
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BeforeValidator, Field
+from pydantic import Field, model_validator
 
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
-from pyoco_server.domain.schedules.model import MAX_SEC, CatchUp, Definition, Overlap, Target
+from pyoco_server.domain.schedules.model import CatchUp, Definition, Overlap, Target
 from pyoco_server.domain.schedules.views import (
     ScheduleBackfill,
     ScheduleList,
@@ -31,7 +29,9 @@ from pyoco_server.errors import (
 from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import (
     Body,
+    RunFields,
     StrictRoute,
+    Timestamp,
     json_body_docs,
     parse_json,
     read_body,
@@ -45,8 +45,6 @@ from pyoco_server.http_api.views import json_response
 MAX_BODY_BYTES = 300 * 1024
 MAX_PREVIEW = 1_000
 MAX_REASON = 2_000
-MAX_MOMENT = 253_402_300_799.0
-"""The end of the year 9999."""
 
 router = APIRouter(tags=["schedules"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
@@ -60,65 +58,43 @@ Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
 Count = Annotated[int, Query(alias="n", ge=1, le=MAX_PREVIEW, description="Number of ticks")]
 
 
-def _moment(value: Any) -> Any:
-    """Unix seconds; from RFC 3339, which must have an offset."""
-    if not isinstance(value, str):
-        return value
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError(f"{value[:40]!r} is neither RFC 3339 nor Unix seconds") from None
-    if at.tzinfo is None:
-        raise ValueError(f"{value[:40]!r} has no offset, such as Z or +09:00")
-    return at.timestamp()
-
-
-Moment = Annotated[
-    float,
-    BeforeValidator(_moment, json_schema_input_type=float | str),
-    Field(ge=0, le=MAX_MOMENT, allow_inf_nan=False),
-]
-"""RFC 3339 or Unix seconds."""
-
-
-class RetryRequest(Body):
-    max_attempts: int = Field(1, ge=1, le=100)
-    backoff_sec: float = Field(5.0, ge=0)
-    factor: float = Field(2.0, ge=1)
-    max_backoff_sec: float = Field(3600.0, ge=0)
-    jitter: float = Field(0.1, ge=0, le=1)
-    on: list[Literal["error", "timeout", "crash"]] | None = Field(None, description="Default: all")
-
-
-class TargetRequest(Body):
+class TargetRequest(RunFields):
     """A flow with the fields of a run, a registered graph, or a template."""
 
     flow: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
     tag: str | None = None
     tags: list[str] | None = None
-    delay_sec: float | None = Field(None, ge=0, le=MAX_SEC)
-    start_within_sec: float | None = Field(None, gt=0, le=MAX_SEC)
-    timeout_sec: float | None = Field(None, gt=0, le=MAX_SEC)
-    retry: RetryRequest | None = None
     graph: str | None = None
     input: dict[str, Any] | None = None
     template: str | None = None
     data: Any = Field(None, description="With a template: params.event of its run")
 
+    @model_validator(mode="after")
+    def _starts_at_its_tick(self) -> Self:
+        if self.run_at is not None:
+            raise ValueError("run_at: a run of a schedule starts at its tick; use delay_sec")
+        return self
+
+    def target(self) -> Target:
+        timing = self.timing()
+        del timing["run_at"]
+        own = {name: getattr(self, name) for name in ("flow", "params", "tag", "graph", "input", "template")}
+        return Target(**own, **timing, data=self.data, tags=None if self.tags is None else tuple(self.tags))
+
 
 class ScheduleRequest(Body):
     target: TargetRequest
     cron: str | None = Field(None, description="5 fields, or 6 with seconds in front; or @daily …")
-    every_sec: float | None = None
+    every_sec: float | None = Field(None, strict=True)
     timezone: str | None = Field(None, description="IANA name. Default: that of the server")
-    starts_at: Moment | None = None
-    ends_at: Moment | None = None
+    starts_at: Timestamp | None = None
+    ends_at: Timestamp | None = None
     overlap: Overlap = Overlap.SKIP
     catch_up: CatchUp = CatchUp.LATEST
-    catch_up_window_sec: float = 86_400.0
-    jitter_sec: float = 0.0
-    pause_after_failures: int | None = None
+    catch_up_window_sec: float = Field(86_400.0, strict=True)
+    jitter_sec: float = Field(0.0, strict=True, description="Largest random delay of a tick")
+    pause_after_failures: int | None = Field(None, strict=True, description="Failed runs in a row")
     description: str | None = None
 
 
@@ -127,8 +103,8 @@ class PauseRequest(Body):
 
 
 class BackfillRequest(Body):
-    first: Moment = Field(alias="from")
-    to: Moment
+    first: Timestamp = Field(alias="from")
+    to: Timestamp
     only_missing: bool = Field(True, description="Leave out ticks that were started")
     dry_run: bool = Field(False, description="Only show the ticks")
 
@@ -253,8 +229,8 @@ async def backfill_schedule(request: Request, schedule_id: str) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), BackfillRequest)
     started = await levels_of(request).schedules.manage.backfill(
         schedule_id,
-        wanted.first,
-        wanted.to,
+        float(wanted.first),
+        float(wanted.to),
         caller_of(request),
         only_missing=wanted.only_missing,
         dry_run=wanted.dry_run,
@@ -293,7 +269,7 @@ async def _definition(request: Request) -> Definition:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), ScheduleRequest)
     fields = wanted.model_dump(exclude={"target", "timezone"})
     return Definition(
-        target=msgspec.convert(wanted.target.model_dump(exclude_none=True), Target),
+        target=wanted.target.target(),
         timezone=wanted.timezone or gateway_of(request).levels.timezone,
         **fields,
     )

@@ -6,7 +6,7 @@ from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.executions.commands import CancelExecution
 from pyoco_server.domain.executions.events import Actor, ActorKind
 from pyoco_server.domain.executions.model import ExecutionStatus
-from pyoco_server.domain.runs.jobs import Submission, accept, check_names
+from pyoco_server.domain.runs.jobs import Submission, accept, check_submission
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.schedules.model import Active, Due, Schedule, id_of
 from pyoco_server.domain.schedules.ticks import Placed, RunEnd
@@ -75,7 +75,7 @@ class StartScheduled:
         target = schedule.definition.target
         if target.flow is not None:
             submission = self._submission(schedule, Due(0.0))
-            check_names(submission)
+            check_submission(submission, schedule.updated_at)
             self._submit_run.check_timers(submission)
         if target.graph is not None:
             try:
