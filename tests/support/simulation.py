@@ -35,6 +35,8 @@ from pyoco_server.testing.memory_queue import (
     MEGABYTE,
     MemoryDeadLetters,
     MemoryQueue,
+    MemoryTimer,
+    MemoryTimers,
     MemoryUndeliverable,
     QueueFaults,
 )
@@ -66,6 +68,7 @@ from support.simulated_clients import (
     EventClients,
     ExecutionClients,
     Question,
+    ScheduleClients,
     untimely,
 )
 
@@ -228,7 +231,7 @@ class Port:
         async def reading(*args: Any, **options: Any) -> AsyncIterator[Any]:
             await self._process.call(_nothing, name)
             async for item in found(*args, **options):
-                yield item
+                yield Port(self._process, item) if isinstance(item, MemoryTimer) else item
 
         return reading
 
@@ -437,6 +440,8 @@ class World:
     """How often it is a run, an execution, an event."""
     forced: Faults | None = None
     """None: the faults are chosen by the seed."""
+    schedules: int = 0
+    """Clients with a schedule each."""
     queue_kind: type[MemoryQueue] = MemoryQueue
     idle: frozenset[str] = frozenset()
     """Background work that no gateway begins."""
@@ -452,6 +457,7 @@ class World:
         self.cancel_answers: dict[str, set[RunStatus]] = {}
         self.execution_clients = ExecutionClients()
         self.event_clients = EventClients()
+        self.schedule_clients = ScheduleClients()
         self.problems: list[str] = []
         self._gateways: dict[str, Gateway] = {}
         self.faults = Faults.of(self.seed) if self.forced is None else self.forced
@@ -499,6 +505,9 @@ class World:
             "execution_cache": MemoryStore(encode_record, decode_record),
             "leases": MemoryStore(wire.encode, wire.decode_lease),
             "storage": MemoryStorage(),
+            "timers": self._new_timers(),
+            "schedules": MemoryStore(wire.encode, wire.decode_schedule),
+            "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
         }
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
@@ -508,7 +517,10 @@ class World:
         if self.faults.workers_leave:
             keepers.append(asyncio.ensure_future(self._send_workers_away()))
         try:
-            await asyncio.gather(*(self._client(n) for n in range(self.clients)))
+            await asyncio.gather(
+                *(self._client(n) for n in range(self.clients)),
+                *(self._keep_schedule(n) for n in range(self.schedules)),
+            )
             self.is_hurting = False
             self.healed_at = asyncio.get_running_loop().time()
             if self.faults.workers_leave:
@@ -531,6 +543,17 @@ class World:
             loses_advisory=lambda: faults.advisories_lost,
         )
         return self.queue_kind(config, queue_faults)
+
+    def _new_timers(self) -> MemoryTimers:
+        """Late, early by no clock, and sometimes twice."""
+        timers = MemoryTimers(
+            lambda: EPOCH + asyncio.get_running_loop().time(),
+            late_sec=lambda: self.chance.uniform(0.0, 8.0) if self.hurts(0.2) else 0.0,
+            doubles=lambda: self.hurts(0.2),
+        )
+        timers.LOOK_SEC = LOOK_SEC
+        timers.REPEAT_SEC = 4.0
+        return timers
 
     def _lag(self) -> float:
         if self.chance.random() >= self.faults.follower_behind:
@@ -615,6 +638,7 @@ class World:
             self._indexes.append(backend.run_index)
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
+            backend.schedule_feed = LateFeed(process, self.shared["schedules"])
             backend.undeliverable = MemoryUndeliverable(backend.queue, look_sec=2.0)
             backend.execution_feed = LateFeed(
                 process, self.shared["execution_log"], is_withheld=self.faults.executions_late
@@ -695,6 +719,10 @@ class World:
             else:
                 await self.event_clients.act(self._ask, own, key)
             await asyncio.sleep(own.uniform(0, 3))
+
+    async def _keep_schedule(self, number: int) -> None:
+        own = random.Random(self.chance.random())  # noqa: S311
+        await self.schedule_clients.act(self._ask, own, f"schedule-{number}")
 
     async def _submit(self, own: random.Random, key: str) -> None:
         submission = Submission(flow_name="f", params={"key": key}, tag="default")
@@ -782,6 +810,10 @@ class World:
         yield from untimely(timed, CONFIG.cancel_grace_period_sec, self.healed_at, EPOCH)
         stored = {key: wire.decode_receipt(data) for key, (data, _) in self.events.receipts._values.items()}
         yield from self.event_clients.broken(logs, runs, stored, self.events.audit.events)
+        schedules, pages = self.shared["schedules"], self.shared["tick_pages"]
+        known = {key: wire.decode_schedule(data) for key, (data, _) in schedules._values.items()}
+        filed = {key: wire.decode_tick_page(data) for key, (data, _) in pages._values.items()}
+        yield from self.schedule_clients.broken(known, filed, runs)
 
     def _reversals(self) -> Iterator[str]:
         for run_id, writes in self.store.histories().items():

@@ -64,6 +64,10 @@ def ended(found: Schedule, end: RunEnd = RunEnd.COMPLETED) -> Mapping[str, RunEn
     return {run.id: end for run in found.active}
 
 
+def all_placed(found: Schedule) -> Schedule:
+    return settled(found, {run_id: Placed() for run_id in found.placing})
+
+
 def test_a_tick_starts_a_run_when_it_is_due_and_not_before() -> None:
     new = schedule()
     assert attend(new, {}, NOW + 59.9) is new
@@ -346,7 +350,7 @@ def test_the_history_is_filed_in_pages_and_the_newest_stays() -> None:
     found = schedule(every_sec=1.0, overlap=Overlap.ALLOW)
     pages: list[tuple[int, TickPage]] = []
     for second in range(1, 3 * PAGE + 2):
-        found = settled(attend(found, {}, NOW + second), {})
+        found = all_placed(attend(found, {}, NOW + second))
         part = filed(found)
         found = part.schedule
         pages += part.pages
@@ -359,7 +363,7 @@ def test_the_history_is_filed_in_pages_and_the_newest_stays() -> None:
 def test_what_may_still_change_is_not_filed() -> None:
     found = attend(schedule(catch_up=CatchUp.LATEST), {}, NOW + 60 * 80)
     assert filed(found).pages == ()
-    assert len(filed(settled(found, {})).pages) == 2
+    assert len(filed(all_placed(found)).pages) == 2
 
 
 def test_a_run_that_cannot_be_placed_is_a_skipped_tick_with_its_reason() -> None:
@@ -368,6 +372,15 @@ def test_a_run_that_cannot_be_placed_is_a_skipped_tick_with_its_reason() -> None
     done = settled(found, {found.ticks[0].execution_id: Placed(problem="graph g not found")})
     assert told(done.ticks) == [(60, "SKIPPED", "graph g not found", 1)]
     assert (done.active, done.to_place, done.ticks[0].execution_id) == ((), (), None)
+
+
+def test_what_could_not_be_placed_yet_is_left_to_do() -> None:
+    found = attend(schedule(every_sec=1.0, overlap=Overlap.ALLOW), {}, NOW + 2.5)
+    first, second = found.to_place
+    half = settled(found, {id_of(found, first): Placed()}, is_armed=False)
+    assert (half.to_place, half.is_settled) == ((second,), False)
+    whole = settled(half, {id_of(found, second): Placed()})
+    assert (whole.to_place, whole.is_settled) == ((), True)
 
 
 def test_a_template_of_one_step_is_a_run() -> None:
@@ -437,7 +450,7 @@ def test_every_tick_has_exactly_one_record(
             case _:
                 found = attend(found, {}, now)
         if step in ("wait", "sleep"):
-            found = settled(found, {})
+            found = all_placed(found)
     history = [*found.ticks, *ticks_of_pause(found, now)]
     planned = [tick for tick in history if not tick.manual]
     until = (found.next_due_at or now) if not found.is_paused else now + 0.001

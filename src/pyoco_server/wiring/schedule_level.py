@@ -25,7 +25,7 @@ class ScheduleLevel:
     ) -> None:
         clock = backend.shared_clock
         self.follow = FollowSchedules(backend.schedule_feed)
-        attend = AttendSchedule(
+        self.attend = AttendSchedule(
             schedules=backend.schedules,
             pages=backend.tick_pages,
             timers=backend.timers,
@@ -39,7 +39,7 @@ class ScheduleLevel:
             pages=backend.tick_pages,
             timers=backend.timers,
             followed=self.follow,
-            attend=attend,
+            attend=self.attend,
             work=work,
             clock=clock,
             new_id=new_id,
@@ -54,7 +54,7 @@ class ScheduleLevel:
             beat_sec=CHECK_BEAT_SEC,
         )
         self.fire = FireSchedules(
-            timers=backend.timers, followed=self.follow, attend=attend, lease=lease, clock=clock
+            timers=backend.timers, followed=self.follow, attend=self.attend, lease=lease, clock=clock
         )
 
     def background(self) -> dict[str, Callable[[], Awaitable[None]]]:

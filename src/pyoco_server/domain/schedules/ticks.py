@@ -318,15 +318,21 @@ class Placed(Struct, frozen=True):
     """Why it cannot be started."""
 
 
-def settled(schedule: Schedule, placed: Mapping[str, Placed]) -> Schedule:
-    """All runs are placed, or cannot be. `placed` by the ids of the runs."""
+def settled(schedule: Schedule, placed: Mapping[str, Placed], *, is_armed: bool = True) -> Schedule:
+    """The schedule with what was done. `placed` by the ids of runs that are placed, or cannot be.
+
+    `is_armed`: its next tick is scheduled.
+    """
+    left = tuple(due for due in schedule.to_place if id_of(schedule, due) not in placed)
     active = [
         Active(run.id, placed[run.id].is_execution if run.id in placed else run.is_execution)
         for run in schedule.active
         if run.id not in placed or placed[run.id].problem is None
     ]
     ticks = tuple(_settled_tick(tick, placed) for tick in schedule.ticks)
-    return replace(schedule, to_place=(), is_settled=True, ticks=ticks, active=tuple(active))
+    return replace(
+        schedule, to_place=left, is_settled=is_armed and not left, ticks=ticks, active=tuple(active)
+    )
 
 
 def _settled_tick(tick: Tick, placed: Mapping[str, Placed]) -> Tick:

@@ -133,17 +133,27 @@ class AttendSchedule:
         return written
 
     async def _settle(self, key: str, stored: Versioned[Schedule]) -> Versioned[Schedule]:
+        """What succeeds is noted even if something else fails: a repeat has less to do."""
         schedule = stored.value
-        placed, _ = await asyncio.gather(self._place_all(schedule), self._arm(key, schedule))
+        arming, *placing = await asyncio.gather(
+            self._arm(key, schedule),
+            *(self._place(schedule, due) for due in schedule.to_place),
+            return_exceptions=True,
+        )
+        placed = {
+            id_of(schedule, due): found
+            for due, found in zip(schedule.to_place, placing, strict=True)
+            if isinstance(found, Placed)
+        }
+        failures = [one for one in (arming, *placing) if isinstance(one, BaseException)]
+        if placed or not failures:
+            done = settled(schedule, placed, is_armed=not failures)
+            stored = Versioned(done, await self._schedules.update(key, done, stored.revision))
+            self._on_written(key, stored)
+        for failure in failures:
+            raise failure
         await self._cancel(schedule)
-        done = settled(schedule, placed)
-        written = Versioned(done, await self._schedules.update(key, done, stored.revision))
-        self._on_written(key, written)
-        return written
-
-    async def _place_all(self, schedule: Schedule) -> dict[str, Placed]:
-        placed = await asyncio.gather(*(self._place(schedule, due) for due in schedule.to_place))
-        return {id_of(schedule, due): found for due, found in zip(schedule.to_place, placed, strict=True)}
+        return stored
 
     async def _place(self, schedule: Schedule, due: Due) -> Placed:
         found = id_of(schedule, due)
