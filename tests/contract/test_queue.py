@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
-from pyoco_server.domain.runs.model import RunRetry
+from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
 from pyoco_server.errors import InvalidJob
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.queue import WorkQueue
@@ -251,20 +250,24 @@ async def test_d03_what_a_replica_lacks_is_asked_of_the_leader(config: NatsBacke
 # Delayed jobs
 
 
+async def delayed(world: World, seconds: float) -> Job:
+    return a_job(not_before=await world.backend.queue.now() + seconds)
+
+
 async def emptied(world: World) -> None:
     await until(world.backend.queue.count, lambda waiting: waiting == 0)
 
 
 async def test_a_delayed_job_comes_when_its_time_has_come_and_only_once(world: World) -> None:
-    job, delay = a_job(), 1.0
-    loop = asyncio.get_running_loop()
+    delay, loop = 1.0, asyncio.get_running_loop()
     published = loop.time()
-    await world.backend.queue.publish(job, Revision(42), delay_sec=delay)
-    await world.backend.queue.publish(job, Revision(42), delay_sec=delay)
+    job = await delayed(world, delay)
+    await world.backend.queue.publish(job, Revision(42))
+    await world.backend.queue.publish(job, Revision(42))
     assert await world.backend.queue.run_ids() == {job.run_id}, "the sweep must not miss it"
     async with source(world) as jobs:
         delivery = await taken(jobs)
-        assert loop.time() - published >= delay
+        assert loop.time() - published >= delay - CLOCK_ERROR_SEC
         assert (delivery.job(), delivery.revision, delivery.num_delivered) == (job, 42, 1)
         assert 0 <= await delivery.waited_sec() < loop.time() - published - delay + 1.0
         await delivery.ack()
@@ -273,10 +276,10 @@ async def test_a_delayed_job_comes_when_its_time_has_come_and_only_once(world: W
 
 
 async def test_a_delayed_job_is_replaced_by_the_next_of_its_run(world: World) -> None:
-    job = a_job(retry=RunRetry(max_attempts=2))
-    again = replace(job, try_number=2)
-    await world.backend.queue.publish(job, Revision(1), delay_sec=600.0)
-    await world.backend.queue.publish(again, Revision(2), delay_sec=0.2)
+    job = await delayed(world, 600.0)
+    again = replace(job, try_number=2, not_before=await world.backend.queue.now() + 0.2)
+    await world.backend.queue.publish(job, Revision(1))
+    await world.backend.queue.publish(again, Revision(2))
     async with source(world) as jobs:
         delivery = await taken(jobs)
         assert (delivery.job(), delivery.revision) == (again, 2)
@@ -285,11 +288,11 @@ async def test_a_delayed_job_is_replaced_by_the_next_of_its_run(world: World) ->
 
 
 async def test_a_delayed_job_that_was_unscheduled_never_comes(world: World) -> None:
-    job, other = a_job(), a_job()
-    await world.backend.queue.publish(job, Revision(1), delay_sec=0.3)
+    job, other = await delayed(world, 0.5), await delayed(world, 0.7)
+    await world.backend.queue.publish(job, Revision(1))
     await world.backend.queue.unschedule(job.run_id)
     await world.backend.queue.unschedule(job.run_id)
-    await world.backend.queue.publish(other, Revision(1), delay_sec=0.5)
+    await world.backend.queue.publish(other, Revision(1))
     async with source(world) as jobs:
         delivery = await taken(jobs)
         assert delivery.job() == other

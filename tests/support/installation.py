@@ -39,8 +39,9 @@ class Lab:
             await asyncio.to_thread(program.says, "worker ready")
             yield program
 
-    async def submit(self, flow: str, **params: Any) -> str:
-        body = {"flow_name": flow, "params": {"marks": str(self.marks), **params}}
+    async def submit(self, flow: str, fields: dict[str, Any] | None = None, **params: Any) -> str:
+        """`fields`: of the request, beside its params."""
+        body = {"flow_name": flow, "params": {"marks": str(self.marks), **params}, **(fields or {})}
         answer = await self.http.post("/runs", json=body)
         assert answer.status_code == 200, answer.text
         run_id: str = answer.json()["run_id"]

@@ -149,6 +149,20 @@ def dying() -> Flow:
 _counted = itertools.count(1)
 
 
+def flaky() -> Flow:
+    """Fails as often as it is asked to, over all processes."""
+
+    @task
+    def work(marks: str, failures: int) -> int:
+        tries = len(list(Path(marks).glob("try-*"))) + 1
+        mark(marks, f"try-{tries}")
+        if tries <= failures:
+            raise ValueError(f"try {tries} fails")
+        return tries
+
+    return Flow(name="flaky") >> work
+
+
 def who() -> Flow:
     """Which process ran it, and which of its runs it was."""
 
@@ -436,6 +450,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         counted,
         tiny,
         dying,
+        flaky,
         who,
         talking,
         large_a,

@@ -24,7 +24,7 @@ from pyoco_server.domain.executions.events import Event
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, RunStatus
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
@@ -261,9 +261,13 @@ async def _nothing() -> None:
     pass
 
 
+def _world_now() -> float:
+    return EPOCH + asyncio.get_running_loop().time()
+
+
 class WorldTime:
     async def now(self) -> float:
-        return EPOCH + asyncio.get_running_loop().time()
+        return _world_now()
 
 
 async def _measured(clock: SharedClock) -> None:
@@ -405,8 +409,10 @@ class Executors:
             world.freeze_orchestrator()
         is_stubborn = self._chance.random() < 0.2
         done = FlowOutcome(ending=Ending.COMPLETED, result={"run": job.run_id})
+        if job.try_number <= (job.params or {}).get("failures", 0):
+            done = FlowOutcome(ending=Ending.EXECUTION_ERROR, error="planned")
         flow = Flow(done, seconds, is_stubborn=is_stubborn, on_end=partial(self._freed, seconds))
-        world.started(job.run_id, self._process, flow)
+        world.started(job, self._process, flow)
         return flow
 
     def _freed(self, busy_sec: float) -> None:
@@ -505,10 +511,11 @@ class World:
             "execution_cache": MemoryStore(encode_record, decode_record),
             "leases": MemoryStore(wire.encode, wire.decode_lease),
             "storage": MemoryStorage(),
-            "timers": self._new_timers(),
+            "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
             "schedules": MemoryStore(wire.encode, wire.decode_schedule),
             "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
         }
+        self.shared["timers"].LOOK_SEC = LOOK_SEC
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
         await self._define()
@@ -541,19 +548,12 @@ class World:
             batch_bytes=faults.batch_bytes,
             lag_sec=self._lag if faults.follower_behind else None,
             loses_advisory=lambda: faults.advisories_lost,
+            late_sec=self._lateness,
         )
-        return self.queue_kind(config, queue_faults)
+        return self.queue_kind(config, queue_faults, _world_now)
 
-    def _new_timers(self) -> MemoryTimers:
-        """Late, early by no clock, and sometimes twice."""
-        timers = MemoryTimers(
-            lambda: EPOCH + asyncio.get_running_loop().time(),
-            late_sec=lambda: self.chance.uniform(0.0, 8.0) if self.hurts(0.2) else 0.0,
-            doubles=lambda: self.hurts(0.2),
-        )
-        timers.LOOK_SEC = LOOK_SEC
-        timers.REPEAT_SEC = 4.0
-        return timers
+    def _lateness(self) -> float:
+        return self.chance.uniform(0.0, 5.0) if self.hurts(0.2) else 0.0
 
     def _lag(self) -> float:
         if self.chance.random() >= self.faults.follower_behind:
@@ -587,8 +587,13 @@ class World:
             if self.is_hurting and gateway.levels.executions.orchestrate._lease.is_held:
                 gateway.process.freeze(20.0)
 
-    def started(self, run_id: str, process: Process, flow: Flow) -> None:
-        """A healthy run is carried out by one worker, once."""
+    def started(self, job: Job, process: Process, flow: Flow) -> None:
+        """A healthy run is carried out by one worker, once, and not before its time."""
+        run_id, run = job.run_id, self._runs()[job.run_id]
+        if job.not_before is not None and _world_now() < job.not_before:
+            self.problems.append(f"{run_id}: try {job.try_number} began before its time")
+        if run.status is RunStatus.RUNNING and run.try_number != job.try_number and process.is_running:
+            self.problems.append(f"{run_id}: try {job.try_number} began during try {run.try_number}")
         others = [one for one in self._flows.get(run_id, []) if not one[1].has_ended and one[0].is_running]
         is_healthy = asyncio.get_running_loop().time() > self.healed_at + AFTERMATH_SEC
         if others and is_healthy:
@@ -725,7 +730,10 @@ class World:
         await self.schedule_clients.act(self._ask, own, f"schedule-{number}")
 
     async def _submit(self, own: random.Random, key: str) -> None:
-        submission = Submission(flow_name="f", params={"key": key}, tag="default")
+        submission = Submission(
+            flow_name="f", params={"key": key}, tag="default", **timing(f"{self.seed} {key}")
+        )
+        submission.params["failures"] = 0 if submission.retry is None else own.choice([0, 1, 2, 9])
         submitted = await self._ask(own, lambda gateway: gateway.levels.runs.submit_once(submission, key))
         self.acknowledged.add(submitted.run_id)
         if own.random() < 0.4:
@@ -787,12 +795,19 @@ class World:
                 if run_id in runs and runs[run_id].status is not wanted:
                     yield f"{run_id}: its cancel was answered {answer}, and it ended {runs[run_id].status}"
         for run in runs.values():
+            if [one.n for one in run.tries] != list(range(1, run.try_number)):
+                yield f"{run.run_id}: has tries {[one.n for one in run.tries]}"
             if run.status is RunStatus.COMPLETED and run.result != {"run": run.run_id}:
                 yield f"{run.run_id}: has the result of another run"
             if run.status is RunStatus.FAILED and run.run_id in self.acknowledged and not self._may_fail(run):
                 yield f"{run.run_id}: failed for no reason of its own: {run.error}"
 
     def _may_fail(self, run: RunSnapshot) -> bool:
+        kind = None if run.failure is None else run.failure.kind
+        if kind is FailureKind.EXPIRED:
+            return run.start_within_sec is not None
+        if run.error == "planned":
+            return run.retry is not None and run.tries[-1].n == run.retry.max_attempts
         if self.faults.advisories_lost and str(run.error).startswith("max_deliver"):
             letters = [letter for _, letter in self.shared["dead_letters"].letters]
             return any(letter.run_id == run.run_id for letter in letters)
@@ -825,6 +840,19 @@ class World:
                     RunStatus.CANCELLED,
                 ):
                     yield f"{run_id}: {after.status} was written after CANCELLING"
+
+
+def timing(seed: str) -> dict[str, Any]:
+    """Of one run in three: a delay, tries, or a time for its start."""
+    chance = random.Random(f"timing of {seed}")  # noqa: S311
+    if chance.random() < 0.67:
+        return {}
+    retry = RunRetry(max_attempts=4, backoff_sec=chance.choice([0.0, 1.0, 10.0]), factor=1.5)
+    return {
+        "delay_sec": chance.choice([None, 0.5, 20.0]),
+        "retry": chance.choice([None, retry]),
+        "start_within_sec": chance.choice([None, None, 5.0, 60.0]),
+    }
 
 
 class _Sources:

@@ -21,9 +21,7 @@ class FailingQueue(MemoryQueue):
         super().__init__(NatsBackendConfig())
         self._error = error
 
-    async def publish(
-        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
-    ) -> bool:
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         raise self._error
 
 
@@ -34,9 +32,7 @@ class AnsweringTooLate(MemoryQueue):
         super().__init__(NatsBackendConfig())
         self._runs = runs
 
-    async def publish(
-        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
-    ) -> bool:
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         await self._runs.update(job.run_id, a_snapshot(), revision)
         raise NatsUnavailable
 

@@ -295,8 +295,10 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str
 
 
 def _names(model: type[BaseModel]) -> list[str]:
-    """As clients send them."""
-    return [field.alias or name for name, field in model.model_fields.items()]
+    """As clients send them, the model's own before those that it shares with others."""
+    own = model.__annotations__
+    fields = sorted(model.model_fields.items(), key=lambda item: item[0] not in own)
+    return [field.alias or name for name, field in fields]
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:

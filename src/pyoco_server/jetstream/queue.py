@@ -80,9 +80,7 @@ class WorkQueue:
         self._prefix = subject_prefix
         self._clock = _ServerClock(JetStreamTime(connection, stream))
 
-    async def publish(
-        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
-    ) -> bool:
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         data = codec.encode(job)
         subject = f"{self._prefix}.{job.tag}"
         headers = {
@@ -90,9 +88,8 @@ class WorkQueue:
             REVISION_HEADER: str(revision),
             **self._retention,
         }
-        if delay_sec > 0:
-            at = await self._clock() + delay_sec
-            headers |= schedule_headers(self._connection, at, subject)
+        if job.not_before is not None and job.not_before > await self.now():
+            headers |= schedule_headers(self._connection, job.not_before, subject)
             subject = self._delayed(job.run_id)
         try:
             return await self._publish(subject, data, headers)
@@ -109,6 +106,9 @@ class WorkQueue:
             await self._connection.publish_acked(subject, data, headers)
             return True
         return not ack.duplicate
+
+    async def now(self) -> float:
+        return await self._clock()
 
     def require_timers(self) -> None:
         require_timers(self._connection)

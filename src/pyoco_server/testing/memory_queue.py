@@ -1,6 +1,7 @@
 """The job queue in memory, with the faults of JetStream: see `QueueFaults`."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -111,7 +112,13 @@ class MemoryQueue:
     BATCH = 1000
     delivery = MemoryDelivery
 
-    def __init__(self, config: NatsBackendConfig, faults: QueueFaults | None = None) -> None:
+    def __init__(
+        self,
+        config: NatsBackendConfig,
+        faults: QueueFaults | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
         self.ack_wait = config.consumer_ack_wait_sec
         self.retention_sec = config.runs_retention_sec or None
         self._max_deliver = config.consumer_max_deliver
@@ -125,10 +132,9 @@ class MemoryQueue:
         self._advisories: dict[MemoryMessage, float] = {}
         """Advisories, with the time at which each is due to a gateway."""
 
-    async def publish(
-        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
-    ) -> bool:
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         self._fire()
+        delay_sec = 0.0 if job.not_before is None else job.not_before - await self.now()
         known_as = message_id or message_id_of(job)
         is_new = _now() - self._seen.get(known_as, float("-inf")) > self._faults.duplicate_window_sec
         if is_new:
@@ -144,6 +150,9 @@ class MemoryQueue:
         """Add a raw message, readable or not."""
         self._sequence += 1
         self._messages.append(MemoryMessage(payload, subject, revision, self._sequence, _now()))
+
+    async def now(self) -> float:
+        return self._clock()
 
     def require_timers(self) -> None:
         """Always supported."""
@@ -367,7 +376,7 @@ class MemoryTimers:
     """Sends a timer again until it is settled, at least once more if `doubles` is true."""
 
     LOOK_SEC = 0.02
-    REPEAT_SEC = 30.0
+    REPEAT_SEC = 4.0
 
     def __init__(
         self,

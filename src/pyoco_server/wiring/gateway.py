@@ -112,7 +112,7 @@ class RunLevel:
         )
         self.follow_workers = FollowWorkers(backend.worker_feed, clock, backend.shared_clock)
         own_writes = OwnWrites(self.follow)
-        self.expiry = RunExpiry(backend.timers, backend.shared_clock, backend.runs, clock)
+        self.expiry = RunExpiry(backend.timers, backend.runs, clock)
         self.submit = SubmitRun(
             backend.runs,
             backend.queue,

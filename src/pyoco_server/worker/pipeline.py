@@ -222,7 +222,7 @@ class Pipeline:
 
     async def _next_try(self, job: Job, outcome: FlowOutcome, run: RunSnapshot) -> Handled:
         """The job of the next try comes first: after a crash between the two, this job's delivery adds it."""
-        await queue_next_try(self._backend.runs, self._backend.queue, job, self._clock)
+        await queue_next_try(self._backend.runs, self._backend.queue, job)
         log.warning(
             "try failed; the run is retried",
             action="run.retried",
@@ -257,7 +257,7 @@ class Pipeline:
             log.warning("second job of a run dropped", action="job.duplicate")
             return Handled(Ending.DUPLICATE_JOB, job.run_id)
         if refusal is Refusal.EARLIER_TRY:
-            await queue_next_try(self._backend.runs, self._backend.queue, job, self._clock)
+            await queue_next_try(self._backend.runs, self._backend.queue, job)
             return Handled(Ending.RETRIED, job.run_id)
         return Handled(Ending.FENCED, job.run_id)
 

@@ -259,10 +259,10 @@ class RunSession:
         run = self._known.value
         change = conclusion(self._owner, outcome, wheels or None, run.try_number)
         wait_sec = next_wait_sec(run, change, random.uniform(-1, 1))  # noqa: S311 - spreads the load
-        if wait_sec is not None:
-            change = replace(change, retry_at=self._clock() + wait_sec)
         while self.refusal is None:
             try:
+                if wait_sec is not None:
+                    change = replace(change, retry_at=await self._backend.queue.now() + wait_sec)
                 await self._write(change)
             except NatsUnavailable as error:
                 log.warning(

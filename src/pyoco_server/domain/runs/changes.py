@@ -81,6 +81,8 @@ class Conclude(Struct, frozen=True, kw_only=True):
     error: str | None = None
     kind: FailureKind = FailureKind.ERROR
     """Of a failure."""
+    traceback: str | None = None
+    """Of the exception that ended the flow."""
     try_number: int | None = None
     """The try that has ended; None: the current one."""
     retry_at: float | None = None
@@ -245,10 +247,11 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
     known = replace(known, result_truncated=change.result_truncated, warnings=change.warnings)
     if change.status is not RunStatus.FAILED:
         return _ended(known, change.status, now, error=change.error, result=change.result)
-    failed = _with_failed_try(known, _failure(known, change.kind, change.error or ""), now)
+    failure = _failure(known, change.kind, change.error or "", change.traceback)
+    failed = _with_failed_try(known, failure, now)
     if change.retry_at is not None and _may_retry(snapshot, change.kind):
         return _waiting_for_next_try(failed, change.retry_at, now)
-    return _ended(failed, RunStatus.FAILED, now, error=change.error, failure=failed.tries[-1].failure)
+    return _ended(failed, RunStatus.FAILED, now, error=change.error, failure=failure)
 
 
 def _was_recorded(snapshot: RunSnapshot, change: Conclude) -> bool:
@@ -261,13 +264,15 @@ def _was_recorded(snapshot: RunSnapshot, change: Conclude) -> bool:
     )
 
 
-def _failure(snapshot: RunSnapshot, kind: FailureKind, message: str) -> RunFailure:
+def _failure(
+    snapshot: RunSnapshot, kind: FailureKind, message: str, traceback: str | None = None
+) -> RunFailure:
     """With the task that failed first."""
     records = snapshot.task_records or {}
     failed = [(record.ended_at or 0.0, name) for name, record in records.items() if record.error is not None]
     task = min(failed)[1] if failed else None
-    traceback = None if task is None else records[task].traceback
-    return RunFailure(kind=kind, message=message, task=task, traceback=traceback)
+    of_task = None if task is None else records[task].traceback
+    return RunFailure(kind=kind, message=message, task=task, traceback=of_task or traceback)
 
 
 def _with_failed_try(snapshot: RunSnapshot, failure: RunFailure, now: float) -> RunSnapshot:
@@ -276,9 +281,9 @@ def _with_failed_try(snapshot: RunSnapshot, failure: RunFailure, now: float) -> 
         started_at=snapshot.start_time,
         ended_at=now,
         worker_id=snapshot.worker_id,
-        failure=failure,
+        failure=_shortened(failure),
     )
-    earlier = [replace(one, failure=_shortened(one.failure)) for one in snapshot.tries[-MAX_TRIES_KEPT + 1 :]]
+    earlier = snapshot.tries[-MAX_TRIES_KEPT + 1 :]
     return replace(snapshot, tries=(*earlier, failed))
 
 

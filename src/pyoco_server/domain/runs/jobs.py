@@ -76,9 +76,9 @@ class Job(Struct, frozen=True, kw_only=True):
     due_at: float | None = None
 
 
-def accept(submission: Submission, run_id: str, now: float) -> Job:
-    """The job for a submission. Raises InvalidRequest for invalid names."""
-    check_submission(submission, now)
+def accept(submission: Submission, run_id: str, now: float, not_before: float | None = None) -> Job:
+    """The job for a submission. `not_before`: from `start_of`. Raises InvalidRequest for invalid names."""
+    check_names(submission)
     return Job(
         run_id=run_id,
         flow_name=submission.flow_name,
@@ -93,7 +93,7 @@ def accept(submission: Submission, run_id: str, now: float) -> Job:
         workflow_yaml_bytes=submission.workflow_yaml_bytes,
         execution_id=submission.execution_id,
         node_id=submission.node_id,
-        not_before=_not_before(submission, now),
+        not_before=not_before,
         start_within_sec=submission.start_within_sec,
         timeout_sec=submission.timeout_sec,
         retry=submission.retry,
@@ -102,17 +102,17 @@ def accept(submission: Submission, run_id: str, now: float) -> Job:
     )
 
 
-def _not_before(submission: Submission, now: float) -> float | None:
-    """None: now."""
+def start_of(submission: Submission, now: float) -> float | None:
+    """When the run starts by the clock of the queue; None: now. Raises InvalidRequest."""
     delay = submission.delay_sec
     start = submission.run_at if delay is None else now + delay
+    if start is not None and start > now + MAX_DELAY_SEC + 1:
+        raise InvalidRequest("run_at: more than 366 days from now")
     return start if start is not None and start > now else None
 
 
-def check_submission(submission: Submission, now: float) -> None:
+def check_names(submission: Submission) -> None:
     """Raises InvalidRequest."""
-    if submission.run_at is not None and submission.run_at > now + MAX_DELAY_SEC:
-        raise InvalidRequest("run_at: more than 366 days from now")
     if not 1 <= len(submission.flow_name) <= MAX_FLOW_NAME:
         raise InvalidRequest(f"flow_name must have 1 to {MAX_FLOW_NAME} characters")
     require_tag(submission.tag)
@@ -368,6 +368,7 @@ def conclusion(
         warnings=outcome.warnings,
         error=outcome.error,
         kind=_failure_kind(outcome),
+        traceback=None if outcome.raised is None else outcome.raised.exc_traceback,
         try_number=try_number,
         wheels=wheels,
     )

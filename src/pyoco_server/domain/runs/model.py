@@ -186,7 +186,7 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     retention_sec: float | None = None
     """Retention after the end; None: set by the process that ends the run."""
     not_before: float | None = None
-    """The run, or its next try, does not start earlier."""
+    """The run, or its next try, does not start earlier; by the clock of NATS."""
     start_within_sec: float | None = None
     """How long the run may wait for its first start."""
     timeout_sec: float | None = None

@@ -28,7 +28,7 @@ from pyoco_server.domain.events.receipts import (
 )
 from pyoco_server.domain.events.requests import EventRequest, content_digest, decide_period, run_params
 from pyoco_server.domain.events.templates import Action, Template
-from pyoco_server.domain.runs.jobs import Submission, accept
+from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.errors import (
     NatsUnavailable,
     OutcomeUnknown,
@@ -298,7 +298,7 @@ class StartTemplate:
             schedule_id=order.schedule_id,
             due_at=order.due_at,
         )
-        await self._submit_run.place_claimed(accept(submission, run_id, at))
+        await self._submit_run.place_claimed(await self._submit_run.job_of(submission, run_id, at))
 
     async def _start_execution(
         self, order: StartOrder, action: Action, execution_id: str, params: dict[str, object]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyoco_server.domain.executions.model import Execution
 from pyoco_server.domain.executions.records import CancelRun as Unwanted
 from pyoco_server.domain.executions.records import DispatchRun, RunFact
-from pyoco_server.domain.runs.jobs import Job, Submission, accept
+from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge, SnapshotTooLarge
 from pyoco_server.usecases.ports.runs import JobQueue, RunStore
@@ -152,7 +152,8 @@ class NodeRuns:
             node_id=wanted.node_id,
         )
         try:
-            await self._submit_run.place_derived(accept(submission, wanted.run_id, self._clock()))
+            job = await self._submit_run.job_of(submission, wanted.run_id, self._clock())
+            await self._submit_run.place_derived(job)
         except (RequestTooLarge, SnapshotTooLarge) as error:
             await self._cancel_run.of_system(wanted.run_id, _named(state), "its job is too large")
             return RunFact(RunStatus.FAILED, error=f"params: {error.detail}", code="PARAMS_TOO_LARGE")

@@ -90,14 +90,16 @@ class QueuedJob(Struct, frozen=True):
 
 
 class JobQueue(Protocol):
-    async def publish(
-        self, job: Job, revision: Revision, message_id: str | None = None, delay_sec: float = 0.0
-    ) -> bool:
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         """Returns when the job is queued. False: a message with that id exists, and none is added.
 
-        The message id is `message_id_of(job)`, unless another is given. With a delay, workers receive the job
-        after that time; a run has at most one such job, and another replaces it. Raises TimersUnsupported.
+        The message id is `message_id_of(job)`, unless another is given. Workers receive the job after its
+        `not_before`; until then a run has one such job, and another replaces it. Raises TimersUnsupported.
         """
+        ...
+
+    async def now(self) -> float:
+        """The clock of the queue, by which jobs are due."""
         ...
 
     def require_timers(self) -> None:

@@ -12,11 +12,11 @@ from pyoco_server.domain.runs.jobs import (
     Job,
     Submission,
     accept,
-    check_submission,
     claim_key,
     job_of_next_try,
     pending,
     request_digest,
+    start_of,
 )
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, OrphanRunSuspected, PyocoServerError
@@ -51,8 +51,7 @@ class SubmitRun:
 
     async def __call__(self, submission: Submission) -> RunSnapshot:
         """Raises NatsUnavailable or RequestTooLarge if the run was not accepted; then nothing is stored."""
-        job = accept(submission, self._new_run_id(), self._clock())
-        self.check_timers(submission)
+        job = await self.job_of(submission, self._new_run_id(), self._clock())
         snapshot = self._pending(job)
         revision: Revision | None = None
         try:
@@ -66,10 +65,15 @@ class SubmitRun:
         _say_accepted(snapshot)
         return snapshot
 
-    def check_timers(self, submission: Submission) -> None:
-        """Refuse now what would fail later. Raises TimersUnsupported."""
-        if submission.retry or submission.start_within_sec or submission.delay_sec or submission.run_at:
+    async def job_of(self, submission: Submission, run_id: str, at: float) -> Job:
+        """Refuses now what would fail later. Raises InvalidRequest or TimersUnsupported."""
+        if submission.retry is not None or submission.start_within_sec is not None:
             self._queue.require_timers()
+        not_before = None
+        if submission.delay_sec or submission.run_at is not None:
+            self._queue.require_timers()
+            not_before = start_of(submission, await self._queue.now())
+        return accept(submission, run_id, at, not_before)
 
     async def place_claimed(self, job: Job, before_job: Callable[[], Awaitable[None]] | None = None) -> None:
         """Place the run of an `Idempotency-Key`. A retry continues where an earlier attempt was interrupted.
@@ -80,19 +84,18 @@ class SubmitRun:
         placed again.
         """
         snapshot = self._pending(job)
-        revision = await self._create(snapshot)
+        placed = await self._create(snapshot)
         if before_job is not None:
             await before_job()
-        if revision is not None:
-            self._on_written(revision)
-            await self._enqueue(job, revision)
+        if placed is not None:
+            await self._enqueue_first(job, placed)
         _say_accepted(snapshot)
 
     async def carry_on(self, job: Job) -> None:
         """Place the job of an existing run, whose first attempt may have crashed before doing so."""
         found = await self._runs.get(job.run_id)
         if found is not None and is_first_try_pending(found.value):
-            await self._enqueue(job, found.revision)
+            await self._enqueue_first(job, found)
 
     async def place_derived(self, job: Job) -> None:
         """Place a run with a derived id, which exists once however often it is placed.
@@ -101,42 +104,44 @@ class SubmitRun:
         it.
         """
         snapshot = self._pending(job)
-        revision = await self._create(snapshot)
-        if revision is not None:
-            self._on_written(revision)
-            await self._enqueue(job, revision)
+        placed = await self._create(snapshot)
+        if placed is not None:
+            await self._enqueue_first(job, placed)
             _say_accepted(snapshot)
 
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """Place the job of a PENDING run that lost it. A worker runs a duplicate once."""
-        delay_sec = _left(job.not_before, self._clock())
-        await self._queue.publish(
-            job, run.revision, message_id=f"{job.run_id}.{run.revision}", delay_sec=delay_sec
-        )
+        job = replace(job, try_number=run.value.try_number, not_before=run.value.not_before)
+        await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
+
+    async def _enqueue_first(self, job: Job, run: Versioned[RunSnapshot]) -> None:
+        """An earlier attempt may have created the run, with another start."""
+        self._on_written(run.revision)
+        await self._enqueue(replace(job, not_before=run.value.not_before), run.revision)
 
     async def _enqueue(self, job: Job, revision: Revision) -> None:
-        delay_sec = _left(job.not_before, self._clock())
         if job.start_within_sec is not None and self._expiry is not None:
-            await self._expiry.set(job.run_id, delay_sec + job.start_within_sec)
-        await self._queue.publish(job, revision, delay_sec=delay_sec)
+            start = await self._queue.now() if job.not_before is None else job.not_before
+            await self._expiry.set(job.run_id, start + job.start_within_sec)
+        await self._queue.publish(job, revision)
 
     def _pending(self, job: Job) -> RunSnapshot:
         """Stored in the run, so that its retention does not depend on the process that ends it."""
         return pending(job, self._retention_sec)
 
-    async def _create(self, snapshot: RunSnapshot) -> Revision | None:
-        """The revision without a job; None if another attempt got further.
+    async def _create(self, snapshot: RunSnapshot) -> Versioned[RunSnapshot] | None:
+        """The run without a job; None if another attempt got further.
 
         A retry at another gateway may even overtake the first attempt.
         """
         try:
-            return await self._runs.create(snapshot.run_id, snapshot)
+            return Versioned(snapshot, await self._runs.create(snapshot.run_id, snapshot))
         except WrongRevision:
             found = await self._runs.get(snapshot.run_id)
         if found is None:
             # Removed meanwhile, or not yet visible on the queried server: no attempt got further.
             raise NatsUnavailable("the run of an earlier attempt is not readable yet")
-        return found.revision if is_first_try_pending(found.value) else None
+        return found if is_first_try_pending(found.value) else None
 
     async def _withdraw(self, run_id: str, revision: Revision | None) -> bool:
         """Remove the snapshot. False: a worker holds the run already, so the job was queued."""
@@ -153,23 +158,18 @@ def is_first_try_pending(run: RunSnapshot) -> bool:
     return run.status is RunStatus.PENDING and not run.tries
 
 
-def _left(not_before: float | None, now: float) -> float:
-    return max(0.0, not_before - now) if not_before is not None else 0.0
-
-
 class RunExpiry:
     """Ends runs that no worker started in time. JetStream keeps the time."""
 
     KIND = "expire"
 
-    def __init__(self, timers: Timers, server_clock: Clock, runs: RunStore, clock: Clock) -> None:
+    def __init__(self, timers: Timers, runs: RunStore, clock: Clock) -> None:
         self._timers = timers
-        self._server_clock = server_clock
         self._runs = runs
         self._clock = clock
 
-    async def set(self, run_id: str, within_sec: float) -> None:
-        await self._timers.set(self.KIND, run_id, self._server_clock() + within_sec)
+    async def set(self, run_id: str, at: float) -> None:
+        await self._timers.set(self.KIND, run_id, at)
 
     async def run(self) -> None:
         async for timer in self._timers.follow(self.KIND):
@@ -183,13 +183,12 @@ class RunExpiry:
             log.warning("no worker started a run in time", action="run.expired", run_id=run_id)
 
 
-async def queue_next_try(runs: RunStore, queue: JobQueue, job: Job, clock: Clock) -> None:
+async def queue_next_try(runs: RunStore, queue: JobQueue, job: Job) -> None:
     """Place the job of the try that a run waits for, unless it is queued. `job` is that of an earlier try."""
     run = await runs.get(job.run_id)
     if run is None or run.value.status is not RunStatus.PENDING or run.value.try_number <= job.try_number:
         return
-    next_job = job_of_next_try(job, run.value)
-    await queue.publish(next_job, run.revision, delay_sec=_left(next_job.not_before, clock()))
+    await queue.publish(job_of_next_try(job, run.value), run.revision)
 
 
 def _say_accepted(snapshot: RunSnapshot) -> None:
@@ -223,23 +222,23 @@ class SubmitOnce:
         self._new_run_id = new_run_id
 
     async def __call__(self, submission: Submission, key: str) -> Submitted:
-        check_submission(submission, self._clock())  # what is refused must not use up its key
-        self._submit_run.check_timers(submission)
+        # What is refused must not use up its key.
+        job = await self._submit_run.job_of(submission, self._new_run_id(), self._clock())
         place, wanted = claim_key(submission.tenant_id, key), request_digest(submission)
-        claim, is_new = await self._claim(place, wanted)
+        claim, is_new = await self._claim(place, wanted, job)
         if claim.value.request != wanted:
             raise InvalidRequest("this Idempotency-Key was used with another request")
-        job = accept(submission, claim.value.run_id, claim.value.claimed_at)
+        job = replace(job, run_id=claim.value.run_id, submitted_at=claim.value.claimed_at)
         if claim.value.is_accepted:
             await self._submit_run.carry_on(job)
         else:
             await self._submit_run.place_claimed(job, partial(self._mark_accepted, place, claim))
         return Submitted(claim.value.run_id, is_replayed=not is_new)
 
-    async def _claim(self, place: str, request: str) -> tuple[Versioned[IdempotencyClaim], bool]:
+    async def _claim(self, place: str, request: str, job: Job) -> tuple[Versioned[IdempotencyClaim], bool]:
         """The claim of the key, and whether it is new."""
         for _ in range(MAX_TRIES):
-            claim = IdempotencyClaim(run_id=self._new_run_id(), request=request, claimed_at=self._clock())
+            claim = IdempotencyClaim(run_id=job.run_id, request=request, claimed_at=job.submitted_at)
             try:
                 return Versioned(claim, await self._claims.create(place, claim)), True
             except WrongRevision:

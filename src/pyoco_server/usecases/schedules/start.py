@@ -6,7 +6,7 @@ from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.executions.commands import CancelExecution
 from pyoco_server.domain.executions.events import Actor, ActorKind
 from pyoco_server.domain.executions.model import ExecutionStatus
-from pyoco_server.domain.runs.jobs import Submission, accept, check_submission
+from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.schedules.model import Active, Due, Schedule, id_of
 from pyoco_server.domain.schedules.ticks import Placed, RunEnd
@@ -74,9 +74,7 @@ class StartScheduled:
         """Raises InvalidRequest."""
         target = schedule.definition.target
         if target.flow is not None:
-            submission = self._submission(schedule, Due(0.0))
-            check_submission(submission, schedule.updated_at)
-            self._submit_run.check_timers(submission)
+            await self._submit_run.job_of(self._submission(schedule, Due(0.0)), "", schedule.updated_at)
         if target.graph is not None:
             try:
                 await self._graphs.read(schedule.tenant_id, target.graph)
@@ -99,7 +97,8 @@ class StartScheduled:
     async def _place(self, schedule: Schedule, due: Due, at: float) -> Placed:
         target, place = schedule.definition.target, id_of(schedule, due)
         if target.flow is not None:
-            await self._submit_run.place_derived(accept(self._submission(schedule, due), place, at))
+            submission = self._submission(schedule, due)
+            await self._submit_run.place_derived(await self._submit_run.job_of(submission, place, at))
             return Placed()
         if target.graph is not None:
             await self._graphs.read(schedule.tenant_id, target.graph)

@@ -85,7 +85,7 @@ class EndMaxDelivered:
             try_number=None if job is None else job.try_number,
         )
         if job is not None:  # its last delivery may have ended between a failed try and the next one's job
-            await queue_next_try(self._runs, self._queue, job, self._clock)
+            await queue_next_try(self._runs, self._queue, job)
         if run_id is not None and await self._ended_otherwise(run_id, change):
             log.info("removed a redundant job", action="job.leftover", run_id=run_id)
             return
