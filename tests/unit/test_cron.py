@@ -127,7 +127,7 @@ def test_macros_are_known(macro: str) -> None:
         ("* * * 13 *", "month '13'"),
         ("* * * * 8", "day of week '8'"),
         ("5/15 * * * *", "a step needs a range or *: 5-59/15"),
-        ("0 22-2 * * *", "the range ends before it starts: 22-23,0-2"),
+        ("0 22-2 * * *", "the range ends before it starts; write 22-23,0-2"),
         ("0 0 ? * *", "day of month '?'"),
         ("0 0 15W * *", "day of month '15W'"),
         ("0 0 LW * *", "day of month 'LW'"),

@@ -117,6 +117,10 @@ ADVICE = {
         en="Check the current state: pyoco-client executions get ID",
         ja="現在の状態を確認してください: pyoco-client executions get ID",
     ),
+    "ERR-PYOCO-0048": Text(
+        en="Check the schedule id: pyoco-client schedules list",
+        ja="スケジュールのIDを確認してください。一覧: pyoco-client schedules list",
+    ),
     "ERR-PYOCO-0034": Text(
         en="Check the graph id and version: pyoco-client graphs list",
         ja="graph_id とバージョンを確認してください。一覧: pyoco-client graphs list",

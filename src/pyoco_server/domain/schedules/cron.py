@@ -9,6 +9,7 @@ from bisect import bisect_left
 from calendar import monthrange
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -147,6 +148,7 @@ class Cron(Struct, frozen=True):
         return found
 
 
+@lru_cache(maxsize=4_096)
 def parse_cron(text: str) -> Cron:
     """Raises InvalidRequest, which names the field, also for an expression that never matches."""
     if len(text) > MAX_CRON:
@@ -242,7 +244,7 @@ def _values(field: Field, item: str) -> set[int]:
         last = SUNDAY  # as in FRI-SUN
     if last < first:
         raise _refused(
-            field, item, f"the range ends before it starts: {first}-{field.most},{field.least}-{last}"
+            field, item, f"the range ends before it starts; write {first}-{field.most},{field.least}-{last}"
         )
     return set(range(first, last + 1, step))
 

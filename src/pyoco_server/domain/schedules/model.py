@@ -7,6 +7,7 @@ those that may be missing.
 
 import hashlib
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -212,8 +213,12 @@ def schedule_key(tenant_id: str | None, schedule_id: str) -> str:
 
 def id_of(schedule: Schedule, due: Due) -> str:
     """The id of the run or execution of a tick: the same, whoever starts it."""
-    name = f"{schedule.key}:{schedule.incarnation}:{due.due_at:.3f}:{due.again}"
-    return str(uuid5(NAMESPACE_URL, f"pyoco:schedule:{name}"))
+    return _uuid(f"pyoco:schedule:{schedule.key}:{schedule.incarnation}:{due.due_at:.3f}:{due.again}")
+
+
+@lru_cache(maxsize=4_096)
+def _uuid(name: str) -> str:
+    return str(uuid5(NAMESPACE_URL, name))
 
 
 def jitter_of(schedule: Schedule, due_at: float) -> float:

@@ -1,6 +1,6 @@
 """What is to be done for a schedule now: a pure decision, the same for every gateway that makes it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -171,12 +171,21 @@ def _take_due(work: _Work) -> float | None:
     if first is None or first + jitter_of(schedule, first) > now:
         return first
     window = timing(schedule)
-    last = _last_due(schedule, window, now)
+    following = window.after(first)
     oldest = now - schedule.definition.catch_up_window_sec
+    if first >= oldest and (following is None or following > now):  # one tick, as mostly
+        _catch_up(work, [first])
+        return following
+    last = _last_due(schedule, window, now)
     if first < oldest:
         work.fold(window, first, min(last, oldest - 0.001), TickStatus.SKIPPED, Reason.OUTSIDE_WINDOW)
         first = max(first, oldest)
-    _catch_up(work, window, first, last)
+    due = newest(window, first, last, MAX_CATCH_UP)
+    if due and first < due[0]:
+        is_limit = schedule.definition.catch_up is CatchUp.ALL
+        status = TickStatus.SKIPPED if is_limit else TickStatus.MISSED
+        work.fold(window, first, due[0] - 0.001, status, Reason.LIMIT if is_limit else None)
+    _catch_up(work, due)
     return window.after(last)
 
 
@@ -193,19 +202,13 @@ def _last_due(schedule: Schedule, window: Window, now: float) -> float:
     return last
 
 
-def _catch_up(work: _Work, window: Window, first: float, last: float) -> None:
-    due = newest(window, first, last, MAX_CATCH_UP)
-    if not due:
-        return
+def _catch_up(work: _Work, due: Sequence[float]) -> None:
+    """Start the ticks, or what is wanted of them if some are late."""
     on_time_from = work.now - ON_TIME_SEC - work.schedule.definition.jitter_sec
-    is_late = due[0] < on_time_from
+    is_late = bool(due) and due[0] < on_time_from
     catch_up = work.schedule.definition.catch_up
-    if first < due[0]:
-        is_limit = catch_up is CatchUp.ALL
-        status = TickStatus.SKIPPED if is_limit else TickStatus.MISSED
-        work.fold(window, first, due[0] - 0.001, status, Reason.LIMIT if is_limit else None)
     for tick in due:
-        if is_late and _is_missed(catch_up, tick, last, on_time_from):
+        if is_late and _is_missed(catch_up, tick, due[-1], on_time_from):
             work.record(Due(tick), TickStatus.MISSED)
         else:
             work.fire(Due(tick), is_late=is_late and catch_up is CatchUp.ALL)

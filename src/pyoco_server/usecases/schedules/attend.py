@@ -110,10 +110,13 @@ class AttendSchedule:
         if not schedule.is_settled:
             return await self._settle(key, stored)
         ended = await self._ends(schedule)
-        if attend(schedule, ended, now) is schedule:
+        decided = attend(schedule, ended, now)
+        if decided is schedule:
             await self._cancel(schedule)
             return None
-        written = await self._write(key, stored, lambda found: attend(found, ended, now))
+        written = await self._write(
+            key, stored, lambda found: decided if found is schedule else attend(found, ended, now)
+        )
         return written if written.value.is_settled else await self._settle(key, written)
 
     async def _write(self, key: str, stored: Versioned[Schedule], change: Change) -> Versioned[Schedule]:
