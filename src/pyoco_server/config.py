@@ -156,6 +156,12 @@ class NatsBackendConfig:
     leases_kv_bucket: Name = "pyoco_leases"
     graphs_kv_bucket: Name = "pyoco_graphs"
 
+    # Schedules
+    schedules_kv_bucket: Name = "pyoco_schedules"
+    ticks_kv_bucket: Name = "pyoco_ticks"
+    ticks_max_bytes: Bytes = 1_073_741_824
+    timezone: str = ""
+
     # Workflow events: storage
     workflows_kv_bucket: Name = "pyoco_workflows"
     workflow_receipts_kv_bucket: Name = "pyoco_workflow_receipts"
@@ -246,16 +252,6 @@ class NatsBackendConfig:
 def settings_named(prefix: str) -> dict[str, Any]:
     """Only what is set and begins so, by field, without the other settings. Raises ConfigError."""
     return _parse(NatsBackendConfig, {k: v for k, v in texts_of(os.environ).items() if k.startswith(prefix)})
-
-
-_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-"""In POSIX order: the first one set decides."""
-
-
-def language(environ: Mapping[str, str] = os.environ) -> Literal["en", "ja"]:
-    """The user's language: Japanese in a Japanese locale, else English."""
-    decisive = next((environ[name] for name in _LOCALE_VARIABLES if environ.get(name)), "")
-    return "ja" if decisive.partition("_")[0].partition(".")[0].lower() == "ja" else "en"
 
 
 def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:

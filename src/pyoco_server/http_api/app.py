@@ -23,6 +23,7 @@ from pyoco_server.http_api.routes import (
     graphs,
     operations,
     runs,
+    schedules,
     wheels,
 )
 from pyoco_server.logs import configure_unless_configured
@@ -145,6 +146,7 @@ def create_app(
     app.include_router(wheels.router)
     app.include_router(graphs.router)
     app.include_router(executions.router)
+    app.include_router(schedules.router)
     app.include_router(events.router)
     app.include_router(events.receiving)
     app.include_router(event_definitions.router)

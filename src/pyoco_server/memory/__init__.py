@@ -17,6 +17,7 @@ from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
+from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
 from pyoco_server.memory.stores import (
@@ -179,7 +180,17 @@ class MemoryGatewayBackend(MemoryBackend):
     leases: MemoryStore[LeaseRecord] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_lease)
     )
+    schedules: MemoryStore[Schedule] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_schedule)
+    )
+    tick_pages: MemoryStore[TickPage] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_tick_page)
+    )
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
+
+    @property
+    def schedule_feed(self) -> MemoryStore[Schedule]:
+        return self.schedules
 
     @property
     def execution_feed(self) -> MemoryExecutionLog:
