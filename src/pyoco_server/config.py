@@ -155,8 +155,6 @@ class NatsBackendConfig:
     executions_kv_bucket: Name = "pyoco_executions"
     leases_kv_bucket: Name = "pyoco_leases"
     graphs_kv_bucket: Name = "pyoco_graphs"
-
-    # Schedules
     schedules_kv_bucket: Name = "pyoco_schedules"
     ticks_kv_bucket: Name = "pyoco_ticks"
     ticks_max_bytes: Bytes = 1_073_741_824
@@ -254,6 +252,16 @@ def settings_named(prefix: str) -> dict[str, Any]:
     return _parse(NatsBackendConfig, {k: v for k, v in texts_of(os.environ).items() if k.startswith(prefix)})
 
 
+_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+"""In POSIX order: the first one set decides."""
+
+
+def language(environ: Mapping[str, str] = os.environ) -> Literal["en", "ja"]:
+    """The user's language: Japanese in a Japanese locale, else English."""
+    decisive = next((environ[name] for name in _LOCALE_VARIABLES if environ.get(name)), "")
+    return "ja" if decisive.partition("_")[0].partition(".")[0].lower() == "ja" else "en"
+
+
 def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
     """Whether the environment or the .env file sets this setting."""
     return bool(texts_of(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
@@ -328,14 +336,10 @@ NATS_ACCESS = tuple(s.name for s in fields(NatsBackendConfig) if re.match("nats_
 """Login and TLS."""
 
 
-def _is_secret(setting: "Field[Any]") -> bool:
-    return "secret" in setting.metadata
-
-
 @cache
 def _forms_of_secrets() -> dict[str, str]:
     """The variables of secrets: `auth_pepper` is PYOCO_AUTH_PEPPER, `auth_pepper_file` is that with _FILE."""
-    names = [setting.name for setting in fields(NatsBackendConfig) if _is_secret(setting)]
+    names = [setting.name for setting in fields(NatsBackendConfig) if "secret" in setting.metadata]
     forms = {name: env_name(name) for name in names}
     return {**forms, **{f"{name}_file": f"{key}_FILE" for name, key in forms.items()}}
 
@@ -363,7 +367,7 @@ def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
 def _text(setting: "Field[Any]", environ: Mapping[str, str]) -> str | None:
     """None: not set. An empty text counts as that, except for `_EMPTY_COUNTS`."""
     key = env_name(setting.name)
-    if _is_secret(setting):
+    if "secret" in setting.metadata:
         return secret_variable(key, environ)
     text = environ.get(key, "").strip()
     return text if text or (setting.name in _EMPTY_COUNTS and key in environ) else None
@@ -443,4 +447,4 @@ def _is_loopback(url: str) -> bool:
 
 
 def _shown(setting: "Field[Any]", value: object) -> str:
-    return "***" if _is_secret(setting) else repr(value)
+    return "***" if "secret" in setting.metadata else repr(value)

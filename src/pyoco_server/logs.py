@@ -7,19 +7,18 @@ never by the caller.
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from traceback import extract_tb, format_exception
 from types import TracebackType
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from pyoco_server.config import NatsBackendConfig, settings_named
+from pyoco_server.config import NatsBackendConfig, language, settings_named
 from pyoco_server.errors import LoggingFailed, NatsUnavailable, PyocoServerError, entries
 
 Logger = structlog.stdlib.BoundLogger
@@ -159,18 +158,6 @@ def _log_expected(
 ) -> None:
     entry = error.entry
     log.warning(entry.en, action=action, err_id=entry.err_id, msg_id=entry.msg_id, exc_info=cause, **fields)
-
-
-# Language of texts for people
-
-_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-"""In POSIX order: the first one set decides."""
-
-
-def language(environ: Mapping[str, str] = os.environ) -> Literal["en", "ja"]:
-    """The user's language: Japanese in a Japanese locale, else English."""
-    decisive = next((environ[name] for name in _LOCALE_VARIABLES if environ.get(name)), "")
-    return "ja" if decisive.partition("_")[0].partition(".")[0].lower() == "ja" else "en"
 
 
 class _Handler(logging.StreamHandler[TextIO]):

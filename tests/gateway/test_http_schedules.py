@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.errors import ConfigError
+from pyoco_server.http_api import create_app
+from pyoco_server.wiring.schedule_level import default_timezone
 from support.schedules import NOW, TimedGateway, timed_gateway
 from support.waiting import until
 
@@ -351,3 +355,12 @@ async def test_ticks_are_measured(gateway: TimedGateway) -> None:
     assert 'pyoco_schedule_ticks_total{status="STARTED"} 1.0' in metrics
     assert 'pyoco_schedule_lateness_seconds_bucket{le="0.5"} 1.0' in metrics
     assert 'pyoco_schedule_lateness_seconds_bucket{le="0.25"} 0.0' in metrics
+
+
+def test_the_default_time_zone_is_a_setting_else_that_of_the_machine() -> None:
+    assert default_timezone("Asia/Tokyo", {"TZ": "Europe/Berlin"}) == "Asia/Tokyo"
+    assert default_timezone("", {"TZ": ":Europe/Berlin"}) == "Europe/Berlin"
+    assert default_timezone("", {"TZ": "/usr/share/zoneinfo/Asia/Tokyo"}) == "Asia/Tokyo"
+    assert default_timezone("", {"TZ": "JST-9"}) == "UTC"
+    with pytest.raises(ConfigError, match="PYOCO_TIMEZONE='Mars/Base'"):
+        create_app(NatsBackendConfig(timezone="Mars/Base"))

@@ -4,7 +4,8 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from pyoco_server.domain.schedules.timing import is_zone, zone_of
+from pyoco_server.domain.schedules.timing import is_zone
+from pyoco_server.errors import ConfigError
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.ports.events import ServerBackend
 from pyoco_server.usecases.ports.schedules import ScheduledWork
@@ -67,9 +68,11 @@ class ScheduleLevel:
 
 
 def default_timezone(name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """`name`, or the time zone of this machine; UTC if it has none."""
+    """`name`, or the time zone of this machine; UTC if it has none. Raises ConfigError."""
+    if name and not is_zone(name):
+        raise ConfigError([f"PYOCO_TIMEZONE={name!r}: is not an IANA time zone, as Europe/Berlin"])
     if name:
-        return zone_of(name).key
+        return name
     local = environ.get("TZ", "").removeprefix(":") or str(Path("/etc/localtime").resolve())
     found = local.rpartition("zoneinfo/")[2]
     return found if is_zone(found) else "UTC"
