@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
-from pyoco_server.testing.memory_queue import MemoryTimers
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunStatus
-from pyoco_server.testing import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.memory import MemoryGatewayBackend, MemoryTimers, open_memory_gateway_backend
 from support.gateway import memory_gateway
 from support.waiting import until
 

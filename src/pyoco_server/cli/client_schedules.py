@@ -11,21 +11,30 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_params import read_document
-from pyoco_server.cli.output import Client, Flag, Output, note, print_json, print_table
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown
 from pyoco_server.errors import InvalidCliInput
 
 app = cyclopts.App(name="schedules", help="Start flows, graphs and templates at their times.")
 
-_COLUMNS = ("id", "when", "timezone", "next_due", "last", "state")
-_EXPENDABLE = ("last", "timezone", "when")
-_TICK_COLUMNS = ("due", "status", "late_sec", "count", "started", "reason")
-_TICK_EXPENDABLE = ("count", "late_sec")
+_SCHEDULES = Columns(
+    ("id",), ("id", "when", "timezone", "next_due", "last", "state"), ("last", "timezone", "when")
+)
+_TICKS = Columns(
+    ("started",), ("due", "status", "late_sec", "count", "started", "reason"), ("count", "late_sec")
+)
+_PREVIEW = Columns(("due",), ("due",))
+_STARTED = ("run_id", "execution_id")
+AS_TABLE = Shown(output="table")
 ScheduleId = Annotated[str, Parameter(help="Schedule id.")]
 
 
 @app.command
 def put(
-    file: Path, *, schedule_id: Annotated[str | None, Parameter(name="--id")] = None, client: Client
+    file: Path,
+    *,
+    schedule_id: Annotated[str | None, Parameter(name="--id")] = None,
+    shown: Shown = AS_JSON,
+    client: Client,
 ) -> None:
     """Create or change a schedule from a file.
 
@@ -39,12 +48,12 @@ def put(
     definition = _definition(file)
     wanted = schedule_id or definition.pop("id", None) or file.stem
     definition.pop("id", None)
-    print_json(client.schedules.put(str(wanted), **definition))
+    shown.one(client.schedules.put(str(wanted), **definition), "id")
 
 
 @app.command(name="list")
 def list_schedules(
-    *, cursor: str | None = None, limit: int = 50, output: Output = "json", client: Client
+    *, cursor: str | None = None, limit: int = 50, shown: Shown = AS_JSON, client: Client
 ) -> None:
     """List schedules by id, with their next and last tick.
 
@@ -56,19 +65,13 @@ def list_schedules(
         Maximum number of entries (up to 200).
     """
     page = client.schedules.list(cursor, limit)
-    if output == "json":
-        print_json(page)
-    elif page["items"]:
-        print_table(map(_row, page["items"]), _COLUMNS, _EXPENDABLE)
-        _note_more(page)
-    else:
-        note(texts.NO_SCHEDULES())
+    shown.page(page, _SCHEDULES, texts.NO_SCHEDULES, [_row(item) for item in page["items"]])
 
 
 @app.command
-def show(schedule_id: ScheduleId, *, client: Client) -> None:
+def show(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Print a schedule."""
-    print_json(client.schedules.get(schedule_id))
+    shown.one(client.schedules.get(schedule_id), "id")
 
 
 @app.command
@@ -79,7 +82,7 @@ def preview(
     every_sec: float | None = None,
     timezone: str | None = None,
     count: Annotated[int, Parameter(name=["--count", "-n"])] = 10,
-    output: Output = "table",
+    shown: Shown = AS_TABLE,
     client: Client,
 ) -> None:
     """Print the next ticks of a schedule, or of a cron expression before you use it.
@@ -103,11 +106,8 @@ def preview(
         found = client.schedules.preview(schedule_id, count)
     else:
         found = client.schedules.preview_unsaved(cron=cron, every_sec=every_sec, timezone=timezone, n=count)
-    if output == "json":
-        print_json(found)
-        return
-    for item in found["items"]:
-        print(_local(item["due_at"], found["timezone"]))
+    rows = [{"due": _local(item["due_at"], found["timezone"])} for item in found["items"]]
+    shown.list(found, rows, _PREVIEW, texts.NO_TICKS)
 
 
 @app.command
@@ -116,7 +116,7 @@ def ticks(
     *,
     cursor: str | None = None,
     limit: int = 50,
-    output: Output = "json",
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """List what became of the ticks of a schedule, newest first.
@@ -129,18 +129,14 @@ def ticks(
         Maximum number of entries (up to 200).
     """
     page = client.schedules.ticks(schedule_id, cursor, limit)
-    if output == "json":
-        print_json(page)
-    elif page["items"]:
-        zone = client.schedules.get(schedule_id)["timezone"]
-        print_table((_tick_row(tick, zone) for tick in page["items"]), _TICK_COLUMNS, _TICK_EXPENDABLE)
-        _note_more(page)
-    else:
-        note(texts.NO_TICKS())
+    zone = "UTC" if shown.output == "json" else client.schedules.get(schedule_id)["timezone"]
+    shown.page(page, _TICKS, texts.NO_TICKS, [_tick_row(tick, zone) for tick in page["items"]])
 
 
 @app.command
-def pause(schedule_id: ScheduleId, *, reason: str | None = None, client: Client) -> None:
+def pause(
+    schedule_id: ScheduleId, *, reason: str | None = None, shown: Shown = AS_JSON, client: Client
+) -> None:
     """Pause a schedule: its ticks are skipped.
 
     Parameters
@@ -148,19 +144,19 @@ def pause(schedule_id: ScheduleId, *, reason: str | None = None, client: Client)
     reason
         Reason, shown with the schedule.
     """
-    print_json(client.schedules.pause(schedule_id, reason))
+    shown.one(client.schedules.pause(schedule_id, reason), "id")
 
 
 @app.command
-def resume(schedule_id: ScheduleId, *, client: Client) -> None:
+def resume(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Resume a paused schedule. Skipped ticks are not caught up."""
-    print_json(client.schedules.resume(schedule_id))
+    shown.one(client.schedules.resume(schedule_id), "id")
 
 
 @app.command
-def trigger(schedule_id: ScheduleId, *, client: Client) -> None:
+def trigger(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Start a tick now."""
-    print_json(client.schedules.trigger(schedule_id))
+    shown.one(client.schedules.trigger(schedule_id), *_STARTED)
 
 
 @app.command
@@ -171,6 +167,7 @@ def backfill(
     last: Annotated[str, Parameter(name="--to")],
     again: Flag = False,
     dry_run: Flag = False,
+    shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
     """Start the ticks of a past period that were not started.
@@ -186,13 +183,14 @@ def backfill(
     dry_run
         Only print the ticks.
     """
-    print_json(client.schedules.backfill(schedule_id, first, last, only_missing=not again, dry_run=dry_run))
+    found = client.schedules.backfill(schedule_id, first, last, only_missing=not again, dry_run=dry_run)
+    shown.list(found, [_tick_row(tick, "UTC") for tick in found["items"]], _TICKS, texts.NO_TICKS)
 
 
 @app.command
-def delete(schedule_id: ScheduleId, *, client: Client) -> None:
+def delete(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Delete a schedule. Its runs are kept."""
-    print_json(client.schedules.delete(schedule_id))
+    shown.one(client.schedules.delete(schedule_id), "id")
 
 
 def _definition(file: Path) -> dict[str, Any]:
@@ -232,8 +230,3 @@ def _local(timestamp: float, zone: str) -> str:
     except ZoneInfoNotFoundError:
         at = datetime.fromtimestamp(timestamp, UTC)
     return at.isoformat(sep=" ", timespec="seconds")
-
-
-def _note_more(page: Mapping[str, Any]) -> None:
-    if page["next_cursor"] is not None:
-        note(texts.MORE(cursor=page["next_cursor"]))
