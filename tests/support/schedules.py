@@ -21,10 +21,21 @@ class SetClock:
     """The time of the store."""
 
     def __init__(self) -> None:
-        self.now = NOW
+        self._now = NOW
+        self.timers: MemoryTimers | None = None
 
     def __call__(self) -> float:
-        return self.now
+        return self._now
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self._now = now
+        if self.timers is not None:
+            self.timers.wake()
 
     async def measure(self) -> None:
         """It is always right."""
@@ -81,6 +92,7 @@ async def timed_gateway(**settings: Any) -> AsyncIterator[TimedGateway]:
     clock = SetClock()
     config = NatsBackendConfig(timezone="UTC", **settings)
     async with open_memory_gateway_backend(config) as plain:
-        backend = replace(plain, shared_clock=clock, timers=MemoryTimers(clock))  # type: ignore[arg-type]
+        clock.timers = MemoryTimers(clock)
+        backend = replace(plain, shared_clock=clock, timers=clock.timers)  # type: ignore[arg-type]
         async with memory_gateway(backend, config) as client:
             yield TimedGateway(client, backend, clock)

@@ -93,7 +93,7 @@ class MemoryTimer:
 class MemoryTimers:
     """Sends a timer again until it is settled."""
 
-    REPEAT_SEC = 30.0
+    REPEAT_SEC = 4.0
 
     def __init__(
         self,
@@ -118,20 +118,26 @@ class MemoryTimers:
     async def clear(self, kind: str, key: str) -> None:
         self._pending.pop((kind, key), None)
 
+    def wake(self) -> None:
+        """The clock was set: check again."""
+        self._changed.set()
+
     async def follow(self, kind: str) -> AsyncGenerator[MemoryTimer, None]:
         while True:
             self._fire()
             now = self._clock()
             timer = next((one for one, at in self._due.items() if one.kind == kind and at <= now), None)
             if timer is None:
-                await self._change()
+                await self._change(kind)
             else:
                 self._due[timer] = now + self.REPEAT_SEC
                 yield timer
 
-    async def _change(self) -> None:
+    async def _change(self, kind: str) -> None:
+        """Until a timer of the kind may be due; those of others may wait for a follower."""
         self._changed.clear()
-        times = [at for at, _ in self._pending.values()] + list(self._due.values())
+        times = [at for (of, _), (at, _) in self._pending.items() if of == kind]
+        times += [at for timer, at in self._due.items() if timer.kind == kind]
         if times:
             await wait_at_most(self._changed, max(0.001, min(times) - self._clock()))
         else:
