@@ -142,7 +142,7 @@ def test_ctrl_c_ends_the_watch_and_not_the_run(stack: Stack) -> None:
 def test_submit_and_wait_shows_the_run_and_then_its_answer(stack: Stack) -> None:
     stack.go("three")
     submit = ("pyoco-client", "submit", "--flow-name", "月次の売上集計", "--param", "name=three", "--wait")
-    with stack.terminal(*submit, lines=60) as terminal:
+    with stack.terminal(*submit, lines=120) as terminal:
         assert terminal.ends() == 1
         terminal.shows("FAILED  月次の売上集計  on worker")
         terminal.shows(r"✘  fail +failed")

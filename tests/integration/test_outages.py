@@ -128,6 +128,8 @@ async def test_a_full_work_queue_refuses_a_run_as_a_whole(config: NatsBackendCon
     async with gateway(config) as client, open_backend(config, "test") as backend:
         accepted = (await post(client)).json()["run_id"]
         assert is_unavailable(await post(client))
+        delayed = await client.post("/runs", json={"flow_name": "f", "delay_sec": 60})
+        assert (delayed.status_code, delayed.json()["err_id"]) == (501, "ERR-PYOCO-0047")
         assert [run.run_id for run in await _stored(config, backend)] == [accepted]
 
 

@@ -71,8 +71,10 @@ class WorkQueue:
         *,
         scans: NatsConnection | None = None,
         retention_sec: float = 0.0,
+        allows_schedules: bool = True,
     ) -> None:
         """`scans`: a connection for long reads, so that they do not delay submits."""
+        self._allows_schedules = allows_schedules
         self._retention = {RETENTION_HEADER: str(retention_sec)} if retention_sec else {}
         self._connection = connection
         self._scans = scans or connection
@@ -112,6 +114,11 @@ class WorkQueue:
 
     def require_timers(self) -> None:
         require_timers(self._connection)
+        if not self._allows_schedules:
+            raise TimersUnsupported(
+                f"the stream {self._stream} allows no message schedules; NATS refuses them for streams with "
+                "discard: new"
+            )
 
     async def unschedule(self, run_id: str) -> None:
         await purge(self._connection, self._stream, self._delayed(run_id))

@@ -169,10 +169,26 @@ async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: 
                 f"but {wanted!r} is required: set another name, or change the stream"
             )
     if any(found.get(key) != wanted for key, wanted in spec.follows.items()):
-        body = {**found, **spec.follows}
-        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", body, MANAGEMENT_TIMEOUT_SEC)
-        found = answer["config"]
+        return await _update(connection, spec, found)
     return found
+
+
+async def _update(connection: NatsConnection, spec: StreamSpec, found: dict[str, Any]) -> dict[str, Any]:
+    """An operator may have set what excludes the new setting. The stream is used as it is."""
+    body = {**found, **spec.follows}
+    try:
+        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", body, MANAGEMENT_TIMEOUT_SEC)
+    except ApiError as error:
+        log.warning(
+            "stream could not be updated; using it as it is",
+            action="stream.not_updated",
+            stream=spec.name,
+            wanted=spec.follows,
+            error=str(error),
+        )
+        return found
+    config: dict[str, Any] = answer["config"]
+    return config
 
 
 async def _create(connection: NatsConnection, spec: StreamSpec, replicas: int) -> dict[str, Any]:

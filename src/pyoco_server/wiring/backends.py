@@ -223,6 +223,7 @@ def _worker_backend(
             config.work_subject_prefix,
             scans=scans,
             retention_sec=config.runs_retention_sec,
+            allows_schedules=bool(streams[config.work_stream].get("allow_msg_schedules")),
         ),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
