@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from traceback import extract_tb, format_exception
 from types import TracebackType
@@ -28,6 +29,23 @@ _FIELDS = "pyoco_fields"
 """Attribute of a log record that holds the fields."""
 
 
+_bound: ContextVar[Mapping[str, Any]] = ContextVar("pyoco_log_fields", default={})  # noqa: B039 - read only
+
+
+@contextmanager
+def bound_fields(**fields: Any) -> Iterator[None]:
+    """Fields of every line logged in the block. One context variable; structlog's own takes one per field."""
+    token = _bound.set({**_bound.get(), **fields})
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+def _with_bound(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {**_bound.get(), **event}
+
+
 def _to_logging(_logger: WrappedLogger, _method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
     """Arguments for `logging`: the constant message, and the fields in one attribute of the record."""
     message, exc_info = event.pop("event"), event.pop("exc_info", None)
@@ -37,7 +55,7 @@ def _to_logging(_logger: WrappedLogger, _method: str, event: EventDict) -> tuple
 _loggers = structlog.stdlib.LoggerFactory()
 _PROCESSORS: list[Processor] = [
     structlog.stdlib.filter_by_level,
-    structlog.contextvars.merge_contextvars,
+    _with_bound,
     _to_logging,
 ]
 
