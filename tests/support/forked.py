@@ -18,7 +18,12 @@ from typing import IO, Self
 from support import launcher
 from support.waiting import PATIENCE_SEC
 
-COMMANDS = frozenset({"pyoco-client", "pyoco-server", "pyoco-server-admin", "pyoco-worker"})
+COMMANDS = frozenset(
+    {"pyoco-client", "pyoco-server", "pyoco-server-admin", "pyoco-worker"}
+    if hasattr(os, "pidfd_open")
+    else ()
+)
+"""Which are forked; none where the launcher cannot wait for them (macOS)."""
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ")
 """How the variables begin that Python and the C library read at their start, and never again."""
 
