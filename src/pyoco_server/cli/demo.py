@@ -32,6 +32,8 @@ from pyoco_server.processes import free_port
 HOST = "127.0.0.1"
 DATA = Path(".pyoco/demo")
 FLOWS = ("--flow-resolver", "pyoco_server.engine.sample_flows:resolve")
+OPEN_TIMEOUT_SEC = 60.0
+"""On a busy machine the first start creates its streams for seconds, and until then a run is refused."""
 RUN_TIMEOUT_SEC = 60.0
 
 
@@ -51,6 +53,7 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
         worker = worker_child(config, FLOWS, "demo-worker", worker_log, DRAIN_SEC)
         async with running_stack(config, nats, HOST, chosen, worker) as serving:
             console.print(f"[bold]Gateway[/]    {url}   (log: {log_path})")
+            await serving.opened(OPEN_TIMEOUT_SEC)
             run = await asyncio.to_thread(_show_a_run, console, url)
             if stay:
                 _print_next_steps(console, url)

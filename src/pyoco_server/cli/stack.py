@@ -171,6 +171,25 @@ def _is_loopback(text: str) -> bool:
     return (mapped or address).is_loopback
 
 
+@dataclass(frozen=True)
+class Serving:
+    """A gateway that accepts connections; without NATS it answers 503."""
+
+    ended: asyncio.Future[None]
+    """Done if it stops by itself."""
+    is_open: asyncio.Event
+    """Set once it has reached NATS."""
+
+    async def opened(self, timeout_sec: float) -> None:
+        """Raises NatsUnavailable if it takes longer."""
+        opened = asyncio.ensure_future(self.is_open.wait())
+        waited: set[asyncio.Future[Any]] = {opened, self.ended}
+        await asyncio.wait(waited, timeout=timeout_sec, return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        if not self.is_open.is_set():
+            raise NatsUnavailable(f"nats unavailable: the gateway was not connected within {timeout_sec:g} s")
+
+
 @asynccontextmanager
 async def gateway(
     config: NatsBackendConfig,
@@ -179,16 +198,17 @@ async def gateway(
     *,
     protocol: type[BoundedHead] = BoundedHead,
     tuning: Tuning | None = None,
-) -> AsyncIterator[asyncio.Future[None]]:
-    """Serve HTTP until the block ends; the future completes if the gateway stops by itself."""
+) -> AsyncIterator[Serving]:
+    """Serve HTTP until the block ends."""
     app = create_app(for_this_machine(config, host), tuning=tuning)
     server = Server(http_options(app, config, host=host, port=port, http=protocol))
     serving = asyncio.ensure_future(server.serve())
     try:
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
-        async with _supervised([_report_ready(app.state.gateway)] if server.started else []):
-            yield serving
+        is_open = asyncio.Event()
+        async with _supervised([_report_ready(app.state.gateway, is_open)] if server.started else []):
+            yield Serving(serving, is_open)
     finally:
         if server.started:
             app.state.gateway.begin_stop()
@@ -196,9 +216,10 @@ async def gateway(
         await serving
 
 
-async def _report_ready(served: Gateway) -> None:
+async def _report_ready(served: Gateway, is_open: asyncio.Event) -> None:
     """Log readiness only once the gateway is open, because clients connect immediately."""
     await served.opened()
+    is_open.set()
     for one in served.imported:
         note(texts.EVENTS_IMPORTED(path=one.path, count=one.count, left_out=one.left_out))
     gc.collect()
@@ -209,7 +230,7 @@ async def _report_ready(served: Gateway) -> None:
 @asynccontextmanager
 async def running_stack(
     config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
-) -> AsyncIterator[asyncio.Future[None]]:
+) -> AsyncIterator[Serving]:
     """Gateway, worker and supervision of our NATS.
 
     On exit the gateway stops first, then the worker drains. The caller stops NATS, which both need.
@@ -232,7 +253,7 @@ async def _supervised(keepers: list[Coroutine[Any, Any, None]]) -> AsyncIterator
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def stop_signal(serving: asyncio.Future[None], worker: Child | None) -> signal.Signals | None:
+async def stop_signal(serving: Serving, worker: Child | None) -> signal.Signals | None:
     """The first stop signal; None if the gateway stopped by itself. Later signals hurry the worker."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[signal.Signals] = loop.create_future()
@@ -245,7 +266,7 @@ async def stop_signal(serving: asyncio.Future[None], worker: Child | None) -> si
 
     for wanted in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(wanted, ask, wanted)
-    waited: set[asyncio.Future[Any]] = {asked, serving}
+    waited: set[asyncio.Future[Any]] = {asked, serving.ended}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     return asked.result() if asked.done() else None
 
