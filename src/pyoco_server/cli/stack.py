@@ -12,22 +12,20 @@ import sys
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from cyclopts import Parameter
-
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.http_server import BoundedHead, Server, http_options, require_free
-from pyoco_server.cli.output import Flag, note
-from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, secret_variable
+from pyoco_server.cli.output import BootstrapOptions, note
+from pyoco_server.config import NATS_ACCESS, Durability, NatsBackendConfig, env_name, secret_variable
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.gateway import Gateway
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import STOP_TIMEOUT_SEC, await_child, start_child
-from pyoco_server.wiring import BootstrapNats, Durability, EmbeddedNats, without_credentials
+from pyoco_server.wiring import BootstrapNats, EmbeddedNats, without_credentials
 from pyoco_server.wiring.gateway import Tuning
 
 log = get_logger(__name__)
@@ -298,35 +296,6 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_CLIENT_PORT = 4222
 DEFAULT_HTTP_PORT = 8222
 DEFAULT_START_TIMEOUT_SEC = 20.0
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class BootstrapOptions:
-    with_nats_bootstrap: Flag = False
-    """Start NATS with nats-bootstrap (installed separately), and stop it on exit."""
-
-    nats_listen_host: str | None = None
-    """With --with-nats-bootstrap: NATS listen address. Default: 127.0.0.1"""
-
-    nats_client_port: int | None = None
-    """With --with-nats-bootstrap: NATS client port. Default: 4222"""
-
-    nats_http_port: int | None = None
-    """With --with-nats-bootstrap: NATS monitoring port. Default: 8222"""
-
-    nats_start_timeout_sec: float | None = None
-    """With --with-nats-bootstrap: start timeout in seconds. Default: 20"""
-
-
-NO_BOOTSTRAP = BootstrapOptions()
-
-
-def check_options(options: BootstrapOptions) -> None:
-    """Refuse bootstrap options without --with-nats-bootstrap."""
-    for option in fields(options):
-        if not options.with_nats_bootstrap and getattr(options, option.name) not in (None, False):
-            raise InvalidCliInput(texts.ONLY_WITH_BOOTSTRAP(option=f"--{option.name.replace('_', '-')}"))
 
 
 @contextmanager

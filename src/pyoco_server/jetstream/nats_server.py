@@ -12,8 +12,9 @@ import sysconfig
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
+from pyoco_server.config import Durability
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.processes import free_port, is_taken, start_child, stop_child, stop_group
 
@@ -55,8 +56,6 @@ def _last_line(log: Path) -> str:
 
 
 # Embedded: the default, for one machine without administration.
-
-Durability = Literal["safe", "fast"]
 
 DEFAULT_PORT = 4222
 START_TIMEOUT_SEC = 20.0
