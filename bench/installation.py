@@ -13,8 +13,9 @@ from pathlib import Path
 import httpx2
 
 from processes import cpu_seconds, memory_mb, rss_mb, stop
+from pyoco_server.config import Durability
 from pyoco_server.processes import free_port
-from pyoco_server.wiring import Durability, EmbeddedNats
+from pyoco_server.wiring import EmbeddedNats
 
 HOST = "127.0.0.1"
 FLOWS = f"{Path(__file__).parent / 'tiny_flows.py'}:resolve"

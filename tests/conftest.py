@@ -14,7 +14,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.wiring import EmbeddedNats
 from support.installation import Lab, new_lab
 from support.nats_server import delete_streams_of, free_port, unique_config
-from support.programs import SETTINGS, Programs
+from support.programs import SETTINGS, FreshPrograms, Programs
 
 # Some machines forbid bytecode files: every process that a test starts would compile every module again.
 sys.dont_write_bytecode = False
@@ -69,7 +69,8 @@ def own_nats(tmp_path: Path) -> Iterator[EmbeddedNats]:
 @pytest.fixture
 def programs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Programs]:
     """Nothing that a test started may be left when it ends."""
-    started = Programs(tmp_path, fresh_start=request.node.get_closest_marker("fresh_start") is not None)
+    kind = Programs if request.node.get_closest_marker("fresh_start") is None else FreshPrograms
+    started = kind(tmp_path)
     yield started
     assert started.are_gone(), f"left behind: {started.pids()}"
 

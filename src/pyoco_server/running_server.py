@@ -15,12 +15,9 @@ from typing import Any
 import msgspec
 
 from pyoco_server.config import NatsBackendConfig, is_set
-from pyoco_server.logs import get_logger
 
 if sys.platform != "win32":  # where only clients run
     import fcntl
-
-log = get_logger(__name__)
 
 DATA_DIRECTORY = Path(".pyoco")
 FILE = "server.json"
@@ -41,7 +38,7 @@ def announced(server: RunningServer, directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT, _OWNER_ONLY)
     except OSError as error:
-        log.warning(
+        _log().warning(
             "cannot announce this server in its data directory; workers and clients need its URL",
             action="server.unannounced",
             reason=str(error),
@@ -58,7 +55,7 @@ def announced(server: RunningServer, directory: Path) -> Iterator[None]:
 @contextmanager
 def _held(file: int, server: RunningServer) -> Iterator[None]:
     if not _locked(file):
-        log.warning(
+        _log().warning(
             "another server of this directory is running; workers and clients use that one",
             action="server.unannounced",
         )
@@ -70,6 +67,12 @@ def _held(file: int, server: RunningServer) -> Iterator[None]:
         yield
     finally:
         os.ftruncate(file, 0)
+
+
+def _log() -> Any:
+    from pyoco_server.logs import get_logger  # noqa: PLC0415 - a quarter of a client's start, which logs nothing
+
+    return get_logger(__name__)
 
 
 def _locked(file: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.http_client import PyocoHttpClient
 from support.nats_server import free_port
-from support.programs import Programs
+from support.programs import FreshPrograms, Programs
 from support.terminals import Terminal, in_terminal
 from support.waiting import until_now
 
@@ -76,7 +76,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     directory: Path = tmp_path_factory.mktemp("terminals")
     (directory / "flows").mkdir()
     (directory / "flows/gates.py").write_text(FLOWS)
-    programs = Programs(directory, fresh_start=True)
+    programs = FreshPrograms(directory)
     port = free_port()
     command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast", "--with-worker")
     with programs.started(*command, "--flows", "flows") as up:

@@ -17,7 +17,7 @@ from pyoco_server.wiring.gateway import Tuning
 from support.gateway import memory_app
 from support.gateway_process import GatewayProcess, gateway_process
 from support.nats_server import delete_streams_of, free_port, unique_config
-from support.programs import Programs
+from support.programs import FreshPrograms
 from support.waiting import PATIENCE_SEC
 
 GIGABYTE = 1_000_000_000
@@ -31,7 +31,7 @@ HEAD_END = b"\r\n\r\n"
 @pytest.fixture(scope="module")
 def gateway(nats_server: EmbeddedNats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """One for all attacks: each must leave it as well as it was."""
-    programs = Programs(tmp_path_factory.mktemp("gateway"), fresh_start=True)  # memory is measured
+    programs = FreshPrograms(tmp_path_factory.mktemp("gateway"))  # memory is measured
     config = unique_config(nats_server.url)
     with gateway_process(programs, config) as process:
         yield process

@@ -16,7 +16,7 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream import nats_server as embedded_server
 from pyoco_server.wiring import EmbeddedNats
 from support.nats_server import free_port, raw_nats
-from support.waiting import PATIENCE_SEC
+from support.waiting import PATIENCE_SEC, until_now
 
 
 def is_alive(pid: int) -> bool:
@@ -112,6 +112,22 @@ def test_the_usual_port_is_taken_when_it_is_free(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(embedded_server, "DEFAULT_PORT", usual)
     with EmbeddedNats(tmp_path, durability="fast") as nats:
         assert nats.port == usual
+
+
+def test_the_port_of_a_server_that_has_crashed_is_not_taken_before_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway accepted runs on the NATS of another server, and answered 404 when its own was back."""
+    monkeypatch.setattr(embedded_server, "DEFAULT_PORT", free_port())
+    with EmbeddedNats(tmp_path / "a", durability="fast") as crashed:
+        os.kill(crashed.pid, signal.SIGKILL)
+        until_now(lambda: not crashed.is_running)
+        with EmbeddedNats(tmp_path / "b", durability="fast") as other:
+            assert other.port != crashed.port
+            crashed.start()
+            assert crashed.is_running
+    with EmbeddedNats(tmp_path / "c", durability="fast") as later:
+        assert later.port == crashed.port
 
 
 async def test_a_restart_keeps_the_port_and_the_data(own_nats: EmbeddedNats) -> None:

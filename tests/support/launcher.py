@@ -29,6 +29,9 @@ IMPORTED = (
     "pyoco_server.cli.server",
     "pyoco_server.cli.worker",
     # What they import when they need it:
+    "pyoco_server.cli.demo",
+    "pyoco_server.cli.doctor",
+    "pyoco_server.cli.serving",
     "encodings.idna",
     "httpcore2",
     "pydantic.dataclasses",

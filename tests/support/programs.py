@@ -26,11 +26,12 @@ Output = IO[bytes] | IO[str]
 class Programs:
     """Starts commands in one directory, and finds all their processes by a mark in the environment."""
 
-    def __init__(self, directory: Path, *, fresh_start: bool = False, **environ: str) -> None:
-        """`fresh_start`: each command starts a Python of its own, as for a user. Else it is forked."""
+    forks = True
+    """Our commands are forked from a launcher, where that makes no difference."""
+
+    def __init__(self, directory: Path, **environ: str) -> None:
         self.directory = directory
         self._mark = f"STARTED_BY_TEST={secrets.token_hex(8)}"
-        self._fresh_start = fresh_start
         self._forked: list[Forked] = []
         plain = {
             **{key: value for key, value in os.environ.items() if not key.startswith(SETTINGS)},
@@ -40,7 +41,6 @@ class Programs:
             **environ,
         }
         name, _, value = self._mark.partition("=")
-        self._start_settings = start_settings(plain)
         self._plain_environ = plain
         self.environ = {**plain, name: value}
 
@@ -74,7 +74,11 @@ class Programs:
     ) -> Process:
         whole = {**self.environ, **environ}
         path = [str(SCRIPTS / command[0]), *command[1:]]
-        if self._fresh_start or command[0] not in COMMANDS or start_settings(whole) != self._start_settings:
+        if (
+            not self.forks
+            or command[0] not in COMMANDS
+            or start_settings(whole) != start_settings(self._plain_environ)
+        ):
             return subprocess.Popen(
                 path,
                 cwd=self.directory,
@@ -102,6 +106,12 @@ class Programs:
         while self.pids() and time.monotonic() < deadline:
             time.sleep(0.02)
         return not self.pids()
+
+
+class FreshPrograms(Programs):
+    """Each command starts a Python of its own, as for a user."""
+
+    forks = False
 
 
 class Program:

@@ -47,12 +47,20 @@ def test_a_client_does_not_pay_for_the_imports_of_the_server() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["pyoco_server.cli.worker", "pyoco_server.cli.client", "pyoco_server.worker"]
+    "module",
+    ["pyoco_server.cli.worker", "pyoco_server.cli.client", "pyoco_server.cli.server", "pyoco_server.worker"],
 )
 def test_only_a_gateway_imports_the_web_framework(module: str) -> None:
     program = f"import sys, {module}; print({{'fastapi', 'pydantic', 'uvicorn'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_client_command_does_not_import_what_servers_log_with() -> None:
+    """A quarter of its start."""
+    program = "import sys, pyoco_server.cli.client; print('structlog' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 PUBLIC = [

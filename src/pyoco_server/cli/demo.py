@@ -1,15 +1,13 @@
-"""`pyoco-server demo` and `pyoco-server init`: a demonstration in the terminal, and a starter project."""
+"""`pyoco-server demo`: a demonstration in the terminal."""
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 from rich.json import JSON
 
-from pyoco_server.cli import language
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
 from pyoco_server.cli.http_server import DRAIN_SEC
@@ -23,7 +21,6 @@ from pyoco_server.cli.stack import (
 )
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunStatus
-from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import Run
 from pyoco_server.logs import configure_logging
@@ -32,6 +29,8 @@ from pyoco_server.processes import free_port
 HOST = "127.0.0.1"
 DATA = Path(".pyoco/demo")
 FLOWS = ("--flow-resolver", "pyoco_server.engine.sample_flows:resolve")
+OPEN_TIMEOUT_SEC = 60.0
+"""On a busy machine the first start creates its streams for seconds, and until then a run is refused."""
 RUN_TIMEOUT_SEC = 60.0
 
 
@@ -51,6 +50,7 @@ async def run_demo(*, stay: bool, port: int | None) -> int:
         worker = worker_child(config, FLOWS, "demo-worker", worker_log, DRAIN_SEC)
         async with running_stack(config, nats, HOST, chosen, worker) as serving:
             console.print(f"[bold]Gateway[/]    {url}   (log: {log_path})")
+            await serving.opened(OPEN_TIMEOUT_SEC)
             run = await asyncio.to_thread(_show_a_run, console, url)
             if stay:
                 _print_next_steps(console, url)
@@ -83,47 +83,3 @@ def _print_next_steps(console: Console, url: str) -> None:
     ):
         console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
     console.print(texts.CTRL_C_STOPS_IT())
-
-
-# Starter project
-
-STARTER = Path(__file__).parent / "starter"
-MAX_NAMES = 3
-
-
-def make_project(directory: Path, *, force: bool) -> list[Path]:
-    """Write the files and return their names. Raises InvalidCliInput if the directory is not empty."""
-    _check(directory, force=force)
-    written = []
-    try:
-        for source, name in _files():
-            target = directory / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(source.read_bytes())
-            written.append(name)
-    except OSError as error:
-        raise InvalidCliInput(texts.CANNOT_WRITE(path=directory, reason=error.strerror)) from error
-    return written
-
-
-def _check(directory: Path, *, force: bool) -> None:
-    if directory.exists() and not directory.is_dir():
-        raise InvalidCliInput(texts.NOT_A_DIRECTORY(path=directory))
-    existing = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
-    if existing and not force:
-        more = ", …" if len(existing) > MAX_NAMES else ""
-        raise InvalidCliInput(
-            texts.DIRECTORY_NOT_EMPTY(path=directory, names=", ".join(existing[:MAX_NAMES]) + more)
-        )
-
-
-def _files() -> Iterator[tuple[Path, Path]]:
-    """Each starter file and its name in the project; of the READMEs, the one in the user's language."""
-    names = {Path("gitignore"): Path(".gitignore"), Path(f"README.{language()}.md"): Path("README.md")}
-    for source in sorted(STARTER.rglob("*")):
-        name = source.relative_to(STARTER)
-        if source.is_dir() or "__pycache__" in name.parts:
-            continue
-        if name.name.startswith("README.") and name not in names:
-            continue
-        yield source, names.get(name, name)

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import uvicorn
-from cyclopts import Parameter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pyoco_server.cli import server_texts as texts
@@ -248,11 +247,6 @@ def _name(process: Path) -> str:
     script = next((word for word in words[1:2] if word.startswith("/")), words[0])
     return Path(script).name or (process / "comm").read_text().strip()
 
-
-# Listen options; a container sets them in its environment.
-
-Host = Annotated[str, Parameter(env_var="PYOCO_HTTP_HOST", show_env_var=False)]
-Port = Annotated[int, Parameter(env_var="PYOCO_HTTP_PORT", show_env_var=False)]
 
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not listened on
 

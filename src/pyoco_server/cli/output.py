@@ -330,6 +330,32 @@ class NatsOptions:
 
 NO_NATS_OPTIONS = NatsOptions()
 
+Host = Annotated[str, Parameter(env_var="PYOCO_HTTP_HOST", show_env_var=False)]
+Port = Annotated[int, Parameter(env_var="PYOCO_HTTP_PORT", show_env_var=False)]
+"""Where a gateway listens; a container sets them in its environment."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class BootstrapOptions:
+    with_nats_bootstrap: Flag = False
+    """Start NATS with nats-bootstrap (installed separately), and stop it on exit."""
+
+    nats_listen_host: str | None = None
+    """With --with-nats-bootstrap: NATS listen address. Default: 127.0.0.1"""
+
+    nats_client_port: int | None = None
+    """With --with-nats-bootstrap: NATS client port. Default: 4222"""
+
+    nats_http_port: int | None = None
+    """With --with-nats-bootstrap: NATS monitoring port. Default: 8222"""
+
+    nats_start_timeout_sec: float | None = None
+    """With --with-nats-bootstrap: start timeout in seconds. Default: 20"""
+
+
+NO_BOOTSTRAP = BootstrapOptions()
+
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 
 

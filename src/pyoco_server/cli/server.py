@@ -1,9 +1,12 @@
-"""`pyoco-server`: start the gateway, alone or with NATS and a worker; demo, project template, diagnosis."""
+"""`pyoco-server`: start the gateway, alone or with NATS and a worker; demo, project template, diagnosis.
+
+A command imports what it needs when it is called: the web framework takes a second, which `--help` and `init`
+would wait for in vain.
+"""
 
 import shlex
-import signal
 import sys
-from contextlib import AbstractContextManager
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -11,38 +14,28 @@ import cyclopts
 import msgspec
 
 from pyoco_server.cli import server_texts as texts
-from pyoco_server.cli.demo import make_project, run_demo
-from pyoco_server.cli.doctor import examine, show
-from pyoco_server.cli.failures import FAILED, INTERRUPTED, reporting_failures, run_app
-from pyoco_server.cli.http_server import Host, Port, holder_of, is_loopback, local_url, require_free
-from pyoco_server.cli.output import NO_NATS_OPTIONS, Flag, NatsOptions, Quiet, note, print_json, server_url
-from pyoco_server.cli.stack import (
+from pyoco_server.cli.failures import reporting_failures, run_app
+from pyoco_server.cli.output import (
     NO_BOOTSTRAP,
+    NO_NATS_OPTIONS,
     BootstrapOptions,
-    Child,
-    OwnNats,
-    bootstrapped_nats,
-    check_options,
-    describe_nats,
-    nats_for,
-    running_stack,
-    stop_signal,
-    worker_child,
+    Flag,
+    Host,
+    NatsOptions,
+    Port,
+    Quiet,
+    print_json,
+    server_url,
 )
-from pyoco_server.cli.terminal import add_completion, run, serve
-from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, is_set
+from pyoco_server.cli.project import make_project
+from pyoco_server.cli.terminal import add_completion, run
+from pyoco_server.config import Durability, NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
-from pyoco_server.http_api import create_app
-from pyoco_server.http_api.pages import is_built
 from pyoco_server.logs import configure_logging
-from pyoco_server.processes import is_taken
-from pyoco_server.running_server import RunningServer, announced
-from pyoco_server.wiring import Durability, EmbeddedNats, check_nats_access, without_credentials
 
 app = cyclopts.App(name="pyoco-server", help="Run Python workflows on your own machines.")
 
 
-DEFAULT_NATS_PORT = 4222
 SAMPLE_FLOWS = "pyoco_server.engine.sample_flows:resolve"
 
 
@@ -94,39 +87,23 @@ def up(  # noqa: PLR0913 - the options of the contract
         Dashboard language (also: PYOCO_DASHBOARD_LANG).
     """
     with reporting_failures():
-        check_options(bootstrap)
+        _check(bootstrap)
         flow_source = _flow_source(flow_resolver, flows)
         config = NatsBackendConfig.from_env(
             nats_url=nats_url, log_level=log_level, dashboard_lang=dashboard_lang, **vars(access)
         )
-        check_nats_access(config)
-        configure_logging(
-            service="pyoco-server:http",
-            level=config.log_level,
-        )
-        require_free(host, port)
-        with _nats(config, bootstrap, data_dir, durability, url=nats_url) as (usable, nats):
-            worker = worker_child(usable, flow_source, "worker", None, drain_timeout) if with_worker else None
-            server = RunningServer(nats_url=usable.nats_url, http_url=local_url(host, port))
-            with announced(server, data_dir):
-                sys.exit(serve(_serve(usable, nats, host, port, worker)))
+        configure_logging(service="pyoco-server:http", level=config.log_level)
+        from pyoco_server.cli.serving import Place, run_up  # noqa: PLC0415 - see the top of this file
+
+        place = Place(host, port, data_dir, durability, nats_url=nats_url, bootstrap=bootstrap)
+        sys.exit(run_up(config, place, flow_source if with_worker else None, drain_timeout))
 
 
-def _nats(
-    config: NatsBackendConfig,
-    bootstrap: BootstrapOptions,
-    data_dir: Path,
-    durability: Durability,
-    *,
-    url: str | None,
-) -> AbstractContextManager[tuple[NatsBackendConfig, OwnNats | None]]:
-    url_is_given = url is not None or is_set("nats_url")
-    unused = [env_name(name) for name in NATS_ACCESS if getattr(config, name)]
-    if unused and (bootstrap.with_nats_bootstrap or not url_is_given):
-        raise InvalidCliInput(texts.NATS_ACCESS_UNUSED(settings=", ".join(unused)))
-    if bootstrap.with_nats_bootstrap:
-        return bootstrapped_nats(bootstrap, config, data_dir / "nats-bootstrap", url_is_given=url_is_given)
-    return nats_for(config, external=url_is_given, directory=data_dir / "nats", durability=durability)
+def _check(options: BootstrapOptions) -> None:
+    """Refuse bootstrap options without --with-nats-bootstrap."""
+    for option in fields(options):
+        if not options.with_nats_bootstrap and getattr(options, option.name) not in (None, False):
+            raise InvalidCliInput(texts.ONLY_WITH_BOOTSTRAP(option=f"--{option.name.replace('_', '-')}"))
 
 
 def _flow_source(flow_resolver: str | None, flows: Path | None) -> tuple[str, str]:
@@ -140,46 +117,6 @@ def _flow_source(flow_resolver: str | None, flows: Path | None) -> tuple[str, st
     return ("--flows", str(flows))
 
 
-async def _serve(
-    config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
-) -> int:
-    async with running_stack(config, nats, host, port, worker) as serving:
-        note(f"NATS       {describe_nats(config, nats)}")
-        _note_ignored_nats(nats)
-        url = local_url(host, port)
-        note((texts.DASHBOARD_AT if is_built() else texts.DASHBOARD_MISSING)(url=url))
-        note(texts.HTTP_AT(url=url))
-        if config.http_auth_mode == "none" and not is_loopback(host):
-            note(texts.OPEN_TO_THE_NETWORK(host=host))
-        if worker is None:
-            command = f"pyoco-worker --flows DIR{_nats_option(config)}"
-            note(texts.NO_WORKER_HERE(command=command))
-        else:
-            note(texts.WORKER_HERE(tag=config.default_tag))
-        note(texts.CTRL_C_STOPS_IT())
-        received = await stop_signal(serving, worker)
-    if received is signal.SIGINT:
-        return INTERRUPTED
-    return 0 if received is signal.SIGTERM else FAILED
-
-
-def _note_ignored_nats(nats: OwnNats | None) -> None:
-    """Another program has the default port, and a worker started elsewhere would connect to it."""
-    if (
-        isinstance(nats, EmbeddedNats)
-        and nats.port != DEFAULT_NATS_PORT
-        and is_taken("127.0.0.1", DEFAULT_NATS_PORT)
-    ):
-        holder = holder_of(DEFAULT_NATS_PORT) or texts.ANOTHER_PROGRAM()
-        note(texts.NATS_IGNORED(holder=holder, url=nats.url))
-
-
-def _nats_option(config: NatsBackendConfig) -> str:
-    """The option a worker needs to connect here; without it a worker uses the default port."""
-    is_default = config.nats_url == NatsBackendConfig.nats_url
-    return "" if is_default else f" --nats-url {without_credentials(config.nats_url)}"
-
-
 @app.command
 def demo(*, stay: Flag = False, port: int | None = None) -> None:
     """Start everything, run a sample flow and show its progress.
@@ -191,6 +128,8 @@ def demo(*, stay: Flag = False, port: int | None = None) -> None:
     port
         Gateway port. Default: a free port.
     """
+    from pyoco_server.cli.demo import run_demo  # noqa: PLC0415 - see the top of this file
+
     with reporting_failures():
         sys.exit(run(run_demo(stay=stay, port=port)))
 
@@ -198,6 +137,8 @@ def demo(*, stay: Flag = False, port: int | None = None) -> None:
 @app.command
 def openapi() -> None:
     """Print the OpenAPI document of the HTTP API as JSON."""
+    from pyoco_server.http_api import create_app  # noqa: PLC0415 - see the top of this file
+
     document = create_app(NatsBackendConfig()).openapi()
     print(msgspec.json.format(msgspec.json.encode(document)).decode())
 
@@ -267,6 +208,8 @@ def doctor(
     quiet
         Print problems only.
     """
+    from pyoco_server.cli.doctor import examine, show  # noqa: PLC0415 - see the top of this file
+
     with reporting_failures():
         configure_logging(  # fixed values: invalid log settings must not stop the diagnosis
             service="pyoco-server:doctor",

@@ -12,22 +12,20 @@ import sys
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from cyclopts import Parameter
-
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.http_server import BoundedHead, Server, http_options, require_free
-from pyoco_server.cli.output import Flag, note
-from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, secret_variable
+from pyoco_server.cli.output import BootstrapOptions, note
+from pyoco_server.config import NATS_ACCESS, Durability, NatsBackendConfig, env_name, secret_variable
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.gateway import Gateway
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import STOP_TIMEOUT_SEC, await_child, start_child
-from pyoco_server.wiring import BootstrapNats, Durability, EmbeddedNats, without_credentials
+from pyoco_server.wiring import BootstrapNats, EmbeddedNats, without_credentials
 from pyoco_server.wiring.gateway import Tuning
 
 log = get_logger(__name__)
@@ -171,6 +169,25 @@ def _is_loopback(text: str) -> bool:
     return (mapped or address).is_loopback
 
 
+@dataclass(frozen=True)
+class Serving:
+    """A gateway that accepts connections; without NATS it answers 503."""
+
+    ended: asyncio.Future[None]
+    """Done if it stops by itself."""
+    is_open: asyncio.Event
+    """Set once it has reached NATS."""
+
+    async def opened(self, timeout_sec: float) -> None:
+        """Raises NatsUnavailable if it takes longer."""
+        opened = asyncio.ensure_future(self.is_open.wait())
+        waited: set[asyncio.Future[Any]] = {opened, self.ended}
+        await asyncio.wait(waited, timeout=timeout_sec, return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        if not self.is_open.is_set():
+            raise NatsUnavailable(f"nats unavailable: the gateway was not connected within {timeout_sec:g} s")
+
+
 @asynccontextmanager
 async def gateway(
     config: NatsBackendConfig,
@@ -179,16 +196,17 @@ async def gateway(
     *,
     protocol: type[BoundedHead] = BoundedHead,
     tuning: Tuning | None = None,
-) -> AsyncIterator[asyncio.Future[None]]:
-    """Serve HTTP until the block ends; the future completes if the gateway stops by itself."""
+) -> AsyncIterator[Serving]:
+    """Serve HTTP until the block ends."""
     app = create_app(for_this_machine(config, host), tuning=tuning)
     server = Server(http_options(app, config, host=host, port=port, http=protocol))
     serving = asyncio.ensure_future(server.serve())
     try:
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
-        async with _supervised([_report_ready(app.state.gateway)] if server.started else []):
-            yield serving
+        is_open = asyncio.Event()
+        async with _supervised([_report_ready(app.state.gateway, is_open)] if server.started else []):
+            yield Serving(serving, is_open)
     finally:
         if server.started:
             app.state.gateway.begin_stop()
@@ -196,9 +214,10 @@ async def gateway(
         await serving
 
 
-async def _report_ready(served: Gateway) -> None:
+async def _report_ready(served: Gateway, is_open: asyncio.Event) -> None:
     """Log readiness only once the gateway is open, because clients connect immediately."""
     await served.opened()
+    is_open.set()
     for one in served.imported:
         note(texts.EVENTS_IMPORTED(path=one.path, count=one.count, left_out=one.left_out))
     gc.collect()
@@ -209,7 +228,7 @@ async def _report_ready(served: Gateway) -> None:
 @asynccontextmanager
 async def running_stack(
     config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
-) -> AsyncIterator[asyncio.Future[None]]:
+) -> AsyncIterator[Serving]:
     """Gateway, worker and supervision of our NATS.
 
     On exit the gateway stops first, then the worker drains. The caller stops NATS, which both need.
@@ -232,7 +251,7 @@ async def _supervised(keepers: list[Coroutine[Any, Any, None]]) -> AsyncIterator
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def stop_signal(serving: asyncio.Future[None], worker: Child | None) -> signal.Signals | None:
+async def stop_signal(serving: Serving, worker: Child | None) -> signal.Signals | None:
     """The first stop signal; None if the gateway stopped by itself. Later signals hurry the worker."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[signal.Signals] = loop.create_future()
@@ -245,7 +264,7 @@ async def stop_signal(serving: asyncio.Future[None], worker: Child | None) -> si
 
     for wanted in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(wanted, ask, wanted)
-    waited: set[asyncio.Future[Any]] = {asked, serving}
+    waited: set[asyncio.Future[Any]] = {asked, serving.ended}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     return asked.result() if asked.done() else None
 
@@ -277,35 +296,6 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_CLIENT_PORT = 4222
 DEFAULT_HTTP_PORT = 8222
 DEFAULT_START_TIMEOUT_SEC = 20.0
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class BootstrapOptions:
-    with_nats_bootstrap: Flag = False
-    """Start NATS with nats-bootstrap (installed separately), and stop it on exit."""
-
-    nats_listen_host: str | None = None
-    """With --with-nats-bootstrap: NATS listen address. Default: 127.0.0.1"""
-
-    nats_client_port: int | None = None
-    """With --with-nats-bootstrap: NATS client port. Default: 4222"""
-
-    nats_http_port: int | None = None
-    """With --with-nats-bootstrap: NATS monitoring port. Default: 8222"""
-
-    nats_start_timeout_sec: float | None = None
-    """With --with-nats-bootstrap: start timeout in seconds. Default: 20"""
-
-
-NO_BOOTSTRAP = BootstrapOptions()
-
-
-def check_options(options: BootstrapOptions) -> None:
-    """Refuse bootstrap options without --with-nats-bootstrap."""
-    for option in fields(options):
-        if not options.with_nats_bootstrap and getattr(options, option.name) not in (None, False):
-            raise InvalidCliInput(texts.ONLY_WITH_BOOTSTRAP(option=f"--{option.name.replace('_', '-')}"))
 
 
 @contextmanager

@@ -7,11 +7,14 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import sysconfig
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
+from pyoco_server.config import Durability
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.processes import free_port, is_taken, start_child, stop_child, stop_group
 
@@ -54,8 +57,6 @@ def _last_line(log: Path) -> str:
 
 # Embedded: the default, for one machine without administration.
 
-Durability = Literal["safe", "fast"]
-
 DEFAULT_PORT = 4222
 START_TIMEOUT_SEC = 20.0
 """A store with a million runs takes a few seconds to open after a crash."""
@@ -83,6 +84,7 @@ class EmbeddedNats:
         self.durability = durability
         self._wanted_port = port
         self.port = 0
+        self._reservation = ExitStack()
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -90,12 +92,16 @@ class EmbeddedNats:
         try:
             self.start()
         except BaseException:
-            os.close(self._lock)
+            self._release()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._release()
+
+    def _release(self) -> None:
+        self._reservation.close()
         os.close(self._lock)
 
     @property
@@ -113,17 +119,26 @@ class EmbeddedNats:
     def start(self) -> None:
         """Start the server and wait until it accepts connections. A restart keeps the port."""
         may_choose = not (self.port or self._wanted_port)
-        self.port = (
-            self.port or self._wanted_port or free_port("127.0.0.1", self._last_port() or DEFAULT_PORT)
-        )
+        self.port = self.port or self._wanted_port or self._reserved_port(self._last_port() or DEFAULT_PORT)
         try:
             self._start()
         except NatsUnavailable:
             if not may_choose or not is_taken("127.0.0.1", self.port):
                 raise
             # A server started at the same moment took the port; a second such collision is unlikely.
-            self.port = free_port("127.0.0.1")
+            self.port = self._reserved_port()
             self._start()
+
+    def _reserved_port(self, preferred: int = 0) -> int:
+        """A free port, ours until the end, also while a server that has crashed is started again.
+
+        Another embedded server would take the port in that moment, and our gateway and workers would
+        connect to it: what they accept there would be lost with it.
+        """
+        port = free_port("127.0.0.1", preferred)
+        while not _reserve(port, self._reservation):
+            port = free_port("127.0.0.1")
+        return port
 
     def _last_port(self) -> int | None:
         """The port of the previous start, to which running workers reconnect."""
@@ -164,6 +179,20 @@ class EmbeddedNats:
                 f"{self.directory} is in use by another pyoco-server: stop it, or choose another --data-dir"
             ) from error
         return lock
+
+
+def _reserve(port: int, kept: ExitStack) -> bool:
+    """By a name that the kernel drops with its socket. Only on Linux; elsewhere ports are not reserved."""
+    if sys.platform != "linux":
+        return True
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        reservation.bind(f"\0pyoco-server/embedded-nats/{port}")
+    except OSError:  # another server has it
+        reservation.close()
+        return False
+    kept.enter_context(reservation)
+    return True
 
 
 def running_embedded_url(directory: Path) -> str | None:

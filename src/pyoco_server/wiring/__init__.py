@@ -10,7 +10,7 @@ gateway_backend.py  the ports of executions and events, and all three levels for
 
 from pyoco_server.jetstream.access import without_credentials
 from pyoco_server.jetstream.admin import NatsReport
-from pyoco_server.jetstream.nats_server import BootstrapNats, Durability, EmbeddedNats, running_embedded_url
+from pyoco_server.jetstream.nats_server import BootstrapNats, EmbeddedNats, running_embedded_url
 from pyoco_server.jetstream.nats_server import find_binary as find_nats_server
 from pyoco_server.wiring.backends import (
     JetStreamBackend,
@@ -37,7 +37,6 @@ from pyoco_server.wiring.worker import ExecutorSpec, Limits, new_thread_executor
 
 __all__ = [
     "BootstrapNats",
-    "Durability",
     "EmbeddedNats",
     "ExecutorSpec",
     "JetStreamBackend",
