@@ -56,13 +56,6 @@ def test_only_a_gateway_imports_the_web_framework(module: str) -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_the_client_command_does_not_import_what_servers_log_with() -> None:
-    """A quarter of its start."""
-    program = "import sys, pyoco_server.cli.client; print('structlog' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
 PUBLIC = [
     ("pyoco_server.config", "NatsBackendConfig"),
     ("pyoco_server.http_api", "create_app"),
