@@ -1,5 +1,6 @@
 """Runs in time: delays, tries, timeouts, and runs that nobody starts."""
 
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -100,3 +101,23 @@ async def test_a_run_that_waits_for_its_next_try_can_be_cancelled(labs: Labs) ->
         run = await lab.ended(run_id)
     assert (run["status"], kinds(run)) == ("CANCELLED", ["error"])
     await until(lambda: jobs_waiting(lab.config), lambda count: count == 0)
+
+
+async def test_a_retry_from_where_it_failed_survives_the_death_of_its_worker(labs: Labs) -> None:
+    lab = await labs(consumer_ack_wait_sec=1.0, ack_progress_interval_sec=0.3)
+    async with lab.worker():
+        old = await lab.ended(await lab.submit("halting"))
+    assert (old["status"], (lab.marks / "starts").read_text()) == ("FAILED", "ls")
+    answer = await lab.http.post(f"/runs/{old['run_id']}/retry", json={"from": "failed"})
+    run_id = answer.json()["run_id"]
+    assert (await lab.run(run_id))["tasks"] == {"load": "SUCCEEDED"}
+    lab.let("repaired")
+    async with lab.worker("w2") as worker:
+        await lab.reached("in-send")
+        worker.send(signal.SIGKILL)
+    lab.let("go")
+    async with lab.worker("w3"):
+        new = await lab.ended(run_id)
+    assert (new["status"], new["result"]) == ("COMPLETED", {"send": 6})
+    assert (lab.marks / "starts").read_text() == "lsss", "the first task was never run again"
+    assert (await lab.run(old["run_id"]))["retried_as"] == run_id

@@ -46,7 +46,14 @@ class LocalFlowHandle:
                 return found
             on_task = self._watched(found.flow, capture.entered)
             return self._run(
-                FlowRun(found.flow, job.run_id, found.params, on_task, max_value_bytes=max_value_bytes)
+                FlowRun(
+                    found.flow,
+                    job.run_id,
+                    found.params,
+                    on_task,
+                    max_value_bytes=max_value_bytes,
+                    kept=job.kept,
+                )
             )
 
     def _run(self, run: FlowRun) -> FlowOutcome:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -257,6 +257,20 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
     others = dict.fromkeys(islice(parts, MAX_PROBLEMS))
     validated({**others, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
     return raw
+
+
+def batch_parts(items: list[msgspec.Raw], max_bytes: int) -> Iterator[list[msgspec.Raw]]:
+    """In parts: decoded values take several times the memory of their JSON."""
+    part: list[msgspec.Raw] = []
+    size = 0
+    for item in items:
+        length = memoryview(item).nbytes
+        if part and size + length > max_bytes:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += length
+    yield part
 
 
 class _Object(msgspec.Struct, gc=False):

@@ -1,7 +1,6 @@
 """Runs: submit, read, list, watch, cancel."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ from pyoco_server.errors import (
     PyocoServerError,
     RequestTooLarge,
     RunNotFound,
+    RunNotRetriable,
     TimersUnsupported,
     WorkflowTooLarge,
 )
@@ -31,6 +31,7 @@ from pyoco_server.http_api.bodies import (
     RunFields,
     StrictRoute,
     batch_items,
+    batch_parts,
     json_body_docs,
     parse_json,
     places,
@@ -56,6 +57,8 @@ from pyoco_server.http_api.views import (
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import off_loop
 from pyoco_server.usecases.ports.stores import Revision
+from pyoco_server.usecases.runs.submit import Retry
+from pyoco_server.usecases.runs.submit import Submitted as Accepted
 from pyoco_server.usecases.runs.watch import WatchRequest
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute, responses=EVERYWHERE)
@@ -108,6 +111,13 @@ class RunBatchRequest(Body):
     runs: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_BATCH, description="Bodies of POST /runs")
 
 
+class RetryRequest(Body):
+    from_: Literal["start", "failed"] = Field(
+        "start", alias="from", description="`failed`: do not run tasks again that succeeded"
+    )
+    params: dict[str, Any] = Field(default_factory=dict, description="Params to change; others stay")
+
+
 class CancelRequest(Body):
     reason: str | None = Field(None, max_length=2000, description="Stored with the run")
 
@@ -135,12 +145,16 @@ def _idempotency_key(request: Request) -> str | None:
 async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> Response:
     """A repeated key returns the first answer, with the header `Idempotent-Replayed`."""
     if key is None:
-        run_id, is_replayed = (await gateway.levels.runs.submit(submission)).run_id, False
+        submitted = Accepted((await gateway.levels.runs.submit(submission)).run_id, is_replayed=False)
     else:
         submitted = await gateway.levels.runs.submit_once(submission, key)
-        run_id, is_replayed = submitted.run_id, submitted.is_replayed
-    response = json_response(_accepted(run_id, gateway.levels.runs.list_workers.warning_for(submission.tag)))
-    if is_replayed:
+    return _submitted(gateway, submitted, submission.tag)
+
+
+def _submitted(gateway: Gateway, submitted: Accepted, tag: str) -> Response:
+    warning = gateway.levels.runs.list_workers.warning_for(tag)
+    response = json_response(_accepted(submitted.run_id, warning))
+    if submitted.is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
     else:
         gateway.metrics.submitted.inc()
@@ -163,7 +177,7 @@ async def submit_batch(request: Request) -> Response:
     body = await read_body(request, MAX_BATCH_BYTES, MAX_BATCH_PART_BYTES)
     runs = await off_loop(len(body), batch_items, body, RunBatchRequest, "runs", MAX_BATCH)
     results: list[Any] = []
-    for some in _batch_parts(runs):
+    for some in batch_parts(runs, MAX_BATCH_PART_BYTES):
         submissions = []
         for run in some:
             submissions.append(await _batch_item(run, caller, gateway.config.default_tag))
@@ -182,20 +196,6 @@ def _batch_answer(
         warning = gateway.levels.runs.list_workers.warning_for(answer.tag or "")
         return _accepted(answer.run_id, warning)
     return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
-
-
-def _batch_parts(runs: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """In parts: decoded values take several times the memory of their JSON."""
-    part: list[msgspec.Raw] = []
-    size = 0
-    for run in runs:
-        length = memoryview(run).nbytes
-        if part and size + length > MAX_BATCH_PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(run)
-        size += length
-    yield part
 
 
 async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Submission | PyocoServerError:
@@ -395,6 +395,32 @@ def _revision(text: str) -> Revision | None:
     """An invalid Last-Event-ID counts as none."""
     is_number = text.isascii() and text.isdigit() and len(text) < MAX_REVISION_DIGITS
     return Revision(int(text)) if is_number else None
+
+
+@router.post(
+    "/runs/{run_id}/retry",
+    summary="Run an ended run again",
+    responses={
+        **answers_like(schemas.of(Submitted)),
+        **answers_with(RunNotFound, RunNotRetriable, RequestTooLarge),
+    },
+    openapi_extra={
+        **json_body_docs(RetryRequest, required=False),
+        "parameters": [IDEMPOTENCY_KEY_DOCS],
+    },
+)
+async def retry_run(request: Request, run_id: RunId) -> Response:
+    """Returns the id of the new run; `retried_from` and `retried_as` link the two.
+
+    `from: failed` keeps the outputs of the tasks that succeeded. It requires a flow without switch and loop,
+    the same tasks as then, and outputs that are plain JSON.
+    """
+    gateway, body = gateway_of(request), await read_body(request, MAX_BODY_BYTES)
+    wanted = await parse_json(body, RetryRequest) if body.strip() else RetryRequest()
+    _check_params(wanted.params, len(body))
+    retry = Retry(from_failed=wanted.from_ == "failed", params=wanted.params, key=_idempotency_key(request))
+    submitted, tag = await gateway.levels.runs.retry(run_id, caller_of(request), retry)
+    return _submitted(gateway, submitted, tag)
 
 
 @router.post(

@@ -39,7 +39,7 @@ def record_run_metrics(changes: Iterable[Change[RunSnapshot]], meter: RunMeter) 
         run = change.value
         if run is None:
             continue
-        if run.status.is_terminal:
+        if run.status.is_terminal and run.retried_as is None:  # a link to its retry is no second end
             meter.ended(run.status, _duration(run))
         elif _is_claim(run):
             _observe_claim(run, meter)
@@ -47,7 +47,8 @@ def record_run_metrics(changes: Iterable[Change[RunSnapshot]], meter: RunMeter) 
 
 def _is_claim(run: RunSnapshot) -> bool:
     """Whether this is the worker's claim, without heartbeat or progress since."""
-    return run.status is RunStatus.RUNNING and not run.tasks and run.heartbeat_at == run.start_time
+    has_no_progress = len(run.tasks) == len(run.kept_tasks or ())
+    return run.status is RunStatus.RUNNING and has_no_progress and run.heartbeat_at == run.start_time
 
 
 def _observe_claim(run: RunSnapshot, meter: RunMeter) -> None:

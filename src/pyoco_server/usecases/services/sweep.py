@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.names import is_run_id, is_tag
-from pyoco_server.domain.runs.changes import GiveUp, Refusal, decide
+from pyoco_server.domain.runs.changes import Expire, GiveUp, Refusal, decide
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
 from pyoco_server.domain.runs.model import FailureKind, RunStatus
 from pyoco_server.errors import InvalidJob, NatsUnavailable, OrphanRunSuspected
@@ -28,10 +28,11 @@ from pyoco_server.usecases.ports.runs import (
     QueuedMessage,
     RunIndex,
     RunStore,
+    Timers,
     UndeliverableJob,
     UndeliverableJobs,
 )
-from pyoco_server.usecases.ports.stores import Clock, Revision, WrongRevision
+from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
 
 # Max deliveries: end runs whose job has used up its deliveries. The order makes a crash at any point
 # harmless: the end of the run, the dead letter, the message, the ack of the advisory. Each is idempotent.
@@ -247,6 +248,34 @@ class SweepRuns:
             status=ended.status,
             **OrphanRunSuspected().ids,
         )
+
+
+# Runs that no worker starts in time
+
+
+class RunExpiry:
+    """Ends runs that no worker started in time. JetStream keeps the time."""
+
+    KIND = "expire"
+
+    def __init__(self, timers: Timers, runs: RunStore, clock: Clock) -> None:
+        self._timers = timers
+        self._runs = runs
+        self._clock = clock
+
+    async def set(self, run_id: str, at: float) -> None:
+        await self._timers.set(self.KIND, run_id, at)
+
+    async def run(self) -> None:
+        async for timer in self._timers.follow(self.KIND):
+            with best_effort(log, "run.expire", NatsUnavailable, run_id=timer.key):
+                await self._end(timer.key)
+                await timer.settle()
+
+    async def _end(self, run_id: str) -> None:
+        ended = await change_run(self._runs, run_id, Expire(), self._clock)
+        if isinstance(ended, Versioned) and ended.value.failure is not None:
+            log.warning("no worker started a run in time", action="run.expired", run_id=run_id)
 
 
 # The number of dead letters, cached so that scrapes do not load the server.
