@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.options import RunOptions, options_of
+from pyoco_server.http_client.options import RunOptions, fields_of, options_of
 
 FAILED = 1
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -419,4 +419,5 @@ def action_fields(given: Namespace) -> dict[str, Any]:
         raise InvalidInput("exactly one of --flow-name and --graph-id is required")
     action = {name: getattr(given, name) for name in ("flow_name", "graph_id", "tag")}
     concurrency = "one" if given.one_at_a_time else "allow"
-    return {**action, "params": read_object(given.params), "concurrency": concurrency}
+    fixed = {**action, "params": read_object(given.params), "concurrency": concurrency}
+    return fixed | fields_of(_timing(given))

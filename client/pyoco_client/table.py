@@ -518,6 +518,7 @@ COMMANDS = {
         Option("tag", "Tag of the workers that run it."),
         Option("params", "JSON object with params for every run."),
         Option("one-at-a-time", "Run one at a time; further events wait.", is_flag=True),
+        *TIMING,
     ),
     "actions delete": called(
         "Delete an action.",

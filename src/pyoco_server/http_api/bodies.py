@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -15,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from starlette.requests import ClientDisconnect
 
 from pyoco_server.domain.names import nearest
-from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC
+from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP, unix_time
 from pyoco_server.domain.runs.model import RunRetry
 from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.errors import BodyTooSlow, PyocoServerError, RequestTooLarge
@@ -52,8 +51,6 @@ class Body(BaseModel):
 # Fields of a run, wherever one can be requested.
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=MAX_DELAY_SEC)]
-MAX_TIMESTAMP = 253_402_300_799
-"""The end of the year 9999."""
 
 
 class RetryFields(Body):
@@ -71,21 +68,8 @@ class RetryFields(Body):
     )
 
 
-def _timestamp(value: float | str) -> float:
-    """Unix seconds, or RFC 3339 with an offset: without one, the time would depend on the reader."""
-    if isinstance(value, str):
-        try:
-            at = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise ValueError("must be Unix seconds or RFC 3339, e.g. 2026-12-01T02:00:00+09:00") from error
-        if at.tzinfo is None:
-            raise ValueError("must have an offset, e.g. 2026-12-01T02:00:00+09:00")
-        return at.timestamp()
-    return value
-
-
 Timestamp = Annotated[
-    Annotated[float, Field(strict=True, ge=0, le=MAX_TIMESTAMP)] | str, AfterValidator(_timestamp)
+    Annotated[float, Field(strict=True, ge=0, le=MAX_TIMESTAMP)] | str, AfterValidator(unix_time)
 ]
 
 

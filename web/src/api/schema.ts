@@ -1939,6 +1939,16 @@ export interface components {
              * @enum {unknown}
              */
             concurrency: "allow" | "one";
+            /** @default null */
+            run_at: number | null;
+            /** @default null */
+            delay_sec: number | null;
+            /** @default null */
+            start_within_sec: number | null;
+            /** @default null */
+            timeout_sec: number | null;
+            /** @default null */
+            retry: components["schemas"]["RunRetry"] | null;
         };
         /**
          * WorkflowSource
@@ -7298,6 +7308,69 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
+                    /**
+                     * Run At
+                     * @description Do not start before this time: RFC 3339 with an offset, or Unix seconds
+                     */
+                    run_at?: number | string | null;
+                    /**
+                     * Delay Sec
+                     * @description Do not start before this time has passed
+                     */
+                    delay_sec?: number | null;
+                    /**
+                     * Start Within Sec
+                     * @description Fail if no worker has started the run in this time (after the delay)
+                     */
+                    start_within_sec?: number | null;
+                    /**
+                     * Timeout Sec
+                     * @description Timeout of each try
+                     */
+                    timeout_sec?: number | null;
+                    /** @description Retry policy */
+                    retry?: {
+                        /**
+                         * Max Attempts
+                         * @description All tries, including the first
+                         * @default 1
+                         */
+                        max_attempts?: number;
+                        /**
+                         * Backoff Sec
+                         * @description Time between the first try and the second
+                         * @default 5
+                         */
+                        backoff_sec?: number;
+                        /**
+                         * Factor
+                         * @description Growth of that time with every try
+                         * @default 2
+                         */
+                        factor?: number;
+                        /**
+                         * Max Backoff Sec
+                         * @description Its limit
+                         * @default 3600
+                         */
+                        max_backoff_sec?: number;
+                        /**
+                         * Jitter
+                         * @description Random part of it
+                         * @default 0.1
+                         */
+                        jitter?: number;
+                        /**
+                         * On
+                         * @description Failures to retry
+                         * @default [
+                         *       "error",
+                         *       "timeout",
+                         *       "crash"
+                         *     ]
+                         */
+                        on?: ("error" | "timeout" | "crash")[];
+                    } | null;
                     /** Flow Name */
                     flow_name?: string | null;
                     /** Tag */

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ from pyoco_server.domain.runs.model import (
 from pyoco_server.errors import InvalidJob, InvalidRequest
 
 MAX_DELAY_SEC = 366 * 86_400.0
+MAX_TIMESTAMP = 253_402_300_799
+"""The end of the year 9999."""
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -100,6 +103,22 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         retried_from=submission.retried_from,
         kept=submission.kept,
     )
+
+
+def unix_time(value: float | str) -> float:
+    """Of Unix seconds, or RFC 3339 with an offset: without one, the time would depend on the reader.
+
+    Raises ValueError.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError("must be Unix seconds or RFC 3339, e.g. 2026-12-01T02:00:00+09:00") from error
+    if at.tzinfo is None:
+        raise ValueError("must have an offset, e.g. 2026-12-01T02:00:00+09:00")
+    return at.timestamp()
 
 
 def start_of(submission: Submission, now: float) -> float | None:
@@ -180,6 +199,17 @@ def message_id_of(job: Job) -> str:
 
 
 # Retries of ended runs: a new run with the same input.
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """A request for a retry."""
+
+    from_failed: bool = False
+    """Keep the outputs of the tasks that succeeded."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """Params to change."""
+    key: str | None = None
+    """Idempotency key."""
 
 
 def repeated(

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.answers import BatchResult, Run, RunLogs, RunTasks, Submitted
 from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
-from pyoco_server.domain.runs.jobs import Submission
+from pyoco_server.domain.runs.jobs import Retry, Submission
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.strict_json import Refused, decode_json
@@ -57,8 +57,6 @@ from pyoco_server.http_api.views import (
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import off_loop
 from pyoco_server.usecases.ports.stores import Revision
-from pyoco_server.usecases.runs.submit import Retry
-from pyoco_server.usecases.runs.submit import Submitted as Accepted
 from pyoco_server.usecases.runs.watch import WatchRequest
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute, responses=EVERYWHERE)
@@ -145,16 +143,16 @@ def _idempotency_key(request: Request) -> str | None:
 async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> Response:
     """A repeated key returns the first answer, with the header `Idempotent-Replayed`."""
     if key is None:
-        submitted = Accepted((await gateway.levels.runs.submit(submission)).run_id, is_replayed=False)
+        run_id, is_replayed = (await gateway.levels.runs.submit(submission)).run_id, False
     else:
         submitted = await gateway.levels.runs.submit_once(submission, key)
-    return _submitted(gateway, submitted, submission.tag)
+        run_id, is_replayed = submitted.run_id, submitted.is_replayed
+    return _submitted(gateway, run_id, submission.tag, is_replayed=is_replayed)
 
 
-def _submitted(gateway: Gateway, submitted: Accepted, tag: str) -> Response:
-    warning = gateway.levels.runs.list_workers.warning_for(tag)
-    response = json_response(_accepted(submitted.run_id, warning))
-    if submitted.is_replayed:
+def _submitted(gateway: Gateway, run_id: str, tag: str, *, is_replayed: bool) -> Response:
+    response = json_response(_accepted(run_id, gateway.levels.runs.list_workers.warning_for(tag)))
+    if is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
     else:
         gateway.metrics.submitted.inc()
@@ -420,7 +418,7 @@ async def retry_run(request: Request, run_id: RunId) -> Response:
     _check_params(wanted.params, len(body))
     retry = Retry(from_failed=wanted.from_ == "failed", params=wanted.params, key=_idempotency_key(request))
     submitted, tag = await gateway.levels.runs.retry(run_id, caller_of(request), retry)
-    return _submitted(gateway, submitted, tag)
+    return _submitted(gateway, submitted.run_id, tag, is_replayed=submitted.is_replayed)
 
 
 @router.post(

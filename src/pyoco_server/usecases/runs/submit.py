@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pyoco_server.domain.fleet import KEPT_TASKS
 from pyoco_server.domain.names import is_run_id
@@ -15,6 +14,7 @@ from pyoco_server.domain.runs.jobs import (
     FlowFile,
     IdempotencyClaim,
     Job,
+    Retry,
     Submission,
     accept,
     claim_key,
@@ -301,15 +301,6 @@ class FlowFiles:
         with suppress(WrongRevision):  # used again
             await self._files.remove(file.sha256, found.revision)
             log.info("removed a flow.yaml without runs", action="flow_yaml.collect", sha256=file.sha256)
-
-
-class Retry(Struct, frozen=True, kw_only=True):
-    from_failed: bool = False
-    """Keep the outputs of the tasks that succeeded."""
-    params: dict[str, Any] = field(default_factory=dict)
-    """Params to change."""
-    key: str | None = None
-    """Idempotency key."""
 
 
 class RetryRun:
