@@ -249,9 +249,8 @@ async def test_a_node_whose_start_is_too_far_away_fails_with_the_reason(world: W
 async def test_a_delayed_run_of_a_node_that_lost_its_job_gets_a_delayed_one(world: World) -> None:
     _, backend = world
     submit = SubmitRun(backend.runs, backend.queue, time.time, new_run_id)
-    node_runs = NodeRuns(
-        backend.runs, backend.queue, submit, cancel_run=None, clock=time.time, default_tag="default"
-    )  # type: ignore[arg-type]
+    nobody_cancels: Any = None
+    node_runs = NodeRuns(backend.runs, backend.queue, submit, nobody_cancels, time.time, "default")
     for age in (0, 600):
         job = a_job(
             submitted_at=time.time() - age,

@@ -49,7 +49,13 @@ from pyoco_server.usecases.services.follow import (
     RunMeter,
 )
 from pyoco_server.usecases.services.orchestrator import Orchestrate, OrchestratorMeter
-from pyoco_server.usecases.services.sweep import CountDeadLetters, EndMaxDelivered, RunExpiry, SweepRuns
+from pyoco_server.usecases.services.sweep import (
+    CountDeadLetters,
+    EndMaxDelivered,
+    QueueNextTries,
+    RunExpiry,
+    SweepRuns,
+)
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
 from pyoco_server.wiring.event_level import EventLevel, EventUseCases
@@ -154,6 +160,8 @@ class RunLevel:
         self._end_undeliverable = EndMaxDelivered(
             backend.undeliverable, backend.runs, backend.queue, backend.dead_letters, clock
         )
+        self._next_tries = QueueNextTries(backend.runs, backend.queue, backend.undeliverable)
+        self._looks.append(self._next_tries.look)
         self.sweep = SweepRuns(backend.runs, backend.run_index, backend.queue, self._end_undeliverable, clock)
         self.sweep_lease = Lease(
             backend.leases, "sweep", new_id(), clock, lasts_sec=SWEEP_SILENT_SEC, beat_sec=SWEEP_BEAT_SEC
@@ -198,6 +206,7 @@ class RunLevel:
             "keep-cancels": self.reassert_cancels.run,
             "expire-runs": self.follow.keep_expiring,
             "sweep-runs": partial(self.sweep_lease.run, self.sweep.run),
+            "queue-next-tries": self._next_tries.run,
             "end-undeliverable": self._end_undeliverable.run,
             "expire-waiting": self.expiry.run,
             "link-retries": self.link_retries.run,
