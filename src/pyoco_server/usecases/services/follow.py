@@ -28,7 +28,10 @@ from pyoco_server.usecases.services.orchestrator import Orchestrate
 class RunMeter(Protocol):
     """Receives the metrics."""
 
-    def started(self, queue_wait_sec: float) -> None: ...
+    def started(self, queue_wait_sec: float, *, is_delayed: bool) -> None:
+        """`is_delayed`: the wait began when a delay was over."""
+        ...
+
     def redelivered(self) -> None: ...
     def ended(self, status: RunStatus, duration_sec: float | None) -> None: ...
 
@@ -55,7 +58,8 @@ def _observe_claim(run: RunSnapshot, meter: RunMeter) -> None:
     if run.attempt is not None and run.attempt > 1:
         meter.redelivered()
     elif run.start_time is not None and run.submitted_at is not None:
-        meter.started(max(0.0, run.start_time - run.submitted_at))
+        due_at = run.submitted_at if run.not_before is None else run.not_before
+        meter.started(max(0.0, run.start_time - due_at), is_delayed=run.not_before is not None)
 
 
 def _duration(run: RunSnapshot) -> float | None:
