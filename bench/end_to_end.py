@@ -13,7 +13,7 @@ import httpx2
 
 from installation import HOST, Installation, installation, wait_until
 from load import hammer, post
-from pyoco_server.config import Durability
+from pyoco_server.running_server import Durability
 
 ROUNDS = 3
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx2
 
 from processes import cpu_seconds, memory_mb, rss_mb, stop
-from pyoco_server.config import Durability
 from pyoco_server.processes import free_port
+from pyoco_server.running_server import Durability
 from pyoco_server.wiring import EmbeddedNats
 
 HOST = "127.0.0.1"

@@ -13,7 +13,7 @@ from end_to_end import submit, wait_for_completed
 from installation import Installation, installation
 from page import Figures, show, table
 from processes import descendants, rss_mb
-from pyoco_server.config import Durability
+from pyoco_server.running_server import Durability
 
 WARM_RUNS = 200
 

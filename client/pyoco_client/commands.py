@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.options import RunOptions, options_of
+from pyoco_server.http_client.options import RunOptions, fields_of, options_of
 
 FAILED = 1
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -257,16 +257,16 @@ def _timing(given: Namespace) -> RunOptions:
         raise InvalidInput(str(error)) from error
 
 
+def retry(client: PyocoHttpClient, given: Namespace) -> int:
+    """Run an ended run again, as a new run with the same input, and print its id."""
+    params = read_pairs(given.param)
+    submitted = client.retry_run(given.run_id, from_=getattr(given, "from"), params=params or None)
+    return _submitted(client, submitted, given)
+
+
 def rerun(client: PyocoHttpClient, given: Namespace) -> int:
-    """Submit a run again as a new run: the same flow, params, tag and labels."""
-    run = client.get_run(given.run_id)
-    if run["workflow_yaml_sha256"] is not None:
-        raise InvalidInput(
-            f"run {given.run_id} was submitted with a flow.yaml, which the server does not return",
-            f"Submit the file again: pyoco-client submit-yaml FILE --flow-name {run['flow_name']}",
-        )
-    params = {**run["params"], **read_pairs(given.param)}
-    return _submitted(client, client.submit_run(run["flow_name"], params, run["tag"], run["tags"]), given)
+    """Same as retry, from the start."""
+    return _submitted(client, client.retry_run(given.run_id, params=read_pairs(given.param) or None), given)
 
 
 def _submitted(client: PyocoHttpClient, submitted: Any, given: Namespace) -> int:
@@ -419,4 +419,5 @@ def action_fields(given: Namespace) -> dict[str, Any]:
         raise InvalidInput("exactly one of --flow-name and --graph-id is required")
     action = {name: getattr(given, name) for name in ("flow_name", "graph_id", "tag")}
     concurrency = "one" if given.one_at_a_time else "allow"
-    return {**action, "params": read_object(given.params), "concurrency": concurrency}
+    fixed = {**action, "params": read_object(given.params), "concurrency": concurrency}
+    return fixed | fields_of(_timing(given))

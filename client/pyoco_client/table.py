@@ -23,6 +23,7 @@ from pyoco_client.commands import (
     read_pairs,
     read_words,
     rerun,
+    retry,
     start_fields,
     submit,
     submit_yaml,
@@ -109,6 +110,21 @@ COMMANDS = {
             Option("flow-name", "Flow name shown in lists.", is_required=True),
             TAG,
             *TIMING,
+            *WAIT,
+            *OUTPUT,
+        ),
+    ),
+    "retry": Command(
+        retry,
+        (
+            RUN_ID,
+            Option(
+                "from",
+                "failed: keep the outputs of the tasks that succeeded, and run the others.",
+                default="start",
+                choices=("start", "failed"),
+            ),
+            PARAM,
             *WAIT,
             *OUTPUT,
         ),
@@ -502,6 +518,7 @@ COMMANDS = {
         Option("tag", "Tag of the workers that run it."),
         Option("params", "JSON object with params for every run."),
         Option("one-at-a-time", "Run one at a time; further events wait.", is_flag=True),
+        *TIMING,
     ),
     "actions delete": called(
         "Delete an action.",

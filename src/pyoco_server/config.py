@@ -25,8 +25,6 @@ ENV_PREFIX = "PYOCO_"
 EVENTS_ENV_PREFIX = "AX_"
 """Prefix of the workflow event settings, whose names come from an earlier system."""
 
-Durability = Literal["safe", "fast"]
-"""Of an embedded NATS: whether a write is on disk before it is acknowledged."""
 MAX_SECONDS = 9e9
 """JetStream stores durations as nanoseconds in 64 bits, so `inf` is not possible."""
 Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,6 +22,8 @@ if sys.platform != "win32":  # where only clients run
 DATA_DIRECTORY = Path(".pyoco")
 FILE = "server.json"
 LOCK_TRIES, LOCK_PAUSE_SEC = 20, 0.01
+Durability = Literal["safe", "fast"]
+"""Of an embedded NATS: whether a write is on disk before it is acknowledged."""
 _OWNER_ONLY = 0o600
 """A NATS URL may contain a password."""
 

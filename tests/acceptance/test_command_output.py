@@ -85,17 +85,20 @@ def test_flows_are_listed_with_what_their_runs_were_like(shell: Shell) -> None:
     assert shell("flows", "--quiet")[0] == "bad\ndouble\n"
 
 
-def test_a_run_is_submitted_again_with_changed_params(shell: Shell, tmp_path: Path) -> None:
-    first = shell.client.submit_run("double", {"x": 3, "note": "kept"}, tags=["nightly"])["run_id"]
-    again = shell.json("rerun", first, "--param", "x=21", "--wait")
+def test_a_run_is_run_again_with_changed_params(shell: Shell, tmp_path: Path) -> None:
+    shell.client.run("double", {"x": 3, "note": "kept"}, tags=["nightly"])
+    first = shell.client.list_runs(flow="double")[0]["run_id"]
+    again = shell.json("retry", first, "--param", "x=21", "--wait")
     assert again["run_id"] != first
     assert (again["params"], again["result"]) == ({"x": 21, "note": "kept"}, {"double": 42})
-    assert "nightly" in again["tags"]
+    assert ("nightly" in again["tags"], again["retried_from"]) == (True, first)
     same = shell.client.get_run(shell("rerun", first, "-q")[0].strip())
     assert (same["params"], same["tag"]) == ({"x": 3, "note": "kept"}, "default")
     (tmp_path / "flow.yaml").write_text('flow: {graph: "d"}\ntasks: {d: {callable: "os:getpid"}}\n')
-    from_file = shell.client.submit_run_yaml(tmp_path / "flow.yaml", flow_name="mine")["run_id"]
-    assert "pyoco-client submit-yaml FILE --flow-name mine" in shell("rerun", from_file, code=1)[1]
+    from_file = shell.json("submit-yaml", str(tmp_path / "flow.yaml"), "--flow-name", "mine", "--wait")
+    assert shell.json("retry", from_file["run_id"], "--wait")["status"] == "COMPLETED"
+    refused = shell("retry", first, "--from", "failed", code=1)[1]
+    assert "all tasks of the run succeeded; retry it from the start" in refused
 
 
 def test_quiet_prints_ids_and_no_progress(shell: Shell, tmp_path: Path) -> None:

@@ -116,6 +116,28 @@ async def test_with_these_rights_the_whole_product_works(site: Site, tmp_path: P
     assert written < 40  # a worker that hears its own writes as those of others would never stop
 
 
+async def test_with_these_rights_a_failed_run_is_tried_again_in_time(site: Site, tmp_path: Path) -> None:
+    """The worker may not queue the next try, so a gateway does, and not when 20 deliveries are used up."""
+    with worker_of(site) as worker:
+        worker.says("worker ready")
+        (tmp_path / "marks").mkdir()
+        params = {"marks": str(tmp_path / "marks"), "failures": 3}
+        retry: Any = {"max_attempts": 5, "backoff_sec": 0.2, "jitter": 0}
+        run = await ended(site.client, site.client.submit_run("flaky", params, retry=retry)["run_id"])
+    assert (run["status"], run["result"], len(run["tries"])) == ("COMPLETED", {"work": 4}, 3)
+    ends = [one["ended_at"] for one in run["tries"]]
+    starts = [*(one["started_at"] for one in run["tries"][1:]), run["start_time"]]
+    assert max(start - end for end, start in zip(ends, starts, strict=True)) < 10.0
+    async with connected(site, "gateway") as gateway:
+        jetstream = gateway.jetstream()
+
+        async def left() -> int:
+            count: int = (await jetstream.stream_info("PYOCO_WORK")).state.messages
+            return count
+
+        assert await until(left, lambda count: count == 0) == 0, "no job is left behind"
+
+
 GRAPH: dict[str, Any] = {
     "nodes": {
         "split": {"type": "fork"},

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pyoco_server.domain.fleet import WorkerState
+from pyoco_server.domain.runs.changes import Claim, decide
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
-from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus
 from pyoco_server.wiring import new_run_id
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.gateway import RunningGateway, memory_app, new_key
@@ -116,3 +117,20 @@ async def test_each_tenant_sees_its_own_runs_only() -> None:
         name = 'pyoco_runs_total{status="FAILED"}'
         await until(lambda: figures(gateway, theirs), lambda found: found[name] == 2)
         assert (await figures(gateway, ours))[name] == 1
+
+
+async def test_a_delayed_start_is_measured_from_the_time_it_was_due(gateway: RunningGateway) -> None:
+    """And not from its submission: a delay is no wait on the queue."""
+    runs = gateway.backend.runs
+    for not_before, started in ((None, NOW + 2), (NOW + 600, NOW + 603)):
+        run_id = new_run_id()
+        waiting = a_snapshot(run_id=run_id, submitted_at=NOW, not_before=not_before)
+        revision = await runs.create(run_id, waiting)
+        claimed = decide(waiting, Claim(Owner("w", "i", 1), 1), started)
+        assert isinstance(claimed, RunSnapshot)
+        await runs.update(run_id, claimed, revision)
+    name = "pyoco_run_queue_wait_seconds"
+    found = await until(lambda: figures(gateway), lambda found: found[f"{name}_count"] == 2)
+    assert found[f"{name}_sum"] == 5
+    late = "pyoco_run_start_lateness_seconds"
+    assert (found[f"{late}_count"], found[f"{late}_sum"]) == (1, 3)

@@ -8,9 +8,16 @@ from typing import Any
 import httpx2
 import pytest
 
+from pyoco_server.domain.runs.jobs import pending
 from pyoco_server.errors import TimersUnsupported
 from pyoco_server.memory import MemoryGatewayBackend
+from pyoco_server.usecases.executions.node_runs import NodeRuns
+from pyoco_server.usecases.runs.submit import SubmitRun
+from pyoco_server.wiring import new_run_id
+from support.builders import a_job
+from support.events import a_template
 from support.gateway import new_memory_gateway
+from support.waiting import until
 
 World = tuple[httpx2.AsyncClient, MemoryGatewayBackend]
 RETRY = {
@@ -167,3 +174,150 @@ async def test_a_nats_that_cannot_keep_time_refuses_them_and_nothing_else(
     assert (answer.status_code, answer.json()["err_id"]) == (501, "ERR-PYOCO-0047")
     assert "NATS 2.12" in answer.json()["detail"]
     assert (await world[0].post("/runs", json={"flow_name": "f"})).status_code == 200
+
+
+# Task nodes of graphs
+
+
+def one_task(**fields: Any) -> dict[str, Any]:
+    return {"id": "g", "nodes": {"close": {"type": "task", "flow": "f", **fields}}}
+
+
+async def test_the_run_of_a_node_starts_as_the_node_says(world: World) -> None:
+    client = world[0]
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
+    for fields, not_before in (
+        ({"delay_sec": 600, "start_within_sec": 30}, time.time() + 600),
+        ({"run_at": at.isoformat(), "start_within_sec": 30}, at.timestamp()),
+        ({"run_at": at.timestamp(), "start_within_sec": 30}, at.timestamp()),
+    ):
+        answer = await client.put("/graphs/g", json=one_task(**fields, retry={"max_attempts": 3}))
+        assert answer.is_success, answer.text
+        execution_id = (await client.post("/executions", json={"graph_id": "g"})).json()["execution_id"]
+
+        async def started(execution_id: str = execution_id) -> Any:
+            node = (await client.get(f"/executions/{execution_id}")).json()["nodes"]["close"]
+            return node["run_id"] and (await client.get(f"/runs/{node['run_id']}")).json()
+
+        run = await until(started, lambda found: bool(found) and "not_before" in found)
+        assert run["not_before"] == pytest.approx(not_before, abs=30)
+        assert (run["start_within_sec"], run["retry"]) == (30, None), "the attempts are the node's"
+        assert len(await world[1].queue.run_ids()) >= 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"delay_sec": -1}, "node close: delay_sec: expected float >= 0"),
+        ({"delay_sec": 366 * 86_400 + 1}, "node close: delay_sec: expected float <="),
+        ({"start_within_sec": 0}, "node close: start_within_sec: expected float > 0"),
+        ({"run_at": "2030-01-01T00:00:00"}, "node close: run_at must have an offset"),
+        ({"run_at": "tomorrow"}, "node close: run_at must be Unix seconds or RFC 3339"),
+        ({"run_at": 2_000_000_000, "delay_sec": 5}, "node close has both delay_sec and run_at; keep one"),
+        ({"delay_sec": 60, "timeout_sec": 60}, "node close: timeout_sec includes the delay"),
+        ({"flow": None, "external": True, "delay_sec": 5}, "node close: delay_sec is only for tasks with a"),
+        ({"flow": None, "type": "wait", "start_within_sec": 5}, "node close: start_within_sec is only for"),
+    ],
+)
+async def test_a_field_of_a_node_that_cannot_be_used_is_refused(
+    world: World, fields: dict[str, Any], problem: str
+) -> None:
+    answer = await world[0].put("/graphs/g", json=one_task(**fields))
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0002")
+    assert problem.lower() in answer.json()["detail"].lower(), answer.text
+
+
+async def test_a_graph_is_shown_with_these_fields(world: World) -> None:
+    await world[0].put("/graphs/g", json=one_task(run_at="2030-01-01T00:00:00+09:00"))
+    (node,) = (await world[0].get("/graphs/g")).json()["definition"]["nodes"].values()
+    assert node["run_at"] == datetime.fromisoformat("2030-01-01T00:00:00+09:00").timestamp()
+
+
+async def test_a_node_whose_start_is_too_far_away_fails_with_the_reason(world: World) -> None:
+    client = world[0]
+    await client.put("/graphs/g", json=one_task(run_at="9999-01-01T00:00:00Z"))
+    execution_id = (await client.post("/executions", json={"graph_id": "g"})).json()["execution_id"]
+
+    async def state() -> Any:
+        return (await client.get(f"/executions/{execution_id}")).json()
+
+    failed = await until(state, lambda found: found["status"] == "FAILED")
+    error = failed["nodes"]["close"]["error"]
+    assert (error["code"], error["message"]) == ("RUN_REFUSED", "run_at: more than 366 days from now")
+
+
+async def test_a_delayed_run_of_a_node_that_lost_its_job_gets_a_delayed_one(world: World) -> None:
+    _, backend = world
+    submit = SubmitRun(backend.runs, backend.queue, time.time, new_run_id)
+    nobody_cancels: Any = None
+    node_runs = NodeRuns(backend.runs, backend.queue, submit, nobody_cancels, time.time, "default")
+    for age in (0, 600):
+        job = a_job(
+            submitted_at=time.time() - age,
+            not_before=time.time() + 900,
+            start_within_sec=5.0,
+            execution_id="e",
+            node_id="n",
+        )
+        await backend.runs.create(job.run_id, pending(job))
+        await node_runs.read([job.run_id])
+        assert job.run_id in await backend.queue.run_ids()
+    assert backend.queue.take(["pyoco.work.default"]) is None, "not before its time"
+
+
+# Actions of events
+
+
+async def put_action(client: httpx2.AsyncClient, **fields: Any) -> httpx2.Response:
+    return await client.put("/api/workflow-actions/close.month", json={"flow_name": "f", **fields})
+
+
+async def test_the_run_of_an_action_has_the_fields_of_the_action(world: World) -> None:
+    client = world[0]
+    fields = {"delay_sec": 600, "start_within_sec": 30, "timeout_sec": 5, "retry": RETRY}
+    answer = await put_action(client, **fields)
+    assert answer.status_code == 200, answer.text
+    assert {name: answer.json()[name] for name in fields} == fields
+    await client.put("/api/workflow-templates/close", json=a_template(action="close.month"))
+    started = await client.post("/api/workflow-events", json={"template_id": "close"})
+    assert started.status_code == 200, started.text
+    run = (await client.get(f"/runs/{started.json()['run_id']}")).json()
+    assert run["not_before"] == pytest.approx(time.time() + 600, abs=30)
+    assert (run["start_within_sec"], run["timeout_sec"], run["retry"]) == (30, 5, RETRY)
+
+
+async def test_a_step_among_several_has_them_as_a_node(world: World) -> None:
+    client = world[0]
+    simple = {"max_attempts": 3, "backoff_sec": 2}
+    await put_action(client, delay_sec=600, timeout_sec=700, retry=simple)
+    steps = [
+        {"id": "one", "action": "close.month", "trigger_kind": "external_event"},
+        {"id": "two", "action": "close.month", "trigger_kind": "after_previous"},
+    ]
+    await client.put("/api/workflow-templates/close", json={**a_template(), "steps": steps})
+    started = await client.post("/api/workflow-events", json={"template_id": "close"})
+    assert started.status_code == 200, started.text
+    nodes = (await client.get("/graphs/template-close")).json()["definition"]["nodes"]
+    assert [(node["delay_sec"], node["timeout_sec"], node["retry"]) for node in nodes.values()] == [
+        (600, 700, simple)
+    ] * 2
+    await put_action(client, retry=RETRY)
+    refused = await client.post("/api/workflow-events", json={"template_id": "close"})
+    assert refused.status_code == 409
+    assert "action 'close.month': retry: a step among several" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"delay_sec": -1}, "delay_sec"),
+        ({"retry": {"max_attempts": 0}}, "retry"),
+        ({"flow_name": None, "graph_id": "g", "timeout_sec": 5}, "action 'close.month': timeout_sec"),
+    ],
+)
+async def test_a_field_of_an_action_that_cannot_be_used_is_refused(
+    world: World, fields: dict[str, Any], place: str
+) -> None:
+    answer = await put_action(world[0], **fields)
+    assert answer.status_code == 422
+    assert place in str(answer.json()["detail"])

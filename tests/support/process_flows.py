@@ -163,6 +163,31 @@ def flaky() -> Flow:
     return Flow(name="flaky") >> work
 
 
+def halting() -> Flow:
+    """Its second task fails until the test repairs it; every start of a task leaves a letter."""
+
+    @task
+    def load(marks: str) -> dict[str, Any]:
+        return {"rows": [1, 2, 3], "pid": _started(marks, "l")}
+
+    @task
+    def send(load: dict[str, Any], marks: str) -> int:
+        _started(marks, "s")
+        if not (Path(marks) / "repaired").exists():
+            raise ValueError("not yet")
+        mark(marks, "in-send")
+        wait_for(marks, "go")
+        return sum(load["rows"])
+
+    return Flow(name="halting") >> load >> send
+
+
+def _started(marks: str, letter: str) -> int:
+    with (Path(marks) / "starts").open("a") as starts:
+        starts.write(letter)
+    return os.getpid()
+
+
 def who() -> Flow:
     """Which process ran it, and which of its runs it was."""
 
@@ -451,6 +476,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         tiny,
         dying,
         flaky,
+        halting,
         who,
         talking,
         large_a,

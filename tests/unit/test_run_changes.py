@@ -14,6 +14,7 @@ from pyoco_server.domain.runs.changes import (
     ConvergeCancel,
     Expire,
     GiveUp,
+    LinkRetry,
     Refusal,
     Report,
     RequestCancel,
@@ -68,6 +69,8 @@ give_up            owner   FAILED     FAILED     CANCELLED  terminal  terminal t
 give_up_earlier    owner   fenced     fenced     fenced     terminal  terminal terminal
 expire             nobody  FAILED     same       same       terminal  terminal terminal
 expire             owner   same       same       same       terminal  terminal terminal
+link_retry         nobody  same       same       same       COMPLETED FAILED   CANCELLED
+link_retry         owner   same       same       same       COMPLETED FAILED   CANCELLED
 """
 
 CHANGES: dict[str, RunChange] = {
@@ -91,6 +94,7 @@ CHANGES: dict[str, RunChange] = {
     "give_up": GiveUp(error="gone", kind=FailureKind.LOST_JOB, last_attempt=OWNER.attempt),
     "give_up_earlier": GiveUp(error="gone", kind=FailureKind.LOST_JOB, last_attempt=EARLIER.attempt),
     "expire": Expire(),
+    "link_retry": LinkRetry("0190aaaa-bbbb-7ccc-8ddd-eeeeffff0002"),
 }
 
 

@@ -3,17 +3,33 @@
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import cycle
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs.jobs import pending
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
+from pyoco_server.domain import codec
+from pyoco_server.domain.runs.jobs import job_of_next_try, pending
+from pyoco_server.domain.runs.model import (
+    FailureKind,
+    RunFailure,
+    RunRetry,
+    RunSnapshot,
+    RunStatus,
+    RunTry,
+    replace,
+)
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.memory.queue import MemoryDelivery, MemoryQueue, MemoryUndeliverable, QueueFaults
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
-from pyoco_server.usecases.services.sweep import LOST, PENDING_LOOKS, EndMaxDelivered, SweepRuns
+from pyoco_server.usecases.services.sweep import (
+    LOST,
+    PENDING_LOOKS,
+    EndMaxDelivered,
+    QueueNextTries,
+    SweepRuns,
+)
 from support.builders import NOW, OWNER, RUN_ID, a_job, a_snapshot
 from support.captured_logs import capture_logs
 
@@ -249,3 +265,74 @@ async def test_d03_a_job_that_only_a_replica_still_has_is_not_given_up(backend: 
     for _ in range(4):
         await sweep.sweep()
     assert backend.dead_letters.letters == []
+
+
+# Next tries that a worker could not queue
+
+
+class NextTries:
+    """A run whose first try failed, and whose worker did what it could."""
+
+    def __init__(self, backend: MemoryGatewayBackend) -> None:
+        self.backend = backend
+        self.service = QueueNextTries(backend.runs, backend.queue, backend.undeliverable)
+        self.job = a_job(retry=RunRetry(max_attempts=3))
+
+    async def failed(self, **changes: Any) -> RunSnapshot:
+        revision = await self.backend.runs.create(self.job.run_id, pending(self.job))
+        await self.backend.queue.publish(self.job, revision)
+        (queued,) = await self.backend.queue.jobs()
+        failure = RunFailure(kind=FailureKind.ERROR, message="no")
+        one = RunTry(n=1, started_at=NOW, ended_at=NOW, worker_id="w", failure=failure)
+        run = replace(pending(self.job), tries=(one,), job_seq=queued.sequence, not_before=NOW, **changes)
+        await self.backend.runs.update(self.job.run_id, run, revision)
+        return run
+
+    async def seen(self, run: RunSnapshot) -> None:
+        await self.service.complete(run.run_id, run.job_seq or 0)
+
+    async def tries(self) -> list[int]:
+        messages = self.backend.queue._messages
+        return [codec.decode_job(message.payload).try_number for message in messages]
+
+
+@pytest.fixture
+async def next_tries() -> AsyncIterator[NextTries]:
+    async with open_memory_gateway_backend() as backend:
+        yield NextTries(backend)
+
+
+async def test_the_next_try_is_queued_in_place_of_the_failed_one(next_tries: NextTries) -> None:
+    run = await next_tries.failed()
+    await next_tries.seen(run)
+    assert await next_tries.tries() == [2]
+    await next_tries.seen(run)
+    assert await next_tries.tries() == [2], "once"
+
+
+async def test_a_try_that_its_worker_has_queued_is_left_alone(next_tries: NextTries) -> None:
+    run = await next_tries.failed()
+    await next_tries.backend.queue.publish(job_of_next_try(next_tries.job, run), Revision(2))
+    await next_tries.backend.undeliverable.at(run.job_seq or 0, 0).remove()  # as an ack does
+    await next_tries.seen(run)
+    assert await next_tries.tries() == [2]
+
+
+async def test_a_run_that_was_cancelled_meanwhile_has_no_next_try(next_tries: NextTries) -> None:
+    run = await next_tries.failed()
+    stored = await next_tries.backend.runs.get(run.run_id)
+    assert stored is not None
+    over = replace(run, status=RunStatus.CANCELLED)
+    await next_tries.backend.runs.update(run.run_id, over, stored.revision)
+    await next_tries.seen(run)
+    assert await next_tries.tries() == [1]
+
+
+async def test_a_run_in_another_try_by_now_is_left_alone(next_tries: NextTries) -> None:
+    run = await next_tries.failed()
+    stored = await next_tries.backend.runs.get(run.run_id)
+    assert stored is not None
+    later = replace(run, job_seq=99)
+    await next_tries.backend.runs.update(run.run_id, later, stored.revision)
+    await next_tries.seen(run)
+    assert await next_tries.tries() == [1]

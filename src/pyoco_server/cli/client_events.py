@@ -9,9 +9,11 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_params import read_params
+from pyoco_server.cli.client_runs import NOW, Timing
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown
 from pyoco_server.config import secret_variable
 from pyoco_server.errors import InvalidCliInput
+from pyoco_server.http_client.options import fields_of
 
 events = cyclopts.App(name="events", help="Send workflow events and inspect their results.")
 templates = cyclopts.App(name="templates", help="Manage workflow templates.")
@@ -249,6 +251,7 @@ def put_action(  # noqa: PLR0913 - the fields of an action
     tag: str | None = None,
     params: str | None = None,
     one_at_a_time: Flag = False,
+    timing: Timing = NOW,
     shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
@@ -274,7 +277,7 @@ def put_action(  # noqa: PLR0913 - the fields of an action
     wanted: dict[str, Any] = {"flow_name": flow_name, "graph_id": graph_id, "tag": tag}
     wanted["params"] = {} if params is None else read_params(None, params, ())
     wanted["concurrency"] = "one" if one_at_a_time else "allow"
-    shown.one(client.events.put_action(key, wanted), "key")
+    shown.one(client.events.put_action(key, wanted | fields_of(timing.options())), "key")
 
 
 @actions.command(name="delete")

@@ -193,6 +193,29 @@ def submit_yaml(
     return _print_submitted(client, submitted, following, shown)
 
 
+def retry(
+    run_id: RunId,
+    *,
+    from_: Annotated[Literal["start", "failed"], Parameter(name="--from")] = "start",
+    param: Many = None,
+    following: Following = NOT_FOLLOWED,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> int:
+    """Run an ended run again, as a new run with the same input, and print its id.
+
+    Parameters
+    ----------
+    from_
+        failed: keep the outputs of the tasks that succeeded, and run the others.
+    param
+        Change one param: key=value; may be repeated.
+    """
+    params = read_params(None, None, param or [])
+    submitted = client.retry_run(run_id, from_=from_, params=params or None)
+    return _print_submitted(client, submitted, following, shown)
+
+
 def rerun(
     run_id: RunId,
     *,
@@ -201,19 +224,14 @@ def rerun(
     shown: Shown = AS_JSON,
     client: Client,
 ) -> int:
-    """Submit a run again as a new run: the same flow, params, tag and labels.
+    """Same as retry, from the start.
 
     Parameters
     ----------
     param
         Change one param: key=value; may be repeated.
     """
-    run = client.get_run(run_id)
-    if run["workflow_yaml_sha256"] is not None:
-        raise InvalidCliInput(texts.RERUN_OF_YAML(run_id=run_id, flow_name=run["flow_name"]))
-    params = {**run["params"], **read_params(None, None, param or [])}
-    submitted = client.submit_run(run["flow_name"], params, run["tag"], run["tags"])
-    return _print_submitted(client, submitted, following, shown)
+    return retry(run_id, param=param, following=following, shown=shown, client=client)
 
 
 def get(run_id: RunId, *, records: Flag = False, shown: Shown = AS_JSON, client: Client) -> None:
@@ -418,6 +436,7 @@ def _list(text: str | None) -> list[str] | None:
 COMMANDS = {
     "submit": submit,
     "submit-yaml": submit_yaml,
+    "retry": retry,
     "rerun": rerun,
     "get": get,
     "tasks": tasks,

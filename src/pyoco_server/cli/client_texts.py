@@ -173,12 +173,6 @@ NO_WHEEL_HISTORY = Text(en="no uploads or deletions yet", ja="登録・削除の
 MORE = Text(en="next page: --cursor {cursor}", ja="続き: --cursor {cursor}")
 
 NO_TASKS = Text(en="no tasks yet", ja="タスクはまだありません")
-RERUN_OF_YAML = Text(
-    en="run {run_id} was submitted with a flow.yaml, which the server does not return; submit the file again: "
-    "pyoco-client submit-yaml FILE --flow-name {flow_name}",
-    ja="run {run_id} は flow.yaml で投入されました。サーバーはこのファイルを返さないため、もう一度投入してください: "
-    "pyoco-client submit-yaml FILE --flow-name {flow_name}",
-)
 
 # Help in Japanese
 
@@ -196,9 +190,13 @@ HELP_JA = {
     "Try again up to this many times after a failure, with growing pauses.": (
         "失敗時に、間隔を広げながらこの回数まで再試行します。"
     ),
-    "Submit a run again as a new run: the same flow, params, tag and labels.": (
-        "同じflow、params、tag、ラベルで、新しいrunとして再投入します。"
+    "Run an ended run again, as a new run with the same input, and print its id.": (
+        "終了したrunを、同じ入力の新しいrunとして再実行し、そのIDを表示します。"
     ),
+    "failed: keep the outputs of the tasks that succeeded, and run the others.": (
+        "failed: 成功したタスクの出力を引き継ぎ、残りのタスクだけを実行します。"
+    ),
+    "Same as retry, from the start.": "最初からの retry と同じです。",
     "Change one param: key=value; may be repeated.": "変更するparam。key=value の形式。複数指定できます。",
     "List the flows that workers report or that have runs.": (
         "workerが報告したflowと、実行されたことのあるflowの一覧を表示します。"

@@ -30,9 +30,10 @@ from pyoco_server.cli.output import (
     server_url,
 )
 from pyoco_server.cli.terminal import add_completion, run
-from pyoco_server.config import Durability, NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
+from pyoco_server.running_server import Durability
 
 app = cyclopts.App(name="pyoco-server", help="Run Python workflows on your own machines.")
 

@@ -20,11 +20,11 @@ from pyoco_server.cli.stack import (
     worker_child,
 )
 from pyoco_server.cli.terminal import serve
-from pyoco_server.config import NATS_ACCESS, Durability, NatsBackendConfig, env_name, is_set
+from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, is_set
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_api.pages import is_built
 from pyoco_server.processes import is_taken
-from pyoco_server.running_server import RunningServer, announced
+from pyoco_server.running_server import Durability, RunningServer, announced
 from pyoco_server.wiring import EmbeddedNats, check_nats_access, without_credentials
 
 DEFAULT_NATS_PORT = 4222

@@ -19,12 +19,13 @@ from typing import IO, Any
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.http_server import BoundedHead, Server, http_options, require_free
 from pyoco_server.cli.output import BootstrapOptions, note
-from pyoco_server.config import NATS_ACCESS, Durability, NatsBackendConfig, env_name, secret_variable
+from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, secret_variable
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.gateway import Gateway
 from pyoco_server.logs import get_logger
 from pyoco_server.processes import STOP_TIMEOUT_SEC, await_child, start_child
+from pyoco_server.running_server import Durability
 from pyoco_server.wiring import BootstrapNats, EmbeddedNats, without_credentials
 from pyoco_server.wiring.gateway import Tuning
 

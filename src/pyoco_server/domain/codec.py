@@ -18,7 +18,7 @@ from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
-from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, check
+from pyoco_server.domain.runs.jobs import FlowFile, IdempotencyClaim, Job, check
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.domain.wheels import WheelEvent
@@ -67,6 +67,7 @@ decode_source = decoding(Source, "workflow source")
 decode_slot = decoding(Slot, "action slot")
 decode_lease = decoding(LeaseRecord, "lease")
 decode_import_mark = decoding(ImportMark, "import mark")
+decode_flow_file = decoding(FlowFile, "flow.yaml")
 decode_stored_event = decoding(StoredEvent, "audit record")
 
 
@@ -104,12 +105,18 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
 
 _decode_listed_action = decoding(light(Action, params=msgspec.Raw), "workflow action")
 _decode_listed_job = decoding(light(RetryJob, "data"), "retry job")
+_decode_listed_file = decoding(light(FlowFile, "text"), "flow.yaml")
 _decode_listed_resume = decoding(light(KeptResume, request=light(EventRequest, "data")), "kept resume")
 
 
 def decode_listed_action(data: bytes) -> Action:
     """Its params are JSON."""
     return Action(**msgspec.structs.asdict(_decode_listed_action(data)))
+
+
+def decode_listed_flow_file(data: bytes) -> FlowFile:
+    """Without its text."""
+    return FlowFile(**msgspec.structs.asdict(_decode_listed_file(data)))
 
 
 def decode_listed_job(data: bytes) -> RetryJob:
@@ -123,11 +130,33 @@ def decode_listed_resume(data: bytes) -> KeptResume:
     return KeptResume(**{**fields, "request": EventRequest(**msgspec.structs.asdict(fields["request"]))})
 
 
+class _JobWithKeptTasks(msgspec.Struct):
+    """A job that keeps outputs of another run, in a form that older workers refuse.
+
+    They would ignore the kept tasks and run them again. Without a `flow_name` the job is invalid to them.
+    """
+
+    run_id: str
+    tag: str
+    job_with_kept_tasks: bytes
+
+
+_kept_decoder = msgspec.json.Decoder(_JobWithKeptTasks)
+
+
+def encode_job(job: Job) -> bytes:
+    data = encode(job)
+    return data if job.kept is None else encode(_JobWithKeptTasks(job.run_id, job.tag, data))
+
+
 def decode_job(data: bytes) -> Job:
     try:
         return check(_job_decoder.decode(data))
     except NOT_READABLE as error:
-        raise InvalidJob(str(error)) from error
+        try:
+            return check(_job_decoder.decode(_kept_decoder.decode(data).job_with_kept_tasks))
+        except NOT_READABLE:
+            raise InvalidJob(str(error)) from error
 
 
 class _RunIdOnly(msgspec.Struct):

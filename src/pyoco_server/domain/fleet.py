@@ -19,6 +19,11 @@ class WorkerState(StrEnum):
 
 ALIVE = frozenset({WorkerState.RUNNING, WorkerState.IDLE})
 
+KEPT_TASKS = "kept_tasks"
+"""Runs a job without the tasks whose outputs it keeps."""
+FEATURES = (KEPT_TASKS,)
+"""Of workers of this version."""
+
 
 class WorkerRecord(Struct, frozen=True, kw_only=True):
     worker_id: str
@@ -44,6 +49,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     wheel_sync: WheelSync | None = None
     flows: tuple[str, ...] | None = None
     """Names of the flows that it can run; None: its resolver cannot list them, or the worker is older."""
+    features: tuple[str, ...] = ()
+    """What it can do that older workers cannot."""
 
 
 class WorkerActivity(Struct, frozen=True, kw_only=True):
@@ -86,6 +93,7 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         stop_reason=activity.stop_reason,
         wheel_sync=activity.wheel_sync,
         flows=activity.flows,
+        features=FEATURES,
     )
 
 

@@ -1,9 +1,11 @@
-"""One run of a flow in pyoco's engine: progress, result, artifacts, and its handle."""
+"""One run of a flow in pyoco's engine: progress, result, artifacts."""
 
+import inspect
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy, deepcopy
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,15 @@ import pyoco.core.engine
 from pyoco.core.context import Context
 from pyoco.core.engine import Engine
 from pyoco.core.log_capture import RunLogCapture
-from pyoco.core.models import Flow, RunContext
+from pyoco.core.models import Flow, RunContext, Task
 from pyoco.core.models import RunStatus as EngineStatus
 from pyoco.core.models import TaskState as EngineTaskState
 from pyoco.trace.backend import TraceBackend
 
-from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, Raised
-from pyoco_server.domain.runs.logs import LogEntry
-from pyoco_server.domain.runs.model import TaskRecord, TaskState, replace
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Raised
+from pyoco_server.domain.runs.model import FailureKind, KeptTasks, Reusable, TaskRecord, TaskState, replace
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
-from pyoco_server.engine.print_capture import CallLater, OutputSource, PrintCapture, PrintReports
-from pyoco_server.engine.resolve import FlowOfJob
 from pyoco_server.engine.results import (
     MAX_VALUE_BYTES,
     BadOutput,
@@ -31,6 +30,7 @@ from pyoco_server.engine.results import (
     Result,
     capped_text,
     described,
+    is_exact,
     raised,
     result_of,
 )
@@ -61,21 +61,29 @@ class FlowRun:
         on_task: OnTask = lambda _: None,
         *,
         max_value_bytes: int = MAX_VALUE_BYTES,
+        kept: KeptTasks | None = None,
     ) -> None:
+        """`kept`: tasks that are not run, with their outputs."""
         self._flow = flow
         self._params = params
         self._max_value_bytes = max_value_bytes
+        self._kept = kept
+        known = {} if kept is None else kept.records
         self._context = ServerRunContext(run_id=run_id)
+        self._context.lacks_scratch = any(map(_uses_context, (t for t in flow.tasks if t.name in known)))
         self._loop = RunLoop()
-        records = _Records(self._context, RecordBudget(max_value_bytes))
+        budget = RecordBudget(max_value_bytes)
+        records = _Records(self._context, budget, known, is_plain=not flow.has_control_flow())
         self._trace = _Trace(flow, self._context, records, self._loop, on_task)
-        self._engine = _Engine(trace_backend=self._trace)
+        self._engine = _Engine(self._trace, known)
 
     def run(self) -> FlowOutcome:
         try:
             plan = plan_of(self._flow)
         except ExecutionFailed as error:
             return self._failed(error.detail, raised(error))
+        if problem := self._changed_since(plan):
+            return replace(self._failed(problem), failure_kind=FailureKind.INVALID_JOB)
         self._trace.dependencies = plan.dependencies
         try:
             with self._loop:
@@ -97,6 +105,16 @@ class FlowRun:
             result=result.value,
             result_truncated=result.is_truncated,
             warnings=bounded_warnings([*result.warnings, *self._incomplete(plan)], 0),
+        )
+
+    def _changed_since(self, plan: Plan) -> str | None:
+        """Why the kept outputs do not fit this flow."""
+        is_plain = not self._flow.has_control_flow()
+        if self._kept is None or (is_plain and self._kept.dependencies == plan.dependencies):
+            return None
+        return (
+            f"flow {self._flow.name!r} has other tasks than the retried run, or another order of them; "
+            "retry it from the start"
         )
 
     def _failed(self, error: str, exception: Raised | None = None) -> FlowOutcome:
@@ -144,9 +162,33 @@ _STATES = {state: TaskState(state.value) for state in EngineTaskState}
 class _Engine(Engine):  # type: ignore[misc]  # pyoco ships no types
     """Without its capture of output, which takes longer than a tiny task and keeps all text in memory."""
 
+    def __init__(self, trace_backend: TraceBackend, kept: dict[str, TaskRecord]) -> None:
+        super().__init__(trace_backend=trace_backend)
+        self._kept = kept
+
+    def _execute_task(self, task: Task, *others: Any) -> None:
+        record = self._kept.get(task.name)
+        super()._execute_task(task if record is None else _returning(task, record.output), *others)
+        self.trace.returned(task.name)
+
     def run(self, flow: Any, params: dict[str, Any], run_context: RunContext) -> Context:
         _here.is_ours = True
         return super().run(flow, params, run_context=run_context)
+
+
+def _returning(task: Task, output: Any) -> Task:
+    """In place of a task with a known output. A copy of it, because the tasks that follow may change it."""
+    output = deepcopy(output)
+    stand_in = copy(task)
+    stand_in.func, stand_in.inputs = (lambda: output), {}
+    return stand_in
+
+
+def _uses_context(task: Task) -> bool:
+    try:
+        return "ctx" in inspect.signature(task.func).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return True
 
 
 _here = threading.local()
@@ -226,6 +268,11 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         self._on_task(None)
         self._changed(node_name, TaskState.FAILED)
 
+    def returned(self, name: str) -> None:
+        """Convert the record now: the tasks that follow may change what this one returned."""
+        with self._lock:
+            self._read(name)
+
     def refused(self, name: str, problem: str) -> None:
         """The task returned a value that cannot be kept."""
         self._context.tasks[name] = EngineTaskState.FAILED
@@ -239,13 +286,13 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
 
     def _read_all(self) -> FlowProgress:
         for name, state in self._context.tasks.copy().items():
-            self._tasks[name] = _STATES[state]
+            self._tasks[name] = TaskState.SUCCEEDED if name in self._read.kept else _STATES[state]
             self._records[name] = self._read(name)
         return self._progress()
 
     def _changed(self, name: str, state: TaskState, duration_ms: float | None = None) -> None:
         on_progress = self._on_progress
-        if on_progress is None:
+        if on_progress is None or name in self._read.kept:
             return
         with self._lock:
             record = replace(self._read(name), state=state)
@@ -270,9 +317,14 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
 class _Records:
     """Task records as they leave the process. Unchanged records are not converted again."""
 
-    def __init__(self, context: RunContext, budget: RecordBudget) -> None:
+    def __init__(
+        self, context: RunContext, budget: RecordBudget, kept: dict[str, TaskRecord], *, is_plain: bool
+    ) -> None:
+        """`is_plain`: the flow has no control flow."""
         self._context = context
         self._budget = budget
+        self.kept = kept
+        self._is_plain = is_plain
         self._known: dict[str, tuple[tuple[Any, ...], TaskRecord]] = {}
 
     @property
@@ -280,6 +332,8 @@ class _Records:
         return self._budget.is_exceeded
 
     def __call__(self, name: str) -> TaskRecord:
+        if name in self.kept:
+            return self.kept[name]
         record = self._context.ensure_task_record(name)
         key = (record.state, record.started_at, record.ended_at, record.inputs, record.output, record.error)
         known = self._known.get(name)
@@ -301,7 +355,15 @@ class _Records:
             inputs=inputs,
             output=output,
             artifacts=artifacts,
+            reusable=self._reusable(record, output),
         )
+
+    def _reusable(self, record: Any, output: Any) -> Reusable | None:
+        if not self._is_plain:
+            return Reusable.CONTROL_FLOW
+        if record.state is not EngineTaskState.SUCCEEDED:
+            return None
+        return Reusable.YES if is_exact(record.output, output) else Reusable.NOT_EXACT
 
 
 def _ended_last(context: RunContext) -> frozenset[str]:
@@ -317,6 +379,25 @@ ARTIFACTS = str(Path(".pyoco/artifacts").absolute())
 class ServerRunContext(RunContext):  # type: ignore[misc]  # pyoco ships no types
     """Marks a run as one of ours."""
 
+    lacks_scratch = False
+    """Tasks that are not run again may have put something into `ctx.scratch`, which is not known."""
+
+
+class _PartOfScratch(dict[str, Any]):
+    """Raises an error for what it lacks: a default would be a wrong value without an error."""
+
+    def __missing__(self, key: str) -> Any:
+        raise LookupError(
+            f"ctx.scratch has no {key!r}: a retry keeps what tasks returned, not what they put into "
+            "ctx.scratch; retry the run from the start"
+        )
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
+        return self[key]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or bool(self.__missing__(str(key)))
+
 
 class _Context(Context):  # type: ignore[misc]
     """Creates the artifact directory of a run on first use, and not ./artifacts for every run.
@@ -329,98 +410,11 @@ class _Context(Context):  # type: ignore[misc]
     def __post_init__(self) -> None:
         if self.artifact_dir is None and isinstance(self.run_context, ServerRunContext):
             self.artifact_dir = f"{ARTIFACTS}{os.sep}{self.run_context.run_id}"
+            if self.run_context.lacks_scratch:
+                self.scratch = _PartOfScratch()
         else:
             super().__post_init__()
 
 
 pyoco.core.engine.Context = _Context
 pyoco.core.engine.RunLogCapture = _log_capture
-
-
-# The handle of a flow in the process that runs it: an executor, or a worker that runs flows in a thread.
-
-FindFlow = Callable[[Job], FlowOfJob | FlowOutcome]
-
-
-class LocalFlowHandle:
-    """`run` blocks the calling thread; other threads may call `cancel` and `go_live`, even before it.
-
-    Most flows end before anyone watches: nothing is reported until `go_live`. Subclasses deliver the reports
-    (`progressed`, `printed`).
-    """
-
-    def __init__(self, call_later: CallLater | None) -> None:
-        self._lock = threading.Lock()
-        self._flow_run: FlowRun | None = None
-        self._is_live = False
-        self._is_cancelled = False
-        self._prints = PrintReports(self.printed, call_later)
-
-    def run(
-        self,
-        job: Job,
-        find: FindFlow,
-        output: OutputSource,
-        *,
-        own_threads: Iterable[threading.Thread] = (),
-        max_value_bytes: int = MAX_VALUE_BYTES,
-    ) -> FlowOutcome:
-        capture = PrintCapture(output, self._output_added, own_threads)
-        self._prints.begin(capture)
-        with capture:
-            found = find(job)
-            if isinstance(found, FlowOutcome):
-                return found
-            on_task = self._watched(found.flow, capture.entered)
-            return self._run(
-                FlowRun(found.flow, job.run_id, found.params, on_task, max_value_bytes=max_value_bytes)
-            )
-
-    def _run(self, run: FlowRun) -> FlowOutcome:
-        with self._lock:
-            self._flow_run = run
-            is_cancelled, is_live = self._is_cancelled, self._is_live
-        if is_cancelled:
-            run.cancel()
-        if is_live:
-            run.follow(self.progressed)
-        try:
-            return run.run()
-        finally:
-            with self._lock:
-                self._flow_run = None
-
-    def cancel(self) -> None:
-        """Stop at the next task."""
-        with self._lock:
-            self._is_cancelled = True
-            run = self._flow_run
-        if run is not None:
-            run.cancel()
-
-    def go_live(self) -> None:
-        """Report the progress now and after every step, and output as it is printed."""
-        with self._lock:
-            self._is_live = True
-            run = self._flow_run
-        self._prints.flush_soon()
-        if run is not None:
-            run.follow(self.progressed)
-
-    def unreported_output(self) -> list[LogEntry]:
-        """At the end: what was printed and not reported. Nothing is reported after it."""
-        return self._prints.finish()
-
-    def progressed(self, progress: FlowProgress) -> None:
-        raise NotImplementedError
-
-    def printed(self, entries: list[LogEntry]) -> None:
-        raise NotImplementedError
-
-    def _watched(self, flow: Flow, on_task: OnTask) -> OnTask:  # noqa: ARG002 - for subclasses
-        """Called with every start and end of a task."""
-        return on_task
-
-    def _output_added(self) -> None:
-        if self._is_live:
-            self._prints.flush_soon()

@@ -104,6 +104,17 @@ class RecordBudget:
         return preview.value
 
 
+def is_exact(value: Any, stored: Any) -> bool:
+    """Whether `stored`, read again, is the value itself and not a preview or another type."""
+    if type(value) is not type(stored):
+        return False
+    if isinstance(value, list):
+        return len(value) == len(stored) and all(map(is_exact, value, stored))
+    if isinstance(value, dict):
+        return value.keys() == stored.keys() and all(is_exact(value[key], stored[key]) for key in stored)
+    return bool(value == stored)
+
+
 def capped_text(text: Any) -> str | None:
     """A long text without its middle."""
     if text is None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
-from datetime import datetime
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -15,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from starlette.requests import ClientDisconnect
 
 from pyoco_server.domain.names import nearest
-from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC
+from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP, unix_time
 from pyoco_server.domain.runs.model import RunRetry
 from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.errors import BodyTooSlow, PyocoServerError, RequestTooLarge
@@ -52,8 +51,6 @@ class Body(BaseModel):
 # Fields of a run, wherever one can be requested.
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=MAX_DELAY_SEC)]
-MAX_TIMESTAMP = 253_402_300_799
-"""The end of the year 9999."""
 
 
 class RetryFields(Body):
@@ -71,21 +68,8 @@ class RetryFields(Body):
     )
 
 
-def _timestamp(value: float | str) -> float:
-    """Unix seconds, or RFC 3339 with an offset: without one, the time would depend on the reader."""
-    if isinstance(value, str):
-        try:
-            at = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise ValueError("must be Unix seconds or RFC 3339, e.g. 2026-12-01T02:00:00+09:00") from error
-        if at.tzinfo is None:
-            raise ValueError("must have an offset, e.g. 2026-12-01T02:00:00+09:00")
-        return at.timestamp()
-    return value
-
-
 Timestamp = Annotated[
-    Annotated[float, Field(strict=True, ge=0, le=MAX_TIMESTAMP)] | str, AfterValidator(_timestamp)
+    Annotated[float, Field(strict=True, ge=0, le=MAX_TIMESTAMP)] | str, AfterValidator(unix_time)
 ]
 
 
@@ -257,6 +241,20 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
     others = dict.fromkeys(islice(parts, MAX_PROBLEMS))
     validated({**others, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
     return raw
+
+
+def batch_parts(items: list[msgspec.Raw], max_bytes: int) -> Iterator[list[msgspec.Raw]]:
+    """In parts: decoded values take several times the memory of their JSON."""
+    part: list[msgspec.Raw] = []
+    size = 0
+    for item in items:
+        length = memoryview(item).nbytes
+        if part and size + length > max_bytes:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += length
+    yield part
 
 
 class _Object(msgspec.Struct, gc=False):

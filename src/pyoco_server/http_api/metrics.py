@@ -48,7 +48,13 @@ class Metrics:
         )
         self._queue_waits = Histogram(
             "pyoco_run_queue_wait_seconds",
-            "From submit to start, of runs that started while this gateway was up.",
+            "From submit or the end of a delay to start, of runs that started while this gateway was up.",
+            buckets=_RUN_SECONDS,
+            registry=self.registry,
+        )
+        self._lateness = Histogram(
+            "pyoco_run_start_lateness_seconds",
+            "Of delayed runs and next tries: from the time they were due to start.",
             buckets=_RUN_SECONDS,
             registry=self.registry,
         )
@@ -91,8 +97,10 @@ class Metrics:
     def attended(self, lag_sec: float) -> None:
         self._lag.observe(lag_sec)
 
-    def started(self, queue_wait_sec: float) -> None:
+    def started(self, queue_wait_sec: float, *, is_delayed: bool) -> None:
         self._queue_waits.observe(queue_wait_sec)
+        if is_delayed:
+            self._lateness.observe(queue_wait_sec)
 
     def redelivered(self) -> None:
         self._redeliveries.inc()

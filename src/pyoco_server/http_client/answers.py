@@ -13,6 +13,7 @@ class TaskRecord(TypedDict):
     error: str | None
     inputs: dict[str, Any] | None
     output: Any
+    reusable: str | None
     started_at: float | None
     state: str
     traceback: str | None
@@ -70,12 +71,15 @@ class Run(TypedDict):
     heartbeat_at: float
     instance_id: str | None
     job_seq: int | None
+    kept_tasks: list[str] | None
     node_id: str | None
     not_before: float | None
     params: dict[str, Any]
     result: Any
     result_truncated: bool
     retention_sec: float | None
+    retried_as: str | None
+    retried_from: str | None
     retry: RunRetry | None
     run_id: str
     start_time: float | None
@@ -290,6 +294,7 @@ class WheelSync(TypedDict):
 
 class WorkerRecord(TypedDict):
     current_run_id: str | None
+    features: list[str]
     heartbeat_at: float
     hidden: bool
     instance_id: str

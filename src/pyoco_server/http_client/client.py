@@ -216,6 +216,7 @@ class PyocoHttpClient:
     list_runs = blocking(ClientCalls.list_runs)
     list_runs_vnext = blocking(ClientCalls.list_runs_vnext)
     watch_run = blocking_iterator(ClientCalls.watch_run)
+    retry_run = blocking(ClientCalls.retry_run)
     cancel_run = blocking(ClientCalls.cancel_run)
     get_workers = blocking(ClientCalls.get_workers)
     list_flows = blocking(ClientCalls.list_flows)

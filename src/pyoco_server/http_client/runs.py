@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from pyoco_server.http_client.answers import (
     BatchResult,
@@ -252,6 +252,28 @@ class RunCalls(Calls):
         async with aclosing(self._watched(run_id, wanted, _deadline(timeout_sec))) as events:
             async for event in events:
                 yield event
+
+    async def retry_run(
+        self,
+        run_id: str,
+        *,
+        from_: Literal["start", "failed"] = "start",
+        params: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Submitted:
+        """Run an ended run again, as a new run with the same input; `params` are changed.
+
+        `from_="failed"`: the tasks that succeeded are not run again and keep their outputs. Raises `Conflict`
+        if that is not possible, or if the run has not ended.
+        """
+        submitted: Submitted = await self._call(
+            "POST",
+            run_path(run_id, "/retry"),
+            is_safe=idempotency_key is not None,
+            json=given({"from": from_, "params": params}),
+            headers=given({"Idempotency-Key": idempotency_key}),
+        )
+        return submitted
 
     async def cancel_run(
         self,

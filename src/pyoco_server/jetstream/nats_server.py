@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from pyoco_server.config import Durability
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.processes import free_port, is_taken, start_child, stop_child, stop_group
+from pyoco_server.running_server import Durability
 
 
 def find_binary() -> str | None:

@@ -80,7 +80,7 @@ class WorkQueue:
         self._clock = _ServerClock(JetStreamTime(connection, stream))
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
-        data = codec.encode(job)
+        data = codec.encode_job(job)
         subject = f"{self._prefix}.{job.tag}"
         headers = {
             "Nats-Msg-Id": message_id or message_id_of(job),

@@ -15,7 +15,7 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
-from pyoco_server.domain.runs.jobs import IdempotencyClaim
+from pyoco_server.domain.runs.jobs import FlowFile, IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
@@ -24,6 +24,7 @@ from pyoco_server.memory.stores import (
     MemoryEvents,
     MemoryExecutionLog,
     MemoryGraphs,
+    MemoryListedStore,
     MemoryStore,
     MemoryTaskLogs,
     MemoryWheelHistory,
@@ -166,6 +167,9 @@ class MemoryBackend:
 @dataclass(frozen=True, kw_only=True)
 class MemoryGatewayBackend(MemoryBackend):
     claims: MemoryStore[IdempotencyClaim]
+    flow_files: MemoryListedStore[FlowFile] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_flow_file, codec.decode_listed_flow_file)
+    )
     wheels: MemoryWheels
     wheel_history: MemoryWheelHistory = field(default_factory=MemoryWheelHistory)
     graphs: MemoryGraphs = field(default_factory=MemoryGraphs)

@@ -173,7 +173,7 @@ class MemoryQueue:
             self._seen[known_as] = _now()
             if delay_sec > 0:
                 await self.unschedule(job.run_id)
-            await self.put(f"{self._prefix}.{job.tag}", codec.encode(job), revision)
+            await self.put(f"{self._prefix}.{job.tag}", codec.encode_job(job), revision)
             if delay_sec > 0:
                 self._messages[-1].due_at = _now() + delay_sec + self._faults.late_sec()
         return is_new

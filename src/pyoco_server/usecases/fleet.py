@@ -140,6 +140,14 @@ class ListWorkers:
             return "no worker is running: the run waits until one comes"
         return f"no live worker has the tag {tag!r}{nearest(tag, tags)}; the run waits for one"
 
+    def lacking(self, feature: str, tag: str) -> list[str]:
+        """Ids of live workers of a tag that are too old for a feature."""
+        return sorted(
+            record.worker_id
+            for record in self._followed.records.values()
+            if tag in record.tags and feature not in record.features and self._observed(record).state in ALIVE
+        )
+
     def _living_tags(self) -> frozenset[str]:
         """Read at most once a second, because submits and workers may be many."""
         now = self._now()

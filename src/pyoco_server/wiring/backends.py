@@ -15,7 +15,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.auth import ApiKey
 from pyoco_server.domain.fleet import WorkerRecord
-from pyoco_server.domain.runs.jobs import IdempotencyClaim
+from pyoco_server.domain.runs.jobs import FlowFile, IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import admin
@@ -23,6 +23,7 @@ from pyoco_server.jetstream.access import access_of
 from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.auth import JetStreamApiKeys
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+from pyoco_server.jetstream.events import ListedKvStore
 from pyoco_server.jetstream.feed import BucketFeed
 from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
 from pyoco_server.jetstream.kv import KvStore
@@ -144,6 +145,7 @@ class JetStreamBackend(JetStreamWorkerBackend):
 @dataclass(frozen=True)
 class JetStreamRunLevel(JetStreamBackend):
     claims: KvStore[IdempotencyClaim]
+    flow_files: ListedKvStore[FlowFile]
     wheels: WheelObjects
     wheel_history: WheelHistoryBucket
     run_feed: BucketFeed[RunSnapshot]
@@ -184,6 +186,7 @@ async def open_run_level(
         yield JetStreamRunLevel(
             **{**vars(backend), "task_logs": _task_logs(feeds, config)},
             claims=await bucket_of(requests, config.idempotency_kv_bucket, codec.encode, codec.decode_claim),
+            flow_files=await _flow_files(requests, config),
             wheels=WheelObjects(objects, config.wheel_object_store_bucket),
             wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
             run_feed=BucketFeed(feeds, config.runs_kv_bucket, codec.decode_run, restore),
@@ -271,6 +274,18 @@ def _workers(
 
 def _task_logs(connection: NatsConnection, config: NatsBackendConfig) -> LogStream:
     return LogStream(connection, config.logs_stream, config.logs_subject_prefix)
+
+
+async def _flow_files(connection: NatsConnection, config: NatsBackendConfig) -> ListedKvStore[FlowFile]:
+    bucket = config.workflows_kv_bucket
+    return ListedKvStore(
+        connection,
+        bucket,
+        await bucket_config(connection, bucket),
+        codec.decode_flow_file,
+        part="flow_yaml.",
+        decode_listed=codec.decode_listed_flow_file,
+    )
 
 
 def _run_index(config: NatsBackendConfig) -> SqliteRunIndex:

@@ -31,7 +31,14 @@ from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
 from pyoco_server.usecases.runs.read import ListFlows, ListRuns, ReadLogs, ReadRun
-from pyoco_server.usecases.runs.submit import RunExpiry, SubmitBatch, SubmitOnce, SubmitRun
+from pyoco_server.usecases.runs.submit import (
+    FlowFiles,
+    LinkRetries,
+    RetryRun,
+    SubmitBatch,
+    SubmitOnce,
+    SubmitRun,
+)
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.services import orchestrator
 from pyoco_server.usecases.services.follow import (
@@ -42,7 +49,13 @@ from pyoco_server.usecases.services.follow import (
     RunMeter,
 )
 from pyoco_server.usecases.services.orchestrator import Orchestrate, OrchestratorMeter
-from pyoco_server.usecases.services.sweep import CountDeadLetters, EndMaxDelivered, SweepRuns
+from pyoco_server.usecases.services.sweep import (
+    CountDeadLetters,
+    EndMaxDelivered,
+    QueueNextTries,
+    RunExpiry,
+    SweepRuns,
+)
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
 from pyoco_server.wiring.event_level import EventLevel, EventUseCases
@@ -109,6 +122,7 @@ class RunLevel:
         self.follow_workers = FollowWorkers(backend.worker_feed, clock, backend.shared_clock)
         own_writes = OwnWrites(self.follow)
         self.expiry = RunExpiry(backend.timers, backend.runs, clock)
+        self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
         self.submit = SubmitRun(
             backend.runs,
             backend.queue,
@@ -116,7 +130,8 @@ class RunLevel:
             new_id,
             own_writes.wrote,
             config.runs_retention_sec,
-            expiry=self.expiry,
+            expire_at=self.expiry.set,
+            files=self.flow_files,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -128,6 +143,16 @@ class RunLevel:
         self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
         self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_id)
         self.list_workers = self._list_workers(backend, setup)
+        self.link_retries = LinkRetries(backend.runs, clock)
+        self._looks.append(self.link_retries.look)
+        self.retry = RetryRun(
+            backend.runs,
+            self.submit,
+            self.submit_once,
+            self.flow_files,
+            self.list_workers,
+            self.link_retries,
+        )
         self.list_flows = ListFlows(backend.run_index, self.list_workers, own_writes)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
@@ -135,6 +160,8 @@ class RunLevel:
         self._end_undeliverable = EndMaxDelivered(
             backend.undeliverable, backend.runs, backend.queue, backend.dead_letters, clock
         )
+        self._next_tries = QueueNextTries(backend.runs, backend.queue, backend.undeliverable)
+        self._looks.append(self._next_tries.look)
         self.sweep = SweepRuns(backend.runs, backend.run_index, backend.queue, self._end_undeliverable, clock)
         self.sweep_lease = Lease(
             backend.leases, "sweep", new_id(), clock, lasts_sec=SWEEP_SILENT_SEC, beat_sec=SWEEP_BEAT_SEC
@@ -179,8 +206,11 @@ class RunLevel:
             "keep-cancels": self.reassert_cancels.run,
             "expire-runs": self.follow.keep_expiring,
             "sweep-runs": partial(self.sweep_lease.run, self.sweep.run),
+            "queue-next-tries": self._next_tries.run,
             "end-undeliverable": self._end_undeliverable.run,
             "expire-waiting": self.expiry.run,
+            "link-retries": self.link_retries.run,
+            "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
             "follow-workers": self.follow_workers.run,
         }
 

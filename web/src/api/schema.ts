@@ -227,6 +227,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/runs/{run_id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run an ended run again
+         * @description Returns the id of the new run; `retried_from` and `retried_as` link the two.
+         *
+         *     `from: failed` keeps the outputs of the tasks that succeeded. It requires a flow without switch and loop,
+         *     the same tasks as then, and outputs that are plain JSON.
+         */
+        post: operations["retry_run_runs__run_id__retry_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/runs/{run_id}/cancel": {
         parameters: {
             query?: never;
@@ -1287,6 +1310,12 @@ export interface components {
             tries: components["schemas"]["RunTry"][];
             /** @default null */
             failure: components["schemas"]["RunFailure"] | null;
+            /** @default null */
+            retried_from: string | null;
+            /** @default null */
+            retried_as: string | null;
+            /** @default null */
+            kept_tasks: string[] | null;
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
@@ -1316,7 +1345,15 @@ export interface components {
             output: unknown;
             /** @default null */
             artifacts: Record<string, never> | null;
+            /** @default null */
+            reusable: components["schemas"]["Reusable"] | null;
         };
+        /**
+         * Reusable
+         * @description Whether a retry can use a task's output instead of running the task again.
+         * @enum {unknown}
+         */
+        Reusable: "control_flow" | "not_exact" | "yes";
         /**
          * CodeWheel
          * @description A wheel installed in the run's executor.
@@ -1754,6 +1791,8 @@ export interface components {
             stop_reason: string | null;
             /** @default null */
             wheel_sync: components["schemas"]["WheelSync"] | null;
+            /** @default [] */
+            features: string[];
         };
         /**
          * WheelSync
@@ -1900,6 +1939,16 @@ export interface components {
              * @enum {unknown}
              */
             concurrency: "allow" | "one";
+            /** @default null */
+            run_at: number | null;
+            /** @default null */
+            delay_sec: number | null;
+            /** @default null */
+            start_within_sec: number | null;
+            /** @default null */
+            timeout_sec: number | null;
+            /** @default null */
+            retry: components["schemas"]["RunRetry"] | null;
         };
         /**
          * WorkflowSource
@@ -3100,6 +3149,114 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0005: run not found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    retry_run_runs__run_id__retry_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Requests with the same key and body submit one run, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description Run id returned by POST /runs */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /**
+                     * From
+                     * @description `failed`: do not run tasks again that succeeded
+                     * @default start
+                     * @enum {string}
+                     */
+                    from?: "start" | "failed";
+                    /**
+                     * Params
+                     * @description Params to change; others stay
+                     */
+                    params?: {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Submitted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0005: run not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0051: run not retriable */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7151,6 +7308,69 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
+                    /**
+                     * Run At
+                     * @description Do not start before this time: RFC 3339 with an offset, or Unix seconds
+                     */
+                    run_at?: number | string | null;
+                    /**
+                     * Delay Sec
+                     * @description Do not start before this time has passed
+                     */
+                    delay_sec?: number | null;
+                    /**
+                     * Start Within Sec
+                     * @description Fail if no worker has started the run in this time (after the delay)
+                     */
+                    start_within_sec?: number | null;
+                    /**
+                     * Timeout Sec
+                     * @description Timeout of each try
+                     */
+                    timeout_sec?: number | null;
+                    /** @description Retry policy */
+                    retry?: {
+                        /**
+                         * Max Attempts
+                         * @description All tries, including the first
+                         * @default 1
+                         */
+                        max_attempts?: number;
+                        /**
+                         * Backoff Sec
+                         * @description Time between the first try and the second
+                         * @default 5
+                         */
+                        backoff_sec?: number;
+                        /**
+                         * Factor
+                         * @description Growth of that time with every try
+                         * @default 2
+                         */
+                        factor?: number;
+                        /**
+                         * Max Backoff Sec
+                         * @description Its limit
+                         * @default 3600
+                         */
+                        max_backoff_sec?: number;
+                        /**
+                         * Jitter
+                         * @description Random part of it
+                         * @default 0.1
+                         */
+                        jitter?: number;
+                        /**
+                         * On
+                         * @description Failures to retry
+                         * @default [
+                         *       "error",
+                         *       "timeout",
+                         *       "crash"
+                         *     ]
+                         */
+                        on?: ("error" | "timeout" | "crash")[];
+                    } | null;
                     /** Flow Name */
                     flow_name?: string | null;
                     /** Tag */

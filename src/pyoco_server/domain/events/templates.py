@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from pyoco_server.domain.names import MAX_FLOW_NAME, is_tag
+from pyoco_server.domain.runs.model import RunRetry
 from pyoco_server.errors import InvalidRequest, WorkflowConflict, WorkflowNotFound
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -21,6 +22,7 @@ MAX_STEPS = 30
 MAX_TEXT = 2000
 MIN_YEAR = 2000
 MAX_YEAR = 9999
+MAX_NODE_BACKOFF_SEC = 86_400
 
 
 class TriggerKind(StrEnum):
@@ -79,6 +81,18 @@ class Action(Struct, frozen=True, kw_only=True):
     graph_id: str | None = None
     concurrency: Literal["allow", "one"] = "allow"
     tenant_id: str | None = None
+    run_at: float | None = None
+    delay_sec: float | None = None
+    start_within_sec: float | None = None
+    timeout_sec: float | None = None
+    retry: RunRetry | None = None
+
+    def timing(self) -> dict[str, Any]:
+        """The fields of its runs."""
+        return {name: value for name in RUN_FIELDS if (value := getattr(self, name)) is not None}
+
+
+RUN_FIELDS = ("run_at", "delay_sec", "start_within_sec", "timeout_sec", "retry")
 
 
 class Period(Struct, frozen=True):
@@ -165,6 +179,11 @@ def check_action(action: Action) -> Action:
         action.tag is None or action.graph_id is None,
         "tag: not allowed with graph_id; the nodes of the graph have their own tags",
     )
+    for name in action.timing():
+        _require(
+            action.graph_id is None,
+            f"action {action.key!r}: {name}: not allowed with graph_id; the graph's nodes have their own",
+        )
     return action
 
 
@@ -236,8 +255,24 @@ def to_graph(template: Template, actions: Mapping[str, Action], default_tag: str
     return {"id": graph_id_of(template), "nodes": nodes, "edges": _chain(order)}
 
 
+def as_node_fields(action: Action) -> dict[str, Any]:
+    """The run fields of an action as those of a node, whose retries are new runs. Raises WorkflowConflict."""
+    fields = action.timing()
+    retry: RunRetry | None = fields.pop("retry", None)
+    if retry is None:
+        return fields
+    plain = RunRetry(max_attempts=retry.max_attempts, backoff_sec=retry.backoff_sec)
+    if retry != plain or retry.backoff_sec > MAX_NODE_BACKOFF_SEC:
+        raise WorkflowConflict(
+            f"action {action.key!r}: retry: a step among several may have max_attempts and backoff_sec only, "
+            f"up to {MAX_NODE_BACKOFF_SEC:,} s"
+        )
+    return {**fields, "retry": {"max_attempts": retry.max_attempts, "backoff_sec": retry.backoff_sec}}
+
+
 def _task(action: Action, default_tag: str) -> dict[str, Any]:
     return {
+        **as_node_fields(action),
         "type": "task",
         "flow": action.flow_name,
         "tag": action.tag or default_tag,

@@ -56,6 +56,10 @@ class GraphNode(Struct, frozen=True, kw_only=True):
     external: bool = False
     retry: Retry = Retry()
     timeout_sec: float | None = None
+    delay_sec: float | None = None
+    """This and the next two: of the run of every attempt."""
+    run_at: float | None = None
+    start_within_sec: float | None = None
     prompt: str | None = None
     wait_key: str | None = None
     on_timeout: OnTimeout = OnTimeout.FAIL

@@ -18,6 +18,7 @@ from pyoco_server.domain.executions.graph_model import (
     Then,
 )
 from pyoco_server.domain.names import MAX_FLOW_NAME, is_tag, nearest
+from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP, unix_time
 
 NAME_RULE = "[A-Za-z0-9_-]{1,64}"
 MAX_TIMEOUT_SEC = 10 * 366 * 86_400
@@ -44,6 +45,9 @@ _NODE_KEYS = {
     "external": _Key(bool, (TASK,)),
     "retry": _Key(dict[str, Any], (TASK,)),
     "timeout_sec": _Key(_Timeout, (TASK, WAIT)),
+    "delay_sec": _Key(Annotated[float, Meta(ge=0, le=MAX_DELAY_SEC)], (TASK,)),
+    "run_at": _Key(Annotated[float, Meta(ge=0, le=MAX_TIMESTAMP)] | str, (TASK,)),
+    "start_within_sec": _Key(Annotated[float, Meta(gt=0, le=MAX_DELAY_SEC)], (TASK,)),
     "prompt": _Key(str, (WAIT,)),
     "wait_key": _Key(str, (WAIT,)),
     "on_timeout": _Key(OnTimeout, (WAIT,)),
@@ -74,6 +78,8 @@ def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
         and (value := _field(where, kind, key, rule, given[key], problems)) is not _GIVEN_UP
     }
     retry = _retry(where, fields.pop("retry", {}), problems)
+    if "run_at" in fields:
+        fields["run_at"] = _time(where, fields["run_at"], problems)
     node = GraphNode(id=node_id, type=kind, retry=retry, **fields)
     _CHECKS[kind](where, node, given, problems)
     return node
@@ -163,6 +169,14 @@ def _retry(where: str, given: dict[str, Any], problems: Problems) -> Retry:
     return retry if isinstance(retry, Retry) else Retry()
 
 
+def _time(where: str, value: float | str, problems: Problems) -> float | None:
+    try:
+        return unix_time(value)
+    except ValueError as error:
+        problems.append(f"{where}: run_at {error}")
+        return None
+
+
 def _check_task(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
     if node.flow and node.external:
         problems.append(f"{where} has both flow and external: true; keep one")
@@ -174,6 +188,19 @@ def _check_task(where: str, node: GraphNode, given: Mapping[str, Any], problems:
         problems.append(f"{where} has neither flow nor external: true; add one of them")
     if node.tag is not None and not is_tag(node.tag):
         problems.append(f"{where}: tag {_shown(node.tag)} must match {NAME_RULE}")
+    _check_start(where, node, problems)
+
+
+def _check_start(where: str, node: GraphNode, problems: Problems) -> None:
+    for key in ("delay_sec", "run_at", "start_within_sec"):
+        if node.external and getattr(node, key) is not None:
+            problems.append(f"{where}: {key} is only for tasks with a flow; an external task has no run")
+    if node.delay_sec is not None and node.run_at is not None:
+        problems.append(f"{where} has both delay_sec and run_at; keep one")
+    if node.delay_sec is not None and node.timeout_sec is not None and node.timeout_sec <= node.delay_sec:
+        problems.append(
+            f"{where}: timeout_sec includes the delay and is over before it; make it longer than delay_sec"
+        )
 
 
 def _check_join(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:

@@ -144,6 +144,9 @@ def _dispatch(draft: Draft, node_id: str, node: NodeState) -> DispatchRun:
         flow=spec.flow,
         tag=spec.tag,
         params=draft.render(spec.params),
+        delay_sec=spec.delay_sec,
+        run_at=spec.run_at,
+        start_within_sec=spec.start_within_sec,
     )
 
 

@@ -194,6 +194,9 @@ class DispatchRun(Struct, frozen=True, kw_only=True):
     flow: str
     tag: str | None
     params: dict[str, Any]
+    delay_sec: float | None = None
+    run_at: float | None = None
+    start_within_sec: float | None = None
 
 
 class CancelRun(Struct, frozen=True, kw_only=True):

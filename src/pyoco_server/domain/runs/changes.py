@@ -16,7 +16,7 @@ complete the sequence.
 """
 
 from enum import StrEnum
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, TypeVar, assert_never
 
 from msgspec import Struct
 
@@ -31,7 +31,11 @@ from pyoco_server.domain.runs.model import (
     TaskRecord,
     TaskState,
     replace,
+    settled,
+    settled_records,
 )
+
+T = TypeVar("T")
 
 MAX_TRIES_KEPT = 20
 SHORT_TEXT = 2_000
@@ -120,7 +124,13 @@ class Expire(Struct, frozen=True):
     """The time for the run's first start is over."""
 
 
-RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp | Expire
+class LinkRetry(Struct, frozen=True):
+    """The run has ended, and another one repeats it."""
+
+    run_id: str
+
+
+RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp | Expire | LinkRetry
 
 
 class Refusal(StrEnum):
@@ -134,12 +144,14 @@ class Refusal(StrEnum):
     """The job's try has failed; the next one may lack its job."""
 
 
-def decide(  # noqa: PLR0911 - one return per kind of change
+def decide(  # noqa: C901, PLR0911 - one return per kind of change
     snapshot: RunSnapshot, change: RunChange, now: float
 ) -> RunSnapshot | Refusal:
     """The snapshot after `change`, or a refusal. `snapshot` itself if there is nothing to write."""
     if isinstance(change, RequestCancel):  # idempotent, also after the run has ended
         return _request_cancel(snapshot, change, now)
+    if isinstance(change, LinkRetry):
+        return _link_retry(snapshot, change, now)
     if snapshot.status.is_terminal:
         return Refusal.TERMINAL
     match change:
@@ -178,14 +190,18 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         instance_id=change.owner.instance_id,
         attempt=change.owner.attempt,
         job_seq=change.job_seq,
-        tasks={},
-        task_records={},
+        tasks=_kept(snapshot, snapshot.tasks),
+        task_records=_kept(snapshot, snapshot.task_records or {}),
         task_records_truncated=False,
-        task_dependencies=None,
+        task_dependencies=snapshot.task_dependencies if snapshot.kept_tasks else None,
         start_time=now,
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
     )
+
+
+def _kept(snapshot: RunSnapshot, by_task: dict[str, T]) -> dict[str, T]:
+    return {name: by_task[name] for name in snapshot.kept_tasks or () if name in by_task}
 
 
 def _refuse_claim(snapshot: RunSnapshot, change: Claim) -> Refusal | None:
@@ -311,16 +327,18 @@ def next_wait_sec(snapshot: RunSnapshot, change: Conclude, jitter: float) -> flo
 
 
 def _waiting_for_next_try(snapshot: RunSnapshot, retry_at: float, now: float) -> RunSnapshot:
-    """The tasks of the failed try stay visible until the next one starts."""
+    """The tasks of the failed try stay visible until the next one starts.
+
+    So does `job_seq`: a gateway finds the job there if the worker could not queue the next one.
+    """
     return replace(
         snapshot,
         status=RunStatus.PENDING,
-        tasks=_settled(snapshot.tasks, RunStatus.FAILED),
-        task_records=_settled_records(snapshot.task_records, RunStatus.FAILED),
+        tasks=settled(snapshot.tasks, RunStatus.FAILED),
+        task_records=settled_records(snapshot.task_records, RunStatus.FAILED),
         worker_id=None,
         instance_id=None,
         attempt=None,
-        job_seq=None,
         not_before=retry_at,
         start_time=None,
         heartbeat_at=now,
@@ -339,6 +357,14 @@ def _request_cancel(snapshot: RunSnapshot, change: RequestCancel, now: float) ->
         cancel_reason=change.reason,
         updated_at=_later(snapshot, now),
     )
+
+
+def _link_retry(snapshot: RunSnapshot, change: LinkRetry, now: float) -> RunSnapshot:
+    """Run ids are ordered by time, so the links of concurrent retries end in the same state."""
+    newest = max(change.run_id, snapshot.retried_as or "")
+    if newest == snapshot.retried_as or not snapshot.status.is_terminal:
+        return snapshot
+    return replace(snapshot, retried_as=newest, updated_at=_later(snapshot, now))
 
 
 def _converge_cancel(snapshot: RunSnapshot, change: ConvergeCancel, now: float) -> RunSnapshot:
@@ -385,8 +411,8 @@ def _ended(
     return replace(
         snapshot,
         status=status,
-        tasks=_settled(snapshot.tasks, status),
-        task_records=_settled_records(snapshot.task_records, status),
+        tasks=settled(snapshot.tasks, status),
+        task_records=settled_records(snapshot.task_records, status),
         error=error,
         failure=failure,
         result=result,
@@ -394,36 +420,6 @@ def _ended(
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
     )
-
-
-def _settled(tasks: dict[str, TaskState], status: RunStatus) -> dict[str, TaskState]:
-    """No task of an ended run is still running.
-
-    A task that was never started stays PENDING, or becomes CANCELLED if the run was cancelled.
-    """
-    turned = _TURNED.get(status)
-    return {name: turned.get(state, state) for name, state in tasks.items()} if turned else tasks
-
-
-def _settled_records(
-    records: dict[str, TaskRecord] | None, status: RunStatus
-) -> dict[str, TaskRecord] | None:
-    turned = _TURNED.get(status, {})
-    if records is None or not any(record.state in turned for record in records.values()):
-        return records
-    return {
-        name: replace(record, state=turned.get(record.state, record.state))
-        for name, record in records.items()
-    }
-
-
-_TURNED = {
-    RunStatus.CANCELLED: {
-        TaskState.PENDING: TaskState.CANCELLED,
-        TaskState.RUNNING: TaskState.CANCELLED,
-    },
-    RunStatus.FAILED: {TaskState.RUNNING: TaskState.FAILED},
-}
 
 
 TICK_SEC = 1e-6

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import (
     CodeWheel,
     FailureKind,
+    KeptTasks,
     Owner,
     RunRetry,
     RunSnapshot,
@@ -25,6 +27,8 @@ from pyoco_server.domain.runs.model import (
 from pyoco_server.errors import InvalidJob, InvalidRequest
 
 MAX_DELAY_SEC = 366 * 86_400.0
+MAX_TIMESTAMP = 253_402_300_799
+"""The end of the year 9999."""
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -48,6 +52,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     start_within_sec: float | None = None
     timeout_sec: float | None = None
     retry: RunRetry | None = None
+    retried_from: str | None = None
+    kept: KeptTasks | None = None
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -69,6 +75,8 @@ class Job(Struct, frozen=True, kw_only=True):
     timeout_sec: float | None = None
     retry: RunRetry | None = None
     try_number: int = 1
+    retried_from: str | None = None
+    kept: KeptTasks | None = None
 
 
 def accept(submission: Submission, run_id: str, now: float, not_before: float | None = None) -> Job:
@@ -92,7 +100,25 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         start_within_sec=submission.start_within_sec,
         timeout_sec=submission.timeout_sec,
         retry=submission.retry,
+        retried_from=submission.retried_from,
+        kept=submission.kept,
     )
+
+
+def unix_time(value: float | str) -> float:
+    """Of Unix seconds, or RFC 3339 with an offset: without one, the time would depend on the reader.
+
+    Raises ValueError.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError("must be Unix seconds or RFC 3339, e.g. 2026-12-01T02:00:00+09:00") from error
+    if at.tzinfo is None:
+        raise ValueError("must have an offset, e.g. 2026-12-01T02:00:00+09:00")
+    return at.timestamp()
 
 
 def start_of(submission: Submission, now: float) -> float | None:
@@ -132,12 +158,17 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
     Gateway and worker both derive it from the job alone, so that a worker that knows the revision can claim
     the run with one write and no read. `retention_sec` is not part of the job.
     """
+    kept = job.kept or KeptTasks({}, {})
     return RunSnapshot(
         run_id=job.run_id,
         flow_name=job.flow_name,
         status=RunStatus.PENDING,
         params=job.params or {},
-        tasks={},
+        tasks={name: record.state for name, record in kept.records.items()},
+        task_records=kept.records,
+        task_dependencies=kept.dependencies or None,
+        kept_tasks=tuple(kept.records) or None,
+        retried_from=job.retried_from,
         tag=job.tag,
         tags=job.tags,
         submitted_at=job.submitted_at,
@@ -165,6 +196,61 @@ def job_of_next_try(job: Job, run: RunSnapshot) -> Job:
 def message_id_of(job: Job) -> str:
     """Equal for equal jobs: the queue drops a second one with the same id. Every try has its own."""
     return job.run_id if job.try_number == 1 else f"{job.run_id}.try{job.try_number}"
+
+
+# Retries of ended runs: a new run with the same input.
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """A request for a retry."""
+
+    from_failed: bool = False
+    """Keep the outputs of the tasks that succeeded."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """Params to change."""
+    key: str | None = None
+    """Idempotency key."""
+
+
+def repeated(
+    run: RunSnapshot, workflow_yaml: str | None, api_key_id: str | None, changed: dict[str, Any]
+) -> Submission:
+    """The submission of a run once more, with some params changed.
+
+    Its delay is over. A run of an execution's node is repeated outside of the execution.
+    """
+    return Submission(
+        flow_name=run.flow_name,
+        params={**run.params, **changed},
+        tag=run.tag or "",
+        tags=run.tags,
+        tenant_id=run.tenant_id,
+        api_key_id=api_key_id,
+        workflow_yaml=workflow_yaml,
+        workflow_yaml_sha256=run.workflow_yaml_sha256,
+        workflow_yaml_bytes=run.workflow_yaml_bytes,
+        start_within_sec=run.start_within_sec,
+        timeout_sec=run.timeout_sec,
+        retry=run.retry,
+        retried_from=run.run_id,
+    )
+
+
+class FlowFile(Struct, frozen=True, kw_only=True):
+    """A submitted flow.yaml, stored once for all runs of a tenant with this text, for their retries."""
+
+    sha256: str
+    text: str = ""
+    used_at: float
+    tenant_id: str | None = None
+
+    @property
+    def key(self) -> str:
+        return flow_file_key(self.tenant_id, self.sha256)
+
+
+def flow_file_key(tenant_id: str | None, sha256: str) -> str:
+    return f"{tenant_id or '='}.{sha256}"
 
 
 # Idempotency keys

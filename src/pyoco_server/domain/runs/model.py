@@ -9,12 +9,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pyoco_server.domain.values import bounded_warnings
+from pyoco_server.errors import RunNotRetriable
 
 __all__ = [
     "TERMINAL",
     "CodeWheel",
     "FailureKind",
+    "KeptTasks",
     "Owner",
+    "Reusable",
     "RunFailure",
     "RunRetry",
     "RunSnapshot",
@@ -66,6 +69,16 @@ class CodeWheel(Struct, frozen=True):
     sha256: str | None
 
 
+class Reusable(StrEnum):
+    """Whether a retry can use a task's output instead of running the task again."""
+
+    YES = "yes"
+    NOT_EXACT = "not_exact"
+    """The record holds a preview or another type, e.g. a list instead of a tuple."""
+    CONTROL_FLOW = "control_flow"
+    """The flow has a switch or a loop: a task may run several times or not at all."""
+
+
 class TaskRecord(Struct, frozen=True, kw_only=True):
     state: TaskState = TaskState.PENDING
     started_at: float | None = None
@@ -76,6 +89,8 @@ class TaskRecord(Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any] | None = None
     output: Any = None
     artifacts: dict[str, Any] | None = None
+    reusable: Reusable | None = None
+    """None: unknown, e.g. of an older worker, or the output was dropped."""
 
 
 class FailureKind(StrEnum):
@@ -193,6 +208,12 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """The newest tries that failed, oldest first."""
     failure: RunFailure | None = None
     """Set if the run is FAILED; its message is `error`."""
+    retried_from: str | None = None
+    """The run that this one repeats."""
+    retried_as: str | None = None
+    """The newest run that repeats this one."""
+    kept_tasks: tuple[str, ...] | None = None
+    """Tasks with outputs of the repeated run; they are not run again."""
 
     @property
     def owner(self) -> Owner | None:
@@ -205,6 +226,84 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     def try_number(self) -> int:
         """The number of the current or next try."""
         return self.tries[-1].n + 1 if self.tries else 1
+
+
+# States of tasks when their run ends
+
+
+def settled(tasks: dict[str, TaskState], status: RunStatus) -> dict[str, TaskState]:
+    """No task of an ended run is still running.
+
+    A task that was never started stays PENDING, or becomes CANCELLED if the run was cancelled.
+    """
+    turned = _TURNED.get(status)
+    return {name: turned.get(state, state) for name, state in tasks.items()} if turned else tasks
+
+
+def settled_records(records: dict[str, TaskRecord] | None, status: RunStatus) -> dict[str, TaskRecord] | None:
+    turned = _TURNED.get(status, {})
+    if records is None or not any(record.state in turned for record in records.values()):
+        return records
+    return {
+        name: replace(record, state=turned.get(record.state, record.state))
+        for name, record in records.items()
+    }
+
+
+_TURNED = {
+    RunStatus.CANCELLED: {
+        TaskState.PENDING: TaskState.CANCELLED,
+        TaskState.RUNNING: TaskState.CANCELLED,
+    },
+    RunStatus.FAILED: {TaskState.RUNNING: TaskState.FAILED},
+}
+
+
+# What a retry keeps of an ended run
+
+FROM_START = "retry it from the start"
+
+
+class KeptTasks(Struct, frozen=True):
+    """What succeeded in the run that is retried from where it failed; these tasks are not run again."""
+
+    records: dict[str, TaskRecord]
+    dependencies: dict[str, tuple[str, ...]]
+    """The task graph of that run, which the flow must still have."""
+
+
+def kept_tasks_of(run: RunSnapshot) -> KeptTasks | None:
+    """What a retry from the failed tasks keeps of an ended run; None: nothing succeeded.
+
+    Raises RunNotRetriable if an output is not known exactly: a value must not become another.
+    """
+    records = run.task_records or {}
+    succeeded = [name for name, state in run.tasks.items() if state is TaskState.SUCCEEDED]
+    if any(record.reusable is Reusable.CONTROL_FLOW for record in records.values()):
+        raise RunNotRetriable(
+            f"flow {run.flow_name!r} has a switch or a loop, so its tasks cannot be run in part; {FROM_START}"
+        )
+    if run.status is RunStatus.COMPLETED and len(succeeded) == len(run.tasks):
+        raise RunNotRetriable(f"all tasks of the run succeeded; {FROM_START}")
+    for name in succeeded:
+        if problem := _not_kept(name, records.get(name), is_truncated=run.task_records_truncated):
+            raise RunNotRetriable(f"{problem}; {FROM_START}")
+    if not succeeded:
+        return None
+    if run.task_dependencies is None:
+        raise RunNotRetriable(f"the order of the run's tasks is not known; {FROM_START}")
+    return KeptTasks({name: records[name] for name in succeeded}, run.task_dependencies)
+
+
+def _not_kept(name: str, record: TaskRecord | None, *, is_truncated: bool) -> str | None:
+    """Why the output of a task cannot be used again."""
+    if record is not None and record.reusable is Reusable.YES:
+        return None
+    if record is not None and record.reusable is Reusable.NOT_EXACT:
+        return f"the output of task {name!r} is not plain JSON, or too large, so it was stored as a preview"
+    if is_truncated:
+        return f"the output of task {name!r} was too large to store"
+    return f"the output of task {name!r} may not be exact: an older worker recorded it"
 
 
 # Trimming to the size limit drops the least important parts first: inputs and outputs of tasks, tracebacks,
@@ -269,7 +368,7 @@ def _without_result(snapshot: RunSnapshot) -> RunSnapshot:
 
 
 def _without_values(record: TaskRecord) -> TaskRecord:
-    return replace(record, inputs=None, output=None, artifacts=None)
+    return replace(record, inputs=None, output=None, artifacts=None, reusable=None)
 
 
 def _without_tracebacks(record: TaskRecord) -> TaskRecord:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pyoco_server.domain.events.requests import EventRequest, from_fields
 from pyoco_server.domain.events.sources import Source
-from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
+from pyoco_server.domain.events.templates import RUN_FIELDS, Action, Step, Template, TriggerKind
 from pyoco_server.errors import (
     EventFailed,
     InvalidYearMonth,
@@ -17,7 +17,14 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 from pyoco_server.http_api import schemas
-from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
+from pyoco_server.http_api.bodies import (
+    Body,
+    RunFields,
+    StrictRoute,
+    json_body_docs,
+    parse_json,
+    read_body,
+)
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
 from pyoco_server.http_api.gateway import gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of
@@ -51,8 +58,8 @@ class TemplateRequest(Body):
     )
 
 
-class ActionRequest(Body):
-    """A flow or a registered graph."""
+class ActionRequest(RunFields):
+    """A flow, with the fields of its runs, or a registered graph."""
 
     flow_name: str | None = None
     tag: str | None = None
@@ -194,7 +201,13 @@ async def get_action(request: Request, key: str) -> Response:
 )
 async def put_action(request: Request, key: str) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
-    action = Action(key=key, updated_at="", tenant_id=caller_of(request).tenant_id, **wanted.model_dump())
+    action = Action(
+        key=key,
+        updated_at="",
+        tenant_id=caller_of(request).tenant_id,
+        **wanted.model_dump(exclude=set(RUN_FIELDS)),
+        **wanted.timing(),
+    )
     return _one(await levels_of(request).events.actions.put(action))
 
 

@@ -1,7 +1,6 @@
 """Runs: submit, read, list, watch, cancel."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.answers import BatchResult, Run, RunLogs, RunTasks, Submitted
 from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
-from pyoco_server.domain.runs.jobs import Submission
+from pyoco_server.domain.runs.jobs import Retry, Submission
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.strict_json import Refused, decode_json
@@ -22,6 +21,7 @@ from pyoco_server.errors import (
     PyocoServerError,
     RequestTooLarge,
     RunNotFound,
+    RunNotRetriable,
     TimersUnsupported,
     WorkflowTooLarge,
 )
@@ -31,6 +31,7 @@ from pyoco_server.http_api.bodies import (
     RunFields,
     StrictRoute,
     batch_items,
+    batch_parts,
     json_body_docs,
     parse_json,
     places,
@@ -108,6 +109,13 @@ class RunBatchRequest(Body):
     runs: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_BATCH, description="Bodies of POST /runs")
 
 
+class RetryRequest(Body):
+    from_: Literal["start", "failed"] = Field(
+        "start", alias="from", description="`failed`: do not run tasks again that succeeded"
+    )
+    params: dict[str, Any] = Field(default_factory=dict, description="Params to change; others stay")
+
+
 class CancelRequest(Body):
     reason: str | None = Field(None, max_length=2000, description="Stored with the run")
 
@@ -139,7 +147,11 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
     else:
         submitted = await gateway.levels.runs.submit_once(submission, key)
         run_id, is_replayed = submitted.run_id, submitted.is_replayed
-    response = json_response(_accepted(run_id, gateway.levels.runs.list_workers.warning_for(submission.tag)))
+    return _submitted(gateway, run_id, submission.tag, is_replayed=is_replayed)
+
+
+def _submitted(gateway: Gateway, run_id: str, tag: str, *, is_replayed: bool) -> Response:
+    response = json_response(_accepted(run_id, gateway.levels.runs.list_workers.warning_for(tag)))
     if is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
     else:
@@ -163,7 +175,7 @@ async def submit_batch(request: Request) -> Response:
     body = await read_body(request, MAX_BATCH_BYTES, MAX_BATCH_PART_BYTES)
     runs = await off_loop(len(body), batch_items, body, RunBatchRequest, "runs", MAX_BATCH)
     results: list[Any] = []
-    for some in _batch_parts(runs):
+    for some in batch_parts(runs, MAX_BATCH_PART_BYTES):
         submissions = []
         for run in some:
             submissions.append(await _batch_item(run, caller, gateway.config.default_tag))
@@ -182,20 +194,6 @@ def _batch_answer(
         warning = gateway.levels.runs.list_workers.warning_for(answer.tag or "")
         return _accepted(answer.run_id, warning)
     return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
-
-
-def _batch_parts(runs: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """In parts: decoded values take several times the memory of their JSON."""
-    part: list[msgspec.Raw] = []
-    size = 0
-    for run in runs:
-        length = memoryview(run).nbytes
-        if part and size + length > MAX_BATCH_PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(run)
-        size += length
-    yield part
 
 
 async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Submission | PyocoServerError:
@@ -395,6 +393,32 @@ def _revision(text: str) -> Revision | None:
     """An invalid Last-Event-ID counts as none."""
     is_number = text.isascii() and text.isdigit() and len(text) < MAX_REVISION_DIGITS
     return Revision(int(text)) if is_number else None
+
+
+@router.post(
+    "/runs/{run_id}/retry",
+    summary="Run an ended run again",
+    responses={
+        **answers_like(schemas.of(Submitted)),
+        **answers_with(RunNotFound, RunNotRetriable, RequestTooLarge),
+    },
+    openapi_extra={
+        **json_body_docs(RetryRequest, required=False),
+        "parameters": [IDEMPOTENCY_KEY_DOCS],
+    },
+)
+async def retry_run(request: Request, run_id: RunId) -> Response:
+    """Returns the id of the new run; `retried_from` and `retried_as` link the two.
+
+    `from: failed` keeps the outputs of the tasks that succeeded. It requires a flow without switch and loop,
+    the same tasks as then, and outputs that are plain JSON.
+    """
+    gateway, body = gateway_of(request), await read_body(request, MAX_BODY_BYTES)
+    wanted = await parse_json(body, RetryRequest) if body.strip() else RetryRequest()
+    _check_params(wanted.params, len(body))
+    retry = Retry(from_failed=wanted.from_ == "failed", params=wanted.params, key=_idempotency_key(request))
+    submitted, tag = await gateway.levels.runs.retry(run_id, caller_of(request), retry)
+    return _submitted(gateway, submitted.run_id, tag, is_replayed=submitted.is_replayed)
 
 
 @router.post(

@@ -288,6 +288,7 @@ class StartTemplate:
             tag=action.tag or self._default_tag,
             tenant_id=order.tenant_id,
             api_key_id=order.api_key_id,
+            **action.timing(),
         )
         await self._submit_run.place_claimed(await self._submit_run.job_of(submission, run_id, at))
 

@@ -9,7 +9,13 @@ from pyoco_server.domain.executions.records import CancelRun as Unwanted
 from pyoco_server.domain.executions.records import DispatchRun, RunFact
 from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.errors import NatsUnavailable, RequestTooLarge, SnapshotTooLarge
+from pyoco_server.errors import (
+    InvalidRequest,
+    NatsUnavailable,
+    RequestTooLarge,
+    SnapshotTooLarge,
+    TimersUnsupported,
+)
 from pyoco_server.usecases.ports.runs import JobQueue, RunStore
 from pyoco_server.usecases.ports.stores import Clock, Versioned
 from pyoco_server.usecases.runs.cancel import CancelRun
@@ -150,6 +156,9 @@ class NodeRuns:
             api_key_id=state.api_key_id,
             execution_id=state.execution_id,
             node_id=wanted.node_id,
+            delay_sec=wanted.delay_sec,
+            run_at=wanted.run_at,
+            start_within_sec=wanted.start_within_sec,
         )
         try:
             job = await self._submit_run.job_of(submission, wanted.run_id, self._clock())
@@ -157,6 +166,8 @@ class NodeRuns:
         except (RequestTooLarge, SnapshotTooLarge) as error:
             await self._cancel_run.of_system(wanted.run_id, _named(state), "its job is too large")
             return RunFact(RunStatus.FAILED, error=f"params: {error.detail}", code="PARAMS_TOO_LARGE")
+        except (InvalidRequest, TimersUnsupported) as error:
+            return RunFact(RunStatus.FAILED, error=error.detail, code="RUN_REFUSED")
         return None
 
     async def cancel(self, state: Execution, unwanted: Unwanted) -> None:
@@ -180,4 +191,9 @@ def _job_of(run: RunSnapshot) -> Job:
         api_key_id=run.api_key_id,
         execution_id=run.execution_id,
         node_id=run.node_id,
+        not_before=run.not_before,
+        start_within_sec=run.start_within_sec,
+        timeout_sec=run.timeout_sec,
+        retry=run.retry,
+        try_number=run.try_number,
     )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pyoco_server.domain.auth import ApiKeyRecord
 from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
-from pyoco_server.domain.runs.jobs import DeadLetter, IdempotencyClaim, Job
+from pyoco_server.domain.runs.jobs import DeadLetter, FlowFile, IdempotencyClaim, Job
 from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
@@ -22,6 +22,14 @@ from pyoco_server.usecases.ports.stores import Change, Feed, FeedPosition, Revis
 RunStore = Store[RunSnapshot]
 WorkerStore = Store[WorkerRecord]
 ClaimStore = Store[IdempotencyClaim]
+
+
+class FlowFileStore(Store[FlowFile], Protocol):
+    """Flow.yaml files by their hash."""
+
+    async def list_values(self, prefix: str = "") -> list[FlowFile]:
+        """All of them, without their texts."""
+        ...
 
 
 class ApiKeyFeed(Protocol):
@@ -417,6 +425,8 @@ class GatewayBackend(Backend, Protocol):
     def worker_feed(self) -> Feed[WorkerRecord]: ...
     @property
     def claims(self) -> ClaimStore: ...
+    @property
+    def flow_files(self) -> FlowFileStore: ...
     @property
     def wheels(self) -> WheelStore: ...
     @property

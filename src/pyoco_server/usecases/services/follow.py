@@ -28,7 +28,10 @@ from pyoco_server.usecases.services.orchestrator import Orchestrate
 class RunMeter(Protocol):
     """Receives the metrics."""
 
-    def started(self, queue_wait_sec: float) -> None: ...
+    def started(self, queue_wait_sec: float, *, is_delayed: bool) -> None:
+        """`is_delayed`: the wait began when a delay was over."""
+        ...
+
     def redelivered(self) -> None: ...
     def ended(self, status: RunStatus, duration_sec: float | None) -> None: ...
 
@@ -39,7 +42,7 @@ def record_run_metrics(changes: Iterable[Change[RunSnapshot]], meter: RunMeter) 
         run = change.value
         if run is None:
             continue
-        if run.status.is_terminal:
+        if run.status.is_terminal and run.retried_as is None:  # a link to its retry is no second end
             meter.ended(run.status, _duration(run))
         elif _is_claim(run):
             _observe_claim(run, meter)
@@ -47,14 +50,16 @@ def record_run_metrics(changes: Iterable[Change[RunSnapshot]], meter: RunMeter) 
 
 def _is_claim(run: RunSnapshot) -> bool:
     """Whether this is the worker's claim, without heartbeat or progress since."""
-    return run.status is RunStatus.RUNNING and not run.tasks and run.heartbeat_at == run.start_time
+    has_no_progress = len(run.tasks) == len(run.kept_tasks or ())
+    return run.status is RunStatus.RUNNING and has_no_progress and run.heartbeat_at == run.start_time
 
 
 def _observe_claim(run: RunSnapshot, meter: RunMeter) -> None:
     if run.attempt is not None and run.attempt > 1:
         meter.redelivered()
     elif run.start_time is not None and run.submitted_at is not None:
-        meter.started(max(0.0, run.start_time - run.submitted_at))
+        due_at = run.submitted_at if run.not_before is None else run.not_before
+        meter.started(max(0.0, run.start_time - due_at), is_delayed=run.not_before is not None)
 
 
 def _duration(run: RunSnapshot) -> float | None:

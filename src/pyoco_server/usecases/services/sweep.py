@@ -10,14 +10,14 @@ can still give the run its job.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.names import is_run_id, is_tag
-from pyoco_server.domain.runs.changes import GiveUp, Refusal, decide
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
-from pyoco_server.domain.runs.model import FailureKind, RunStatus
+from pyoco_server.domain.runs.changes import Expire, GiveUp, Refusal, decide
+from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job, job_of_next_try
+from pyoco_server.domain.runs.model import FailureKind, RunSnapshot, RunStatus
 from pyoco_server.errors import InvalidJob, NatsUnavailable, OrphanRunSuspected
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_run, queue_next_try
@@ -28,10 +28,11 @@ from pyoco_server.usecases.ports.runs import (
     QueuedMessage,
     RunIndex,
     RunStore,
+    Timers,
     UndeliverableJob,
     UndeliverableJobs,
 )
-from pyoco_server.usecases.ports.stores import Clock, Revision, WrongRevision
+from pyoco_server.usecases.ports.stores import Change, Clock, Revision, Versioned, WrongRevision
 
 # Max deliveries: end runs whose job has used up its deliveries. The order makes a crash at any point
 # harmless: the end of the run, the dead letter, the message, the ack of the advisory. Each is idempotent.
@@ -247,6 +248,94 @@ class SweepRuns:
             status=ended.status,
             **OrphanRunSuspected().ids,
         )
+
+
+# Next tries that a worker could not queue
+
+NEXT_TRY_SEC = 0.5
+"""Time for the worker to queue the next try itself, which is the rule."""
+
+
+class QueueNextTries:
+    """Queues the next try of a run for a worker that has no right to, or that died before it could.
+
+    The job of the failed try is acknowledged after that of the next is queued. So as long as the former is on
+    the queue, the latter may be missing. The message id prevents a second one.
+    """
+
+    def __init__(self, runs: RunStore, queue: JobQueue, jobs: UndeliverableJobs) -> None:
+        self._runs = runs
+        self._queue = queue
+        self._jobs = jobs
+        self._due: dict[tuple[str, int], float] = {}
+        """When to look after a run and its failed try, in order."""
+        self._wake = asyncio.Event()
+
+    def look(self, changes: Iterable[Change[RunSnapshot]]) -> None:
+        """Called for every change of a run."""
+        for change in changes:
+            run = change.value
+            if run is not None and _waits_for_next_try(run) and run.job_seq is not None:
+                at = asyncio.get_running_loop().time() + NEXT_TRY_SEC
+                self._due.setdefault((change.key, run.job_seq), at)
+                self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._due:
+                (run_id, job_seq), at = next(iter(self._due.items()))
+                await asyncio.sleep(max(0.0, at - asyncio.get_running_loop().time()))
+                del self._due[run_id, job_seq]
+                with best_effort(log, "run.next_try", NatsUnavailable, run_id=run_id):
+                    await self.complete(run_id, job_seq)
+
+    async def complete(self, run_id: str, job_seq: int) -> None:
+        """Queue the next try, unless that was done. `job_seq`: the job of the failed one."""
+        failed = self._jobs.at(job_seq, 0)
+        message = await failed.read()
+        job = None if message is None else _job_in(message)
+        if job is None or job.run_id != run_id:  # acknowledged: the worker did it
+            return
+        current = await self._runs.get(run_id)
+        if current is None or not _waits_for_next_try(current.value) or current.value.job_seq != job_seq:
+            return
+        await self._queue.publish(job_of_next_try(job, current.value), current.revision)
+        await failed.remove()  # it would be delivered again and again, to no effect
+        log.info("queued the next try of a run", action="run.next_try", run_id=run_id)
+
+
+def _waits_for_next_try(run: RunSnapshot) -> bool:
+    return run.status is RunStatus.PENDING and bool(run.tries)
+
+
+# Runs that no worker starts in time
+
+
+class RunExpiry:
+    """Ends runs that no worker started in time. JetStream keeps the time."""
+
+    KIND = "expire"
+
+    def __init__(self, timers: Timers, runs: RunStore, clock: Clock) -> None:
+        self._timers = timers
+        self._runs = runs
+        self._clock = clock
+
+    async def set(self, run_id: str, at: float) -> None:
+        await self._timers.set(self.KIND, run_id, at)
+
+    async def run(self) -> None:
+        async for timer in self._timers.follow(self.KIND):
+            with best_effort(log, "run.expire", NatsUnavailable, run_id=timer.key):
+                await self._end(timer.key)
+                await timer.settle()
+
+    async def _end(self, run_id: str) -> None:
+        ended = await change_run(self._runs, run_id, Expire(), self._clock)
+        if isinstance(ended, Versioned) and ended.value.failure is not None:
+            log.warning("no worker started a run in time", action="run.expired", run_id=run_id)
 
 
 # The number of dead letters, cached so that scrapes do not load the server.
