@@ -420,3 +420,25 @@ def action_fields(given: Namespace) -> dict[str, Any]:
     action = {name: getattr(given, name) for name in ("flow_name", "graph_id", "tag")}
     concurrency = "one" if given.one_at_a_time else "allow"
     return {**action, "params": read_object(given.params), "concurrency": concurrency}
+
+
+# Schedules
+
+
+def put_schedule(client: PyocoHttpClient, given: Namespace) -> Any:
+    definition = read_object(given.file)
+    if "target" not in definition:
+        raise InvalidInput(f"{given.file}: no target")
+    named = definition.pop("id", None)
+    return client.schedules.put(str(given.id or named or given.file.stem), **definition)
+
+
+def preview_schedule(client: PyocoHttpClient, given: Namespace) -> Any:
+    is_unsaved = given.cron is not None or given.every_sec is not None
+    if (getattr(given, "schedule_id", None) is None) != is_unsaved:
+        raise InvalidInput("either a schedule id, or --cron or --every-sec, is required")
+    if not is_unsaved:
+        return client.schedules.preview(given.schedule_id, given.count)
+    return client.schedules.preview_unsaved(
+        cron=given.cron, every_sec=given.every_sec, timezone=given.timezone, n=given.count
+    )

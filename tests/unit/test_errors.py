@@ -44,6 +44,7 @@ CONTRACT: list[tuple[int, str, int | None]] = [
     (45, "通知の送信に失敗しました（best-effort）", None),
     (46, "監査ログの書き込みに失敗しました（best-effort）", None),
     (47, "この機能には新しい NATS サーバーが必要です", 501),
+    (48, "スケジュールが見つかりません", 404),
 ]
 
 

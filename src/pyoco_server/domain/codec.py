@@ -21,6 +21,7 @@ from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, check
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot
+from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.wheels import WheelEvent
 from pyoco_server.errors import InvalidJob
 
@@ -67,6 +68,8 @@ decode_source = decoding(Source, "workflow source")
 decode_slot = decoding(Slot, "action slot")
 decode_lease = decoding(LeaseRecord, "lease")
 decode_import_mark = decoding(ImportMark, "import mark")
+decode_schedule = decoding(Schedule, "schedule")
+decode_tick_page = decoding(TickPage, "page of ticks")
 decode_stored_event = decoding(StoredEvent, "audit record")
 
 

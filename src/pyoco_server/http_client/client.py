@@ -28,6 +28,7 @@ from pyoco_server.http_client.executions import (
     WorkflowEvents,
 )
 from pyoco_server.http_client.runs import RunCalls
+from pyoco_server.http_client.schedules import AsyncSchedules, Schedules
 
 
 class ClientCalls(RunCalls):
@@ -37,6 +38,7 @@ class ClientCalls(RunCalls):
         super().__init__(session)
         self.events = AsyncWorkflowEvents(session)
         self.executions = AsyncExecutions(session)
+        self.schedules = AsyncSchedules(session)
 
     async def get_workers(
         self,
@@ -202,6 +204,7 @@ class PyocoHttpClient:
         self._calls = ClientCalls(BlockingSession(base_url, _headers(api_key, api_key_header), timeout))
         self.events = WorkflowEvents(self._calls.events)
         self.executions = Executions(self._calls.executions)
+        self.schedules = Schedules(self._calls.schedules)
 
     run = blocking(ClientCalls.run)
     submit_run = blocking(ClientCalls.submit_run)

@@ -38,6 +38,8 @@ RETENTION_HEADER = "Pyoco-Run-Retention"
 TIMER_KEY_HEADER = "Pyoco-Timer-Key"
 DELAYED = "_delayed"
 """Between the subject prefix and the id of a run whose job is delayed. Tags have no dots."""
+TIMER_ACK_WAIT_SEC = 4.0
+"""Short: a tick that a killed gateway held is still on time at the next."""
 SCHEDULES_SINCE = (2, 12)
 """Older servers store a scheduled message and never send it."""
 FRESH_OFFSET_SEC = 10.0
@@ -363,6 +365,7 @@ class JetStreamTimers:
             f"{DURABLE}_{kind}",
             partial(topology.ensure_resources, self._feeds, self._config),
             subject=f"{self._prefix}.due.{kind}",
+            ack_wait_sec=TIMER_ACK_WAIT_SEC,
         )
         async for message in due.messages():
             yield JetStreamTimer(message)

@@ -111,6 +111,12 @@ def kv_bucket(bucket: str, purpose: str, *, ttl_sec: float = 0) -> StreamSpec:
     )
 
 
+def history_bucket(bucket: str, purpose: str, *, ttl_sec: float, max_bytes: int) -> StreamSpec:
+    """A bucket of values that are never replaced and whose oldest are dropped."""
+    spec = kv_bucket(bucket, purpose, ttl_sec=ttl_sec)
+    return replace(spec, config={**spec.config, "discard": "old", "max_bytes": max_bytes})
+
+
 def receipts_bucket(bucket: str, purpose: str) -> StreamSpec:
     """A bucket without a limit, because a common limit would let one tenant evict another's receipts.
 

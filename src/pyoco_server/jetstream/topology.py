@@ -12,6 +12,7 @@ from pyoco_server.jetstream.streams import (
     StreamSpec,
     deletable_bucket,
     ensure_stream,
+    history_bucket,
     kept_stream,
     kv_bucket,
     limits_stream,
@@ -25,6 +26,7 @@ from pyoco_server.logs import get_logger
 
 ADVISORIES_MAX_AGE_SEC = 604_800.0
 """Advisory retention; after a longer outage the sweep finds such jobs."""
+TICKS_MAX_AGE_SEC = 90 * 86_400.0
 
 
 def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
@@ -77,6 +79,10 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.executions_kv_bucket, "execution state"),
         kv_bucket(config.leases_kv_bucket, "lease"),
         kv_bucket(config.graphs_kv_bucket, "graph"),
+        kv_bucket(config.schedules_kv_bucket, "schedule"),
+        history_bucket(
+            config.ticks_kv_bucket, "tick", ttl_sec=TICKS_MAX_AGE_SEC, max_bytes=config.ticks_max_bytes
+        ),
         *event_resources(config),
     ]
 

@@ -17,6 +17,7 @@ from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
+from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
 from pyoco_server.memory.stores import (
@@ -92,7 +93,7 @@ class MemoryTimer:
 class MemoryTimers:
     """Sends a timer again until it is settled."""
 
-    REPEAT_SEC = 30.0
+    REPEAT_SEC = 4.0
 
     def __init__(
         self,
@@ -116,6 +117,10 @@ class MemoryTimers:
 
     async def clear(self, kind: str, key: str) -> None:
         self._pending.pop((kind, key), None)
+
+    def wake(self) -> None:
+        """The clock was set: check again."""
+        self._changed.set()
 
     async def follow(self, kind: str) -> AsyncGenerator[MemoryTimer, None]:
         while True:
@@ -181,7 +186,17 @@ class MemoryGatewayBackend(MemoryBackend):
     leases: MemoryStore[LeaseRecord] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_lease)
     )
+    schedules: MemoryStore[Schedule] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_schedule)
+    )
+    tick_pages: MemoryStore[TickPage] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_tick_page)
+    )
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
+
+    @property
+    def schedule_feed(self) -> MemoryStore[Schedule]:
+        return self.schedules
 
     @property
     def execution_feed(self) -> MemoryExecutionLog:

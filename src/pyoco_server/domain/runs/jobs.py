@@ -48,6 +48,9 @@ class Submission(Struct, frozen=True, kw_only=True):
     start_within_sec: float | None = None
     timeout_sec: float | None = None
     retry: RunRetry | None = None
+    schedule_id: str | None = None
+    due_at: float | None = None
+    """The tick of the schedule that started it."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -69,6 +72,8 @@ class Job(Struct, frozen=True, kw_only=True):
     timeout_sec: float | None = None
     retry: RunRetry | None = None
     try_number: int = 1
+    schedule_id: str | None = None
+    due_at: float | None = None
 
 
 def accept(submission: Submission, run_id: str, now: float, not_before: float | None = None) -> Job:
@@ -92,6 +97,8 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         start_within_sec=submission.start_within_sec,
         timeout_sec=submission.timeout_sec,
         retry=submission.retry,
+        schedule_id=submission.schedule_id,
+        due_at=submission.due_at,
     )
 
 
@@ -154,6 +161,8 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         start_within_sec=job.start_within_sec,
         timeout_sec=job.timeout_sec,
         retry=job.retry,
+        schedule_id=job.schedule_id,
+        due_at=job.due_at,
     )
 
 

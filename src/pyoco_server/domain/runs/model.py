@@ -179,6 +179,9 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     workflow_yaml_bytes: int | None = None
     execution_id: str | None = None
     node_id: str | None = None
+    schedule_id: str | None = None
+    due_at: float | None = None
+    """The tick of its schedule."""
     wheels: tuple[CodeWheel, ...] | None = None
     retention_sec: float | None = None
     """Retention after the end; None: set by the process that ends the run."""

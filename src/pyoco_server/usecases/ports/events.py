@@ -12,9 +12,11 @@ from pyoco_server.domain.events.requests import ResumeTarget
 from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.executions.events import ActorKind
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.usecases.ports.executions import ExecutionBackend
 from pyoco_server.usecases.ports.runs import GatewayBackend
+from pyoco_server.usecases.ports.schedules import ScheduleBackend
 from pyoco_server.usecases.ports.stores import Feed, MeasuredClock, Revision, Store
 
 T = TypeVar("T")
@@ -99,6 +101,7 @@ class ExecutionOrder(Struct, frozen=True, kw_only=True):
     input: dict[str, Any]
     tenant_id: str | None
     actor: str
+    actor_kind: ActorKind = ActorKind.EXTERNAL
 
 
 class Executions(Protocol):
@@ -134,7 +137,7 @@ class Waits(Protocol):
         ...
 
 
-class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
+class ServerBackend(GatewayBackend, ExecutionBackend, ScheduleBackend, Protocol):
     """What a gateway needs, for all levels."""
 
     @property

@@ -174,6 +174,11 @@ class FollowExecutions:
         self._hub = hub
         self._caught_up = asyncio.Event()
         self._somebody_waits = asyncio.Event()
+        self._looks: list[Callable[[LoggedCommit], None]] = []
+
+    def on_commits(self, look: Callable[[LoggedCommit], None]) -> None:
+        """`look` gets every commit."""
+        self._looks.append(look)
 
     @property
     def is_caught_up(self) -> bool:
@@ -243,6 +248,8 @@ class FollowExecutions:
         if self._records.heard(logged, Revision(change.revision)):
             self._orchestrate.nudge(logged.commit)
         self._hub.ring(change.key)
+        for look in self._looks:
+            look(logged)
 
 
 # Storage: a test write, because a connection alone proves nothing.
