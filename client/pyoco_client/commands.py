@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client import PyocoError, PyocoHttpClient
 from pyoco_server.http_client.options import RunOptions, options_of
+from pyoco_server.http_client.schedules import documents_in
 
 FAILED = 1
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -431,6 +432,21 @@ def put_schedule(client: PyocoHttpClient, given: Namespace) -> Any:
         raise InvalidInput(f"{given.file}: no target")
     named = definition.pop("id", None)
     return client.schedules.put(str(given.id or named or given.file.stem), **definition)
+
+
+def apply(client: PyocoHttpClient, given: Namespace) -> Any:
+    try:
+        documents = documents_in(given.directory, (".json",), read_object)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
+    found = []
+    for document in documents:
+        try:
+            found.append(client.apply(document, dry_run=given.dry_run))
+        except PyocoError:
+            note(f"{document.path}: not applied")
+            raise
+    return found
 
 
 def preview_schedule(client: PyocoHttpClient, given: Namespace) -> Any:

@@ -11,6 +11,7 @@ from pyoco_client.commands import (
     Command,
     Option,
     action_fields,
+    apply,
     called,
     create,
     event_fields,
@@ -456,6 +457,17 @@ COMMANDS = {
         STARTED,
         lambda client, given: client.events.replay(given.event_id),
         place("event-id", "Event id from the response or the summary."),
+    ),
+    "apply": called(
+        "Create or change the graphs, actions, templates and schedules that a directory describes.",
+        BY_ID._replace(shown=("change", "kind", "id", "fields")),
+        apply,
+        place(
+            "directory",
+            "Directory with the folders graphs, actions, templates and schedules; one JSON file each.",
+            Path,
+        ),
+        Option("dry-run", "Only print the differences.", is_flag=True),
     ),
     "schedules put": called(
         "Create or change a schedule from a file.",

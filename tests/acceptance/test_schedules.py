@@ -3,10 +3,8 @@
 import asyncio
 import os
 import random
-import re
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,9 +12,8 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from support.gateways import GatewayProcess, gateways
-from support.nats_server import free_port, jobs_waiting
+from support.nats_server import jobs_waiting
 from support.programs import Programs
-from support.shell import open_shell
 from support.waiting import until
 
 
@@ -134,36 +131,3 @@ async def test_after_an_outage_of_all_gateways_the_ticks_are_caught_up_as_asked(
             assert len(missed) >= 2
             started[catch_up] = {tick["status"] for tick in missed}
         assert started == {"latest": {"MISSED"}, "none": {"MISSED"}, "all": {"STARTED"}}
-
-
-# The how-to, from first to last
-
-HOWTO = Path(__file__).parents[2] / "docs/how-to/schedules.md"
-FILE = re.compile(r"`([\w.-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^    \$ (.+)$", re.MULTILINE)
-
-
-def test_the_how_to_does_what_it_says(programs: Programs) -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    for name, content in FILE.findall(HOWTO.read_text()):
-        (programs.directory / name).write_text(content.replace("http://127.0.0.1:8000", url))
-    programs.environ["PYOCO_SERVER_URL"] = url
-    commands = [found for found in COMMAND.findall(HOWTO.read_text()) if "pyoco-server up" not in found]
-    assert len(commands) == 12
-    command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast", "--with-worker")
-    with (
-        programs.started(*command, "--flow-resolver", "flows.py:resolve") as up,
-        open_shell(programs) as shell,
-    ):
-        up.says("worker ready")
-        outputs = {typed: shell.run(typed) for typed in commands}
-    seen = {typed.removeprefix("pyoco-client schedules "): out for typed, out in outputs.items()}
-    assert "02:30:00+0" in seen['preview --cron "30 2 * * *" --timezone Europe/Berlin']
-    assert len(seen["preview minutely"].splitlines()) == 10
-    assert "+09:00" in seen["list --output table"]
-    assert "STARTED" in seen["ticks minutely --output table"]
-    assert '"paused_reason": "month end"' in seen["show minutely"]
-    assert seen[commands[9].removeprefix("pyoco-client schedules ")].count("due_at") == 11
-    assert '"deleted": true' in seen["delete minutely"]
-    assert float(outputs["python schedule.py"]) > 0

@@ -10,7 +10,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import ConfigError
 from pyoco_server.http_api import create_app
-from pyoco_server.wiring.schedule_level import default_timezone
+from pyoco_server.wiring.event_level import default_timezone
 from support.schedules import NOW, TimedGateway, timed_gateway
 from support.waiting import until
 

@@ -166,9 +166,13 @@ class Process:
         elif world.hurts(world.odds.crash):
             self.skew += world.chance.uniform(-300, 300)
         await self._thawed.wait()
+        await self.while_alive()
+
+    async def while_alive(self) -> None:
+        """Without an end for the dead."""
         if not self.is_alive:
             grave = asyncio.get_running_loop().create_future()
-            world.graves.append(grave)  # what waits here for ever must not be cleaned up before the end
+            self.world.graves.append(grave)  # what waits here must not be cleaned up before the end
             await grave
 
     async def call(self, method: Callable[..., Awaitable[Any]], name: str, *args: Any, **options: Any) -> Any:
@@ -229,6 +233,7 @@ class Port:
         async def reading(*args: Any, **options: Any) -> AsyncIterator[Any]:
             await self._process.call(_nothing, name)
             async for item in found(*args, **options):
+                await self._process.while_alive()
                 yield Port(self._process, item) if isinstance(item, MemoryTimer) else item
 
         return reading
@@ -514,7 +519,6 @@ class World:
             "schedules": MemoryStore(wire.encode, wire.decode_schedule),
             "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
         }
-        self.shared["timers"].LOOK_SEC = LOOK_SEC
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
         await self._define()

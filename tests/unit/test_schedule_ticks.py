@@ -377,7 +377,7 @@ def test_a_run_that_cannot_be_placed_is_a_skipped_tick_with_its_reason() -> None
 def test_what_could_not_be_placed_yet_is_left_to_do() -> None:
     found = attend(schedule(every_sec=1.0, overlap=Overlap.ALLOW), {}, NOW + 2.5)
     first, second = found.to_place
-    half = settled(found, {id_of(found, first): Placed()}, is_armed=False)
+    half = settled(found, {id_of(found, first): Placed()}, is_complete=False)
     assert (half.to_place, half.is_settled) == ((second,), False)
     whole = settled(half, {id_of(found, second): Placed()})
     assert (whole.to_place, whole.is_settled) == ((), True)

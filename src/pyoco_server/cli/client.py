@@ -17,7 +17,7 @@ from pyoco_server.errors import GatewayUnreachable, PyocoServerError, UntrustedC
 from pyoco_server.http_client import PyocoHttpClient
 
 app = cyclopts.App(name="pyoco-client", help="Submit and inspect runs on a pyoco-server.")
-for part in (client_runs, client_fleet, client_executions):
+for part in (client_runs, client_fleet, client_executions, client_schedules):
     for name, command in part.COMMANDS.items():
         app.command(command, name=name)
 app.command(client_executions.graphs_app)

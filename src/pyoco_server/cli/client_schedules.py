@@ -1,4 +1,4 @@
-"""Commands for schedules."""
+"""Commands for schedules, and `apply` for all definitions in a directory."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,9 +10,12 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_executions import read_graph
 from pyoco_server.cli.client_params import read_document
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown, note
 from pyoco_server.errors import InvalidCliInput
+from pyoco_server.http_client import PyocoError
+from pyoco_server.http_client.schedules import documents_in
 
 app = cyclopts.App(name="schedules", help="Start flows, graphs and templates at their times.")
 
@@ -191,6 +194,44 @@ def backfill(
 def delete(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Delete a schedule. Its runs are kept."""
     shown.one(client.schedules.delete(schedule_id), "id")
+
+
+# Definitions in a directory
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_CHANGES = Columns(("id",), ("change", "kind", "id", "fields"))
+
+
+def apply(directory: Path, *, dry_run: Flag = False, shown: Shown = AS_TABLE, client: Client) -> None:
+    """Create or change the graphs, actions, templates and schedules that a directory describes.
+
+    Parameters
+    ----------
+    directory
+        Directory with the folders graphs, actions, templates and schedules; one YAML or JSON file each.
+    dry_run
+        Only print the differences.
+    """
+    try:
+        documents = documents_in(directory, _SUFFIXES, _read_definition)
+    except ValueError as error:
+        raise InvalidCliInput(str(error)) from error
+    found = []
+    for document in documents:
+        try:
+            found.append(client.apply(document, dry_run=dry_run))
+        except PyocoError:
+            note(texts.NOT_APPLIED(path=document.path))
+            raise
+    rows = [{**one, "fields": ", ".join(one["fields"])} for one in found]
+    shown.list(found, rows, _CHANGES, texts.NOTHING)
+
+
+def _read_definition(path: Path) -> dict[str, Any]:
+    return read_graph(path) if path.parent.name == "graphs" else read_document(path, str(path))
+
+
+COMMANDS = {"apply": apply}
 
 
 def _definition(file: Path) -> dict[str, Any]:

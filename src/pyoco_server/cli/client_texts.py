@@ -284,6 +284,8 @@ NO_TARGET = Text(
     en="{path}: target is missing; e.g. target: {{flow: report}}",
     ja="{path}: target がありません。例: target: {{flow: report}}",
 )
+NOT_APPLIED = Text(en="{path}: not applied", ja="{path}: 適用されませんでした")
+NOTHING = Text(en="nothing to apply", ja="適用するものはありません")
 PREVIEW_OF_WHAT = Text(
     en="give either a schedule id, or --cron or --every-sec",
     ja="スケジュールのID、または --cron か --every-sec のどちらかを指定してください",
@@ -312,5 +314,8 @@ SCHEDULES_HELP_JA = {
     "End of the period.": "期間の終わり。",
     "Start also ticks that were started already.": "開始済みの分も再度実行します。",
     "Only print the ticks.": "実行時刻の表示だけを行います。",
+    "Create or change the graphs, actions, templates and schedules that a directory describes.": "ディレクトリに定義されたgraph、アクション、テンプレート、スケジュールを作成・変更します。",
+    "Directory with the folders graphs, actions, templates and schedules; one YAML or JSON file each.": "graphs、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
+    "Only print the differences.": "差分の表示だけを行います。",
     "Delete a schedule. Its runs are kept.": "スケジュールを削除します。runは残ります。",
 }

@@ -29,9 +29,8 @@ from pyoco_server.http_api.routes import (
 from pyoco_server.logs import configure_unless_configured
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.wiring import check_nats_access, new_run_id, open_gateway_backend
-from pyoco_server.wiring.event_level import check_settings
+from pyoco_server.wiring.event_level import check_settings, default_timezone
 from pyoco_server.wiring.gateway import Setup, Tuning
-from pyoco_server.wiring.schedule_level import default_timezone
 
 # The few calls that are made thousands of times, answered without the framework's routing.
 #

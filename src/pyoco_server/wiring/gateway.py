@@ -48,8 +48,7 @@ from pyoco_server.usecases.services.orchestrator import Orchestrate, Orchestrato
 from pyoco_server.usecases.services.sweep import CountDeadLetters, EndMaxDelivered, SweepRuns
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
-from pyoco_server.wiring.event_level import EventLevel, EventUseCases
-from pyoco_server.wiring.schedule_level import ScheduleLevel, default_timezone
+from pyoco_server.wiring.event_level import EventLevel, EventUseCases, ScheduleLevel, default_timezone
 
 Background = dict[str, Callable[[], Awaitable[None]]]
 """What goes on beside the requests, by name."""
@@ -339,7 +338,7 @@ class Levels:
             start_template=events.start_template,
             default_tag=self._setup.config.default_tag,
         )
-        level = ScheduleLevel(backend, work, self._setup.meter, self._setup.new_id)
+        level = ScheduleLevel(backend, self._setup.config, work, self._setup.meter, self._setup.new_id)
         runs.on_changes(level.fire.look)
         executions.on_commits(level.fire.look_at_commit)
         return level

@@ -7,7 +7,6 @@ The rules are those of Vixie cron, with seconds, `L` and `#`. What other crons r
 import re
 from bisect import bisect_left
 from calendar import monthrange
-from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Final
@@ -148,7 +147,7 @@ class Cron(Struct, frozen=True):
         return found
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=16_384)
 def parse_cron(text: str) -> Cron:
     """Raises InvalidRequest, which names the field, also for an expression that never matches."""
     if len(text) > MAX_CRON:
@@ -183,15 +182,18 @@ def _macro(text: str) -> str:
     return found
 
 
+@lru_cache(maxsize=1_024)
 def _times(field: Field, text: str) -> tuple[int, ...]:
+    """Kept, because most expressions share their fields."""
     found: set[int] = set()
     for item in text.split(","):
         found |= _values(field, item)
     return tuple(sorted(found))
 
 
+@lru_cache(maxsize=1_024)
 def _days(days: str, months: str, weekdays: str) -> Days:
-    plain_days, is_last_day = _split_off(days, lambda item: item.upper() == "L")
+    plain_days = [item for item in days.split(",") if item.upper() != "L"]
     nth: set[tuple[int, int]] = set()
     last: set[int] = set()
     plain: set[int] = set()
@@ -205,18 +207,12 @@ def _days(days: str, months: str, weekdays: str) -> Days:
     return Days(
         months=frozenset(_times(_MONTH, months)),
         days=frozenset(_times(_DAY, ",".join(plain_days))) if plain_days else frozenset(),
-        is_last_day=is_last_day,
+        is_last_day=len(plain_days) <= days.count(","),
         weekdays=frozenset(plain),
         nth_weekdays=frozenset(nth),
         last_weekdays=frozenset(last),
         is_either_enough=not (days.startswith("*") or weekdays.startswith("*")),
     )
-
-
-def _split_off(text: str, is_special: Callable[[str], bool]) -> tuple[list[str], bool]:
-    items = text.split(",")
-    plain = [item for item in items if not is_special(item)]
-    return plain, len(plain) < len(items)
 
 
 def _nth(item: str) -> tuple[int, int]:

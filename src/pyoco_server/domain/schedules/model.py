@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -170,7 +169,7 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_place: tuple[Due, ...] = ()
     """Started ticks whose runs may not be placed yet."""
     is_settled: bool = False
-    """What follows from the last write was done: runs are placed, and the next tick is scheduled."""
+    """What follows from the last write was done. Not noted where the next write or timer will prove it."""
     pages: int = 0
     """Pages of the history."""
     ticks: tuple[Tick, ...] = ()
@@ -359,7 +358,3 @@ def changed(schedule: Schedule, definition: Definition, api_key_id: str | None, 
 def _require(is_valid: bool, problem: str) -> None:  # noqa: FBT001
     if not is_valid:
         raise InvalidRequest(problem)
-
-
-def encode(schedule: Schedule) -> bytes:
-    return msgspec.json.encode(schedule)

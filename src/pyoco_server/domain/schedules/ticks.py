@@ -313,6 +313,11 @@ def to_cancel(schedule: Schedule) -> tuple[Active, ...]:
     return schedule.active
 
 
+def confirmed(schedule: Schedule) -> Schedule:
+    """The schedule, of which it is known that everything was done as it says."""
+    return schedule if schedule.is_settled else replace(schedule, to_place=(), is_settled=True)
+
+
 class Placed(Struct, frozen=True):
     """What became of a started tick."""
 
@@ -321,10 +326,10 @@ class Placed(Struct, frozen=True):
     """Why it cannot be started."""
 
 
-def settled(schedule: Schedule, placed: Mapping[str, Placed], *, is_armed: bool = True) -> Schedule:
+def settled(schedule: Schedule, placed: Mapping[str, Placed], *, is_complete: bool = True) -> Schedule:
     """The schedule with what was done. `placed` by the ids of runs that are placed, or cannot be.
 
-    `is_armed`: its next tick is scheduled.
+    `is_complete`: nothing has failed.
     """
     left = tuple(due for due in schedule.to_place if id_of(schedule, due) not in placed)
     active = [
@@ -334,7 +339,7 @@ def settled(schedule: Schedule, placed: Mapping[str, Placed], *, is_armed: bool 
     ]
     ticks = tuple(_settled_tick(tick, placed) for tick in schedule.ticks)
     return replace(
-        schedule, to_place=left, is_settled=is_armed and not left, ticks=ticks, active=tuple(active)
+        schedule, to_place=left, is_settled=is_complete and not left, ticks=ticks, active=tuple(active)
     )
 
 

@@ -14,9 +14,9 @@ from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.events import ActorKind
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.usecases.ports.executions import ExecutionBackend
 from pyoco_server.usecases.ports.runs import GatewayBackend
-from pyoco_server.usecases.ports.schedules import ScheduleBackend
 from pyoco_server.usecases.ports.stores import Feed, MeasuredClock, Revision, Store
 
 T = TypeVar("T")
@@ -137,10 +137,16 @@ class Waits(Protocol):
         ...
 
 
-class ServerBackend(GatewayBackend, ExecutionBackend, ScheduleBackend, Protocol):
+class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     """What a gateway needs, for all levels."""
 
     @property
     def events(self) -> EventsBackend: ...
     @property
     def shared_clock(self) -> MeasuredClock: ...
+    @property
+    def schedules(self) -> Store[Schedule]: ...
+    @property
+    def schedule_feed(self) -> Feed[Schedule]: ...
+    @property
+    def tick_pages(self) -> Store[TickPage]: ...

@@ -13,6 +13,7 @@ from pyoco_server.domain.schedules.model import (
     Due,
     Schedule,
     Tick,
+    TickPage,
     TickStatus,
     changed,
     check_definition,
@@ -27,10 +28,10 @@ from pyoco_server.errors import InvalidRequest, NatsUnavailable, ScheduleNotFoun
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.ports.runs import Timers
-from pyoco_server.usecases.ports.schedules import PageStore, ScheduledWork, ScheduleStore
-from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
-from pyoco_server.usecases.schedules.attend import MAX_TRIES, TIMER, AttendSchedule
-from pyoco_server.usecases.schedules.fire import FollowSchedules
+from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
+from pyoco_server.usecases.schedules.attend import MAX_TRIES, TIMER, AttendSchedule, ChangeSchedule
+from pyoco_server.usecases.schedules.start import StartScheduled
+from pyoco_server.usecases.services.follow import FollowSchedules
 
 log = get_logger(__name__)
 
@@ -39,8 +40,6 @@ MAX_BACKFILL = 1_000
 KEPT_SEC = 90 * 86_400.0
 """How long ticks are kept."""
 PAGES_AT_ONCE = 16
-
-Change = Callable[[Schedule], Schedule]
 
 
 class SchedulePage(Struct, frozen=True):
@@ -57,12 +56,12 @@ class ManageSchedules:
     def __init__(  # noqa: PLR0913 - the composition root names each
         self,
         *,
-        schedules: ScheduleStore,
-        pages: PageStore,
+        schedules: Store[Schedule],
+        pages: Store[TickPage],
         timers: Timers,
         followed: FollowSchedules,
         attend: AttendSchedule,
-        work: ScheduledWork,
+        work: StartScheduled,
         clock: Clock,
         new_id: Callable[[], str],
         require_timers: Callable[[], None],
@@ -205,7 +204,7 @@ class ManageSchedules:
                 break
         return found
 
-    async def _change(self, schedule_id: str, caller: Caller, change: Change) -> Schedule:
+    async def _change(self, schedule_id: str, caller: Caller, change: ChangeSchedule) -> Schedule:
         for _ in range(MAX_TRIES):
             stored = await self._stored(schedule_id, caller)
             if change(stored.value) is stored.value:
@@ -222,7 +221,7 @@ class ManageSchedules:
         if stored is None:
             known = self._followed.ids(caller.tenant_id)
             raise ScheduleNotFound(f"schedule not found: {schedule_id[:64]}{nearest(schedule_id, known)}")
-        return stored
+        return self._followed.latest(key, stored)
 
     # Ticks
 
