@@ -84,7 +84,7 @@ class AttendSchedule:
     ) -> Schedule | None:
         """Do everything that is due. None: there is no such schedule.
 
-        `armed_by`: the write that the fired timer names. `must_arm`: there may be no timer.
+        `armed_by`: the write that the fired timer names. `must_arm`: there may be no other timer.
         """
         known = self._followed.known(key)
         if known is not None and armed_by is not None and known.revision < armed_by:
@@ -94,10 +94,12 @@ class AttendSchedule:
             if stored is None:
                 await self._timers.clear(TIMER, key)
                 return None
+            now = self._clock()
             if stored.revision == armed_by:
                 stored = Versioned(confirmed(stored.value), stored.revision)
+                now = max(now, stored.value.fires_at or 0.0)  # it has come by the store's clock
             try:
-                found = await self._step(key, stored)
+                found = await self._step(key, stored, now)
             except WrongRevision:
                 known = None
                 continue
@@ -108,6 +110,7 @@ class AttendSchedule:
                     await self._arm(key, stored)
                 return stored.value
             known = found  # or None: decide on what is stored now
+            must_arm = True
         raise NatsUnavailable(f"schedule {key} could not be written: {MAX_TRIES} consecutive conflicts")
 
     async def change(
@@ -126,11 +129,11 @@ class AttendSchedule:
             found = await self(key, must_arm=True)
             return stored if found is None else await self._schedules.get(key) or stored
 
-    async def _step(self, key: str, stored: Versioned[Schedule]) -> Versioned[Schedule] | None:
+    async def _step(self, key: str, stored: Versioned[Schedule], now: float) -> Versioned[Schedule] | None:
         """The schedule after what was due; None: nothing was."""
-        schedule, now = stored.value, self._clock()
+        schedule = stored.value
         if not schedule.is_settled:
-            return await self._settle(key, stored)
+            return await self._settle(key, stored, goes_on=True)
         ended = await self._ends(schedule)
         decided = attend(schedule, ended, now)
         if decided is schedule:
@@ -139,7 +142,7 @@ class AttendSchedule:
         written = await self._write(
             key, stored, lambda found: decided if found is schedule else attend(found, ended, now)
         )
-        return written if written.value.is_settled else await self._settle(key, written)
+        return written if written.value.is_settled else await self._settle(key, written, goes_on=True)
 
     async def _write(
         self, key: str, stored: Versioned[Schedule], change: ChangeSchedule
@@ -163,10 +166,13 @@ class AttendSchedule:
         self._followed.note(key, written)
         return written
 
-    async def _settle(self, key: str, stored: Versioned[Schedule]) -> Versioned[Schedule]:
+    async def _settle(
+        self, key: str, stored: Versioned[Schedule], *, goes_on: bool = False
+    ) -> Versioned[Schedule]:
         """Start what is to be started, set the timer of the next tick, and note that it is done.
 
-        What was started is noted even if something else fails: a repeat has less to do.
+        What was started is noted even if something else fails: a repeat has less to do. `goes_on`: the caller
+        attends to what is due now, which needs no timer.
         """
         schedule = stored.value
         placing = await asyncio.gather(
@@ -179,7 +185,7 @@ class AttendSchedule:
         }
         failures = [found for found in placing if isinstance(found, BaseException)]
         done = settled(schedule, placed, is_complete=not failures)
-        if not failures:
+        if not failures and not (goes_on and has_more(done, self._clock())):
             await self._arm(key, stored)
         if not failures and done.ticks == schedule.ticks and self._is_soon(done):
             stored = Versioned(done, stored.revision)
@@ -249,8 +255,6 @@ class AttendSchedule:
 
 AT_ONCE = 64
 """Timers handled concurrently; each mostly waits for NATS."""
-EARLY_SEC = 0.5
-"""A timer of NATS may be early by the gateway's clock, which is measured."""
 CHECK_SEC = 15.0
 LATE_SEC = 10.0
 """A schedule whose tick is later has lost its timer, or its gateway."""
@@ -298,17 +302,10 @@ class FireSchedules:
         """Without an acknowledgement the timer comes again, at this or another gateway."""
         try:
             with surviving(log, "schedule.fire", NatsUnavailable, schedule=timer.key):
-                await self._until_due(timer.key)
                 await self._attend(timer.key, Revision(int(timer.payload or b"0")), must_arm=True)
                 await timer.settle()
         finally:
             self._room.release()
-
-    async def _until_due(self, key: str) -> None:
-        known = self._followed.known(key)
-        early = 0.0 if known is None else (known.value.fires_at or 0.0) - self._clock()
-        if 0 < early < EARLY_SEC:
-            await asyncio.sleep(early)
 
     # Ends of runs, for which ticks may wait
 
