@@ -165,9 +165,9 @@ def trigger(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) 
 @app.command
 def backfill(
     schedule_id: ScheduleId,
-    *,
     first: Annotated[str, Parameter(name="--from")],
     last: Annotated[str, Parameter(name="--to")],
+    *,
     again: Flag = False,
     dry_run: Flag = False,
     shown: Shown = AS_JSON,
