@@ -478,7 +478,7 @@ COMMANDS = {
     ),
     "schedules list": called(
         "List schedules by id, with their next and last tick.",
-        BY_ID._replace(shown=("id", "cron", "every_sec", "timezone", "next_due_at", "paused")),
+        Columns(("id",), ("id", "cron", "every_sec", "timezone", "next_due_at", "paused"), "items"),
         lambda client, given: client.schedules.list(given.cursor, given.limit),
         *PAGE,
     ),
@@ -487,7 +487,7 @@ COMMANDS = {
     ),
     "schedules preview": called(
         "Print the next ticks of a schedule, or of a cron expression before you use it.",
-        Columns(("due_at",)),
+        Columns(("due_at",), ("due_at",), "items"),
         preview_schedule,
         SCHEDULE_ID._replace(is_required=False),
         Option("cron", "Cron expression to try instead."),
@@ -497,8 +497,8 @@ COMMANDS = {
     ),
     "schedules ticks": called(
         "List what became of the ticks of a schedule, newest first.",
-        Columns(("run_id", "execution_id"))._replace(
-            shown=("due_at", "status", "run_id", "execution_id", "reason")
+        Columns(
+            ("run_id", "execution_id"), ("due_at", "status", "run_id", "execution_id", "reason"), "items"
         ),
         lambda client, given: client.schedules.ticks(given.schedule_id, given.cursor, given.limit),
         SCHEDULE_ID,
@@ -525,7 +525,7 @@ COMMANDS = {
     ),
     "schedules backfill": called(
         "Start the ticks of a past period that were not started.",
-        Columns(("run_id", "execution_id")),
+        Columns(("due_at",), ("due_at",), "items"),
         lambda client, given: client.schedules.backfill(
             given.schedule_id,
             getattr(given, "from"),

@@ -8,7 +8,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunStatus
-from pyoco_server.errors import ConfigError
+from pyoco_server.errors import ConfigError, TimersUnsupported
 from pyoco_server.http_api import create_app
 from pyoco_server.wiring.event_level import default_timezone
 from support.schedules import NOW, TimedGateway, timed_gateway
@@ -238,6 +238,20 @@ async def test_the_history_has_pages(gateway: TimedGateway) -> None:
         if cursor is None:
             break
     assert seen == [float(second) for second in range(100, 0, -1)]
+
+
+async def test_a_nats_that_cannot_keep_time_refuses_a_schedule(
+    gateway: TimedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise TimersUnsupported("delays, retries and schedules require NATS 2.12 or newer; this is 2.11.4")
+
+    monkeypatch.setattr(gateway.backend.queue, "require_timers", refuse)
+    body = {"target": {"flow": "f"}, "cron": "@daily"}
+    answer = await gateway.client.put("/schedules/s", json=body)
+    assert (answer.status_code, answer.json()["err_id"]) == (501, "ERR-PYOCO-0047")
+    assert "NATS 2.12 or newer; this is 2.11.4" in answer.json()["detail"]
+    assert (await gateway.client.post("/schedules/preview", json=body)).status_code == 200
 
 
 # Previews

@@ -187,7 +187,9 @@ def backfill(
         Only print the ticks.
     """
     found = client.schedules.backfill(schedule_id, first, last, only_missing=not again, dry_run=dry_run)
-    shown.list(found, [_tick_row(tick, "UTC") for tick in found["items"]], _TICKS, texts.NO_TICKS)
+    shown.list(
+        found, [{"due": _local(tick["due_at"], "UTC")} for tick in found["items"]], _PREVIEW, texts.NO_TICKS
+    )
 
 
 @app.command

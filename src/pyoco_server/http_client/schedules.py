@@ -179,6 +179,14 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 """Of fields that a file may leave out. A schedule's time zone is the server's to choose."""
+_RETRY: Final = {
+    "max_attempts": 1,
+    "backoff_sec": 5.0,
+    "factor": 2.0,
+    "max_backoff_sec": 3600.0,
+    "jitter": 0.1,
+    "on": ["error", "timeout", "crash"],
+}
 
 
 def documents_in(
@@ -226,6 +234,8 @@ def _compared(name: str, value: Any) -> Any:
     if name in ("starts_at", "ends_at") and isinstance(value, str):
         with suppress(ValueError):
             return datetime.fromisoformat(value).timestamp()
+    if name == "target":
+        value = {**value, "retry": value.get("retry") and {**_RETRY, **value["retry"]}}
     if isinstance(value, dict):
-        return {key: _compared(key, one) for key, one in value.items() if one not in (None, {})}
+        return {key: _compared("", one) for key, one in value.items() if one not in (None, {})}
     return [_compared("", one) for one in value] if isinstance(value, list) else value

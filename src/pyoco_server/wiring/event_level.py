@@ -296,7 +296,7 @@ class ScheduleLevel:
             work=work,
             clock=clock,
             new_id=new_id,
-            require_timers=backend.queue.require_timers,
+            queue=backend.queue,
         )
         lease = Lease(
             backend.leases,

@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.schedules.model import CatchUp, Definition, Overlap, Target
@@ -55,6 +55,8 @@ lists = APIRouter(
 
 Cursor = Annotated[str | None, Query(description="next_cursor of the previous page")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
+TickTime = Annotated[Timestamp, AfterValidator(lambda at: round(float(at), 3))]
+"""Ticks are counted in milliseconds."""
 Count = Annotated[int, Query(alias="n", ge=1, le=MAX_PREVIEW, description="Number of ticks")]
 
 
@@ -88,8 +90,8 @@ class ScheduleRequest(Body):
     cron: str | None = Field(None, description="5 fields, or 6 with seconds in front; or @daily …")
     every_sec: float | None = Field(None, strict=True)
     timezone: str | None = Field(None, description="IANA name. Default: that of the server")
-    starts_at: Timestamp | None = None
-    ends_at: Timestamp | None = None
+    starts_at: TickTime | None = None
+    ends_at: TickTime | None = None
     overlap: Overlap = Overlap.SKIP
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_window_sec: float = Field(86_400.0, strict=True)
@@ -103,8 +105,8 @@ class PauseRequest(Body):
 
 
 class BackfillRequest(Body):
-    first: Timestamp = Field(alias="from")
-    to: Timestamp
+    first: TickTime = Field(alias="from")
+    to: TickTime
     only_missing: bool = Field(True, description="Leave out ticks that were started")
     dry_run: bool = Field(False, description="Only show the ticks")
 

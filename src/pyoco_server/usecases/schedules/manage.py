@@ -27,7 +27,7 @@ from pyoco_server.domain.schedules.timing import ticks_after
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, ScheduleNotFound, WorkflowConflict
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
-from pyoco_server.usecases.ports.runs import Timers
+from pyoco_server.usecases.ports.runs import JobQueue, Timers
 from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
 from pyoco_server.usecases.schedules.attend import MAX_TRIES, TIMER, AttendSchedule, ChangeSchedule
 from pyoco_server.usecases.schedules.start import StartScheduled
@@ -64,7 +64,7 @@ class ManageSchedules:
         work: StartScheduled,
         clock: Clock,
         new_id: Callable[[], str],
-        require_timers: Callable[[], None],
+        queue: JobQueue,
     ) -> None:
         self._schedules = schedules
         self._pages = pages
@@ -74,13 +74,13 @@ class ManageSchedules:
         self._work = work
         self._clock = clock
         self._new_id = new_id
-        self._require_timers = require_timers
+        self._queue = queue
 
     # Definitions
 
     async def put(self, schedule_id: str, definition: Definition, caller: Caller) -> tuple[Schedule, bool]:
         """The schedule, and whether it is new. Raises InvalidRequest."""
-        self._require_timers()
+        self._queue.require_timers()
         wanted = new_schedule(
             schedule_id,
             definition,
