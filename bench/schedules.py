@@ -13,25 +13,29 @@ from page import Figures, show, table
 
 SETTLE_SEC = 5.0
 AT_ONCE = 100
-SHARE = 100
-"""Of the schedules, one in so many is asked for its ticks."""
+PUTS_PER_SEC = 150
+DAY_SEC = 86_400.0
+ASKED = 200
+"""Schedules whose ticks are read."""
 
 
 @dataclass(frozen=True)
 class Load:
     schedules: int
     every_sec: float
+    """0: none is due while it is measured."""
     seconds: float
 
     @property
     def text(self) -> str:
-        return f"{self.schedules:,} every {self.every_sec:g} s"
+        return f"{self.schedules:,} " + (f"every {self.every_sec:g} s" if self.every_sec else "not due")
 
 
 async def put_schedules(http: httpx2.AsyncClient, load: Load) -> None:
     """Spread over their interval, as those of people are who do not all choose the same minute."""
-    first = time.time() + SETTLE_SEC + load.schedules / 400
-    body = {"target": {"flow": "tiny"}, "every_sec": load.every_sec, "overlap": "allow"}
+    putting_sec = load.schedules / PUTS_PER_SEC
+    first = time.time() + SETTLE_SEC + (putting_sec if load.every_sec else DAY_SEC)
+    body = {"target": {"flow": "tiny"}, "every_sec": load.every_sec or DAY_SEC, "overlap": "allow"}
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def put(number: int) -> None:
@@ -41,13 +45,13 @@ async def put_schedules(http: httpx2.AsyncClient, load: Load) -> None:
             answer.raise_for_status()
 
     await asyncio.gather(*(put(number) for number in range(load.schedules)))
-    await asyncio.sleep(max(0.0, first + SETTLE_SEC - time.time()))
+    await asyncio.sleep(SETTLE_SEC if not load.every_sec else max(0.0, first + SETTLE_SEC - time.time()))
 
 
 async def lateness(http: httpx2.AsyncClient, load: Load, since: float) -> list[float]:
     """Of the ticks since then, of some schedules, in order."""
     late: list[float] = []
-    for number in range(0, load.schedules, max(1, min(SHARE, load.schedules // 100))):
+    for number in range(0, load.schedules, max(1, load.schedules // ASKED)):
         page = (await http.get(f"/schedules/s{number}/ticks", params={"limit": 200})).json()
         ticks: list[dict[str, Any]] = [tick for tick in page["items"] if tick["due_at"] >= since]
         assert {tick["status"] for tick in ticks} <= {"STARTED"}, ticks
@@ -86,11 +90,13 @@ def measure(loads: list[Load]) -> Figures:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--schedules", type=int, default=1_000)
-    parser.add_argument("--every-sec", type=float, default=1.0)
+    parser.add_argument("--schedules", type=int, help="default: several loads")
+    parser.add_argument("--every-sec", type=float, default=1.0, help="0: none is due")
     parser.add_argument("--seconds", type=float, default=30)
     chosen = parser.parse_args()
-    show(measure([Load(chosen.schedules, chosen.every_sec, chosen.seconds)]))
+    seconds = chosen.seconds
+    usual = [Load(1_000, 1.0, seconds), Load(10_000, 60.0, 2 * seconds), Load(10_000, 0.0, seconds)]
+    show(measure([Load(chosen.schedules, chosen.every_sec, seconds)] if chosen.schedules else usual))
 
 
 if __name__ == "__main__":

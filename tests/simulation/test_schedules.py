@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.usecases.ports.stores import Revision
-from pyoco_server.usecases.schedules.attend import AttendSchedule
+from pyoco_server.usecases.schedules.attend import AttendSchedule, Fired
 from support.simulation import Odds, World, simulate
 
 ASKED = os.environ.get("PYOCO_TEST_SEEDS")
@@ -62,11 +61,11 @@ def test_a_gateway_that_believes_every_timer_is_noticed(monkeypatch: pytest.Monk
     """A timer proves only the write that it names; else runs are lost with the gateway that places them."""
     attend = AttendSchedule.__call__
 
-    async def gullible(
-        self: AttendSchedule, key: str, armed_by: Revision | None = None, **options: Any
-    ) -> Any:
+    async def gullible(self: AttendSchedule, key: str, timer: Fired | None = None, **options: Any) -> Any:
         stored = await self._schedules.get(key)
-        return await attend(self, key, armed_by if stored is None else stored.revision, **options)
+        if timer is not None and stored is not None:
+            timer = Fired(timer.id, stored.revision)
+        return await attend(self, key, timer, **options)
 
     monkeypatch.setattr(AttendSchedule, "__call__", gullible)
     assert any(world_of(seed)[1] for seed in range(EVERY_DAY))

@@ -27,7 +27,7 @@ from pyoco_server.errors import NatsUnavailable, RequestTooLarge, TimersUnsuppor
 from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, dotted, translated
 from pyoco_server.jetstream.kv import StoredMessage, next_of_leader, scan, sequence_of
-from pyoco_server.jetstream.pull_consumer import SharedConsumer
+from pyoco_server.jetstream.pull_consumer import SharedConsumer, sequence_in_stream
 from pyoco_server.jetstream.streams import JetStreamTime
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
@@ -331,6 +331,7 @@ class JetStreamUndeliverable:
 class JetStreamTimer:
     def __init__(self, message: Msg) -> None:
         self._message = message
+        self.id = str(sequence_in_stream(message))
         self.key = (message.headers or {}).get(TIMER_KEY_HEADER, "")
         self.payload = message.data
 

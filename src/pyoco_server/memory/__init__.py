@@ -80,8 +80,9 @@ class MemoryStorage:
 
 
 class MemoryTimer:
-    def __init__(self, timers: "MemoryTimers", kind: str, key: str, payload: bytes) -> None:
+    def __init__(self, timers: "MemoryTimers", number: int, kind: str, key: str, payload: bytes) -> None:
         self._timers = timers
+        self.id = str(number)
         self.kind = kind
         self.key = key
         self.payload = payload
@@ -109,6 +110,7 @@ class MemoryTimers:
         self._pending: dict[tuple[str, str], tuple[float, bytes]] = {}
         self._due: dict[MemoryTimer, float] = {}
         """When each timer is sent next."""
+        self._fired = 0
         self._changed = asyncio.Event()
 
     async def set(self, kind: str, key: str, at: float, payload: bytes = b"") -> None:
@@ -148,7 +150,8 @@ class MemoryTimers:
         for (kind, key), (_, payload) in [one for one in self._pending.items() if one[1][0] <= now]:
             del self._pending[kind, key]
             for _ in range(2 if self._doubles() else 1):
-                self._due[MemoryTimer(self, kind, key, payload)] = now
+                self._fired += 1
+                self._due[MemoryTimer(self, self._fired, kind, key, payload)] = now
             self._changed.set()
 
     def settle(self, timer: MemoryTimer) -> None:

@@ -169,7 +169,11 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_place: tuple[Due, ...] = ()
     """Started ticks whose runs may not be placed yet."""
     is_settled: bool = False
-    """What follows from the last write was done. Not noted where the next write or timer will prove it."""
+    """What follows from the last write was done. Not noted where the next timer will prove it."""
+    covered_by: str = ""
+    """The timer whose holder wrote it: it comes again unless what follows was done."""
+    timer_follows: int = 0
+    """If it is settled: the revision that the timer of the next tick names."""
     pages: int = 0
     """Pages of the history."""
     ticks: tuple[Tick, ...] = ()

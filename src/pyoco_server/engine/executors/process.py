@@ -427,9 +427,7 @@ class ExecutorProcess(asyncio.Protocol):
     def _explain(self, flow: ProcessFlowHandle, how: str) -> None:
         self._report_last_output(flow, how)
         fault = "" if self._fault is None else f": {self._fault}"
-        log.error(
-            "executor died during a run", action="executor.died", pid=self.pid, how=how, fault=self._fault
-        )
+        log.error("executor died in a run", action="executor.died", pid=self.pid, how=how, fault=self._fault)
         ending = Ending.CANCELLED if flow.was_killed else Ending.EXECUTION_ERROR
         error = f"the executor process {how}{fault}"
         flow.end(FlowOutcome(ending=ending, error=error, failure_kind=FailureKind.CRASH))

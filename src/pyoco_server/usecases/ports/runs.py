@@ -234,6 +234,11 @@ class Timer(Protocol):
     """A timer that is due. It is repeated until it is settled."""
 
     @property
+    def id(self) -> str:
+        """The same at every repetition."""
+        ...
+
+    @property
     def key(self) -> str: ...
     @property
     def payload(self) -> bytes: ...

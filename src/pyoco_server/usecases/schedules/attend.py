@@ -5,17 +5,20 @@ killed between two of these steps leaves a timer that comes again, at any gatewa
 missing; each step may be repeated.
 
 The next timer is set last, and names the write that it follows. So a timer that names the stored revision
-proves that everything was done, and the next tick needs no word about it: one write per tick.
+proves that everything was done, and the next tick needs no word about it: one write per tick. All other
+timers are dropped, except the one that covers the last write; else they would multiply under load.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.model import RunSnapshot
-from pyoco_server.domain.schedules.model import Due, Schedule, TickPage, id_of
+from pyoco_server.domain.schedules.model import Due, Schedule, TickPage, id_of, replace
 from pyoco_server.domain.schedules.ticks import (
     Placed,
     RunEnd,
@@ -44,6 +47,23 @@ SOON_SEC = 5.0
 """If the next tick is due by then, its write confirms this one as well."""
 
 ChangeSchedule = Callable[[Schedule], Schedule]
+
+
+class Fired(Struct, frozen=True):
+    """A timer that has fired."""
+
+    id: str
+    follows: Revision
+    """The write after which it was set."""
+
+    def is_stale(self, stored: Versioned[Schedule], now: float) -> bool:
+        """Whether another timer sees to the schedule."""
+        schedule = stored.value
+        if self.follows in (stored.revision, schedule.timer_follows) or self.id == schedule.covered_by:
+            return False
+        if schedule.is_settled:  # if nothing is due, this one may have replaced the other
+            return schedule.fires_at is not None and schedule.fires_at <= now
+        return bool(schedule.covered_by)
 
 
 class TickMeter(Protocol):
@@ -80,14 +100,14 @@ class AttendSchedule:
         self._unsure_sec = unsure_sec
 
     async def __call__(
-        self, key: str, armed_by: Revision | None = None, *, must_arm: bool = False
+        self, key: str, timer: Fired | None = None, *, must_arm: bool = False
     ) -> Schedule | None:
         """Do everything that is due. None: there is no such schedule.
 
-        `armed_by`: the write that the fired timer names. `must_arm`: there may be no other timer.
+        `timer`: is acknowledged afterwards. `must_arm`: there may be no other timer.
         """
         known = self._followed.known(key)
-        if known is not None and armed_by is not None and known.revision < armed_by:
+        if known is not None and timer is not None and known.revision < timer.follows:
             known = None
         for _ in range(MAX_TRIES):
             stored = known or await self._schedules.get(key)
@@ -95,11 +115,13 @@ class AttendSchedule:
                 await self._timers.clear(TIMER, key)
                 return None
             now = self._clock()
-            if stored.revision == armed_by:
+            if timer is not None and timer.is_stale(stored, now):
+                return stored.value
+            if timer is not None and timer.follows in (stored.revision, stored.value.timer_follows):
                 stored = Versioned(confirmed(stored.value), stored.revision)
                 now = max(now, stored.value.fires_at or 0.0)  # it has come by the store's clock
             try:
-                found = await self._step(key, stored, now)
+                found = await self._step(key, stored, now, "" if timer is None else timer.id)
             except WrongRevision:
                 known = None
                 continue
@@ -117,7 +139,7 @@ class AttendSchedule:
         self, key: str, stored: Versioned[Schedule], change: ChangeSchedule
     ) -> Versioned[Schedule]:
         """Write a change and do what follows from it. Raises WrongRevision if it was not written."""
-        written = await self._write(key, stored, change)
+        written = await self._write(key, stored, change, "")
         return await self.settle(key, written)
 
     async def settle(self, key: str, stored: Versioned[Schedule]) -> Versioned[Schedule]:
@@ -129,7 +151,9 @@ class AttendSchedule:
             found = await self(key, must_arm=True)
             return stored if found is None else await self._schedules.get(key) or stored
 
-    async def _step(self, key: str, stored: Versioned[Schedule], now: float) -> Versioned[Schedule] | None:
+    async def _step(
+        self, key: str, stored: Versioned[Schedule], now: float, covered_by: str
+    ) -> Versioned[Schedule] | None:
         """The schedule after what was due; None: nothing was."""
         schedule = stored.value
         if not schedule.is_settled:
@@ -140,12 +164,12 @@ class AttendSchedule:
             await self._cancel(schedule)
             return None
         written = await self._write(
-            key, stored, lambda found: decided if found is schedule else attend(found, ended, now)
+            key, stored, lambda found: decided if found is schedule else attend(found, ended, now), covered_by
         )
         return written if written.value.is_settled else await self._settle(key, written, goes_on=True)
 
     async def _write(
-        self, key: str, stored: Versioned[Schedule], change: ChangeSchedule
+        self, key: str, stored: Versioned[Schedule], change: ChangeSchedule, covered_by: str
     ) -> Versioned[Schedule]:
         """Raises WrongRevision."""
         part = filed(stored.value)
@@ -156,7 +180,7 @@ class AttendSchedule:
                 log.debug(
                     "page of ticks is filed already", action="schedule.filed", schedule=key, page=number
                 )
-        changed = change(part.schedule)
+        changed = replace(change(part.schedule), covered_by=covered_by, timer_follows=0)
         written = await self._update(key, changed, stored.revision)
         self._measure(part.schedule, changed)
         return written
@@ -187,11 +211,12 @@ class AttendSchedule:
         done = settled(schedule, placed, is_complete=not failures)
         if not failures and not (goes_on and has_more(done, self._clock())):
             await self._arm(key, stored)
-        if not failures and done.ticks == schedule.ticks and self._is_soon(done):
+        if not failures and done.ticks == schedule.ticks and schedule.covered_by and self._is_soon(done):
             stored = Versioned(done, stored.revision)
             self._followed.note(key, stored)
         elif placed or not failures:
-            stored = await self._update(key, done, stored.revision)
+            noted = replace(done, timer_follows=0 if failures else stored.revision)
+            stored = await self._update(key, noted, stored.revision)
         for failure in failures:
             raise failure
         await self._cancel(schedule)
@@ -302,7 +327,8 @@ class FireSchedules:
         """Without an acknowledgement the timer comes again, at this or another gateway."""
         try:
             with surviving(log, "schedule.fire", NatsUnavailable, schedule=timer.key):
-                await self._attend(timer.key, Revision(int(timer.payload or b"0")), must_arm=True)
+                fired = Fired(timer.id, Revision(int(timer.payload or b"0")))
+                await self._attend(timer.key, fired, must_arm=True)
                 await timer.settle()
         finally:
             self._room.release()

@@ -96,7 +96,7 @@ class ManageSchedules:
                 if stored is None:
                     revision = await self._schedules.create(wanted.key, wanted)
                     created = await self._attend.settle(wanted.key, Versioned(wanted, revision))
-                    _say("schedule created", "schedule.created", created.value, caller)
+                    log.info("schedule created", action="schedule.created", **_facts(created.value, caller))
                     return created.value, True
                 return await self._change_definition(stored, definition, caller), False
             except WrongRevision:
@@ -119,7 +119,7 @@ class ManageSchedules:
         if change(stored.value) is stored.value:
             return stored.value
         written = await self._attend.change(key, stored, change)
-        _say("schedule changed", "schedule.changed", written.value, caller)
+        log.info("schedule changed", action="schedule.changed", **_facts(written.value, caller))
         return written.value
 
     async def find(self, schedule_id: str, caller: Caller) -> Schedule:
@@ -142,18 +142,18 @@ class ManageSchedules:
         await self._schedules.remove(key, None)
         self._followed.forget(key)
         await self._timers.clear(TIMER, key)
-        _say("schedule deleted", "schedule.deleted", stored.value, caller)
+        log.info("schedule deleted", action="schedule.deleted", **_facts(stored.value, caller))
 
     # By hand
 
     async def pause(self, schedule_id: str, reason: str | None, caller: Caller) -> Schedule:
         found = await self._change(schedule_id, caller, lambda it: paused(it, reason, self._clock()))
-        _say("schedule paused", "schedule.paused", found, caller)
+        log.info("schedule paused", action="schedule.paused", **_facts(found, caller))
         return found
 
     async def resume(self, schedule_id: str, caller: Caller) -> Schedule:
         found = await self._change(schedule_id, caller, lambda it: resumed(it, self._clock()))
-        _say("schedule resumed", "schedule.resumed", found, caller)
+        log.info("schedule resumed", action="schedule.resumed", **_facts(found, caller))
         return found
 
     async def trigger(self, schedule_id: str, caller: Caller) -> Tick:
@@ -164,7 +164,7 @@ class ManageSchedules:
         tick = next(tick for tick in reversed(found.ticks) if tick.manual and tick.fired_at == at)
         if tick.status is not TickStatus.STARTED:
             raise WorkflowConflict(f"schedule {schedule_id}: {tick.reason}")
-        _say("schedule triggered", "schedule.triggered", found, caller)
+        log.info("schedule triggered", action="schedule.triggered", **_facts(found, caller))
         return tick
 
     async def backfill(
@@ -189,7 +189,9 @@ class ManageSchedules:
         again = "" if only_missing else self._new_id()
         due = [Due(due_at, again) for due_at in wanted]
         found = await self._change(schedule_id, caller, lambda it: backfilled(it, due, now))
-        _say("schedule backfilled", "schedule.backfilled", found, caller, ticks=len(wanted))
+        log.info(
+            "schedule backfilled", action="schedule.backfilled", ticks=len(wanted), **_facts(found, caller)
+        )
         return wanted
 
     async def _started_since(self, schedule: Schedule, first: float) -> set[float]:
@@ -284,5 +286,5 @@ def _backfill_range(schedule: Schedule, first: float, last: float, now: float) -
     return list(islice(ticks_after(ticks, first - 0.001), count))
 
 
-def _say(message: str, action: str, schedule: Schedule, caller: Caller, **more: object) -> None:
-    log.info(message, action=action, schedule=schedule.key, version=schedule.version, by=caller.name, **more)
+def _facts(schedule: Schedule, caller: Caller) -> dict[str, object]:
+    return {"schedule": schedule.key, "version": schedule.version, "by": caller.name}
