@@ -15,7 +15,7 @@ import nats.errors
 from nats.js.errors import NotFoundError
 
 from members import NatsNode
-from pyoco_server.jetstream.topology import resources
+from pyoco_server.jetstream.streams import resources
 from sites import Site
 
 ANSWER_SEC = 3.0

@@ -67,9 +67,9 @@ def own_nats(tmp_path: Path) -> Iterator[EmbeddedNats]:
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> Iterator[Programs]:
+def programs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Programs]:
     """Nothing that a test started may be left when it ends."""
-    started = Programs(tmp_path)
+    started = Programs(tmp_path, fresh_start=request.node.get_closest_marker("fresh_start") is not None)
     yield started
     assert started.are_gone(), f"left behind: {started.pids()}"
 

@@ -20,7 +20,7 @@ from pyoco_server.http_client import PyocoError, PyocoHttpClient
 __all__ = ["COMMANDS", "main", "parser", "run"]
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
-TERMINAL_PACKAGES = ("cyclopts", "dotenv", "packaging", "rich", "structlog", "yaml")
+TERMINAL_PACKAGES = ("cyclopts", "dotenv", "packaging", "rich", "yaml")
 TERMINAL = (
     "Live views, colours, completion, YAML files and Japanese texts: pip install 'pyoco-client[terminal]'"
 )

@@ -10,47 +10,71 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from traceback import extract_tb, format_exception
 from types import TracebackType
 from typing import Any, TextIO
 
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
-
 from pyoco_server.config import NatsBackendConfig, language, settings_named
 from pyoco_server.errors import LoggingFailed, NatsUnavailable, PyocoServerError, entries
-
-Logger = structlog.stdlib.BoundLogger
 
 _QUIET = ("nats", "uvicorn", "uvicorn.access", "uvicorn.error", "asyncio", "httpcore2", "httpx2")
 _FIELDS = "pyoco_fields"
 """Attribute of a log record that holds the fields."""
 
 
-def _to_logging(_logger: WrappedLogger, _method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
-    """Arguments for `logging`: the constant message, and the fields in one attribute of the record."""
-    message, exc_info = event.pop("event"), event.pop("exc_info", None)
-    return (message,), {"exc_info": exc_info, "extra": {_FIELDS: event}}
+_bound: ContextVar[Mapping[str, Any]] = ContextVar("pyoco_log_fields", default={})  # noqa: B039 - read only
 
 
-_loggers = structlog.stdlib.LoggerFactory()
-_PROCESSORS: list[Processor] = [
-    structlog.stdlib.filter_by_level,
-    structlog.contextvars.merge_contextvars,
-    _to_logging,
-]
+@contextmanager
+def bound_fields(**fields: Any) -> Iterator[None]:
+    """Fields of every line logged in the block."""
+    token = _bound.set({**_bound.get(), **fields})
+    try:
+        yield
+    finally:
+        _bound.reset(token)
 
 
-def get_logger(name: str) -> Logger:
-    """A logger on top of the standard library's, without global configuration.
+class Logger:
+    """A logger of the standard library whose calls take fields, e.g. `log.info("run ended", run_id=...)`.
 
     A program that uses this package as a library receives the lines in its own logs.
     """
-    logger: Logger = structlog.wrap_logger(
-        _loggers(name), processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger
-    ).bind()
-    return logger
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, message: str, **fields: Any) -> None:
+        self._log(logging.DEBUG, message, fields)
+
+    def info(self, message: str, **fields: Any) -> None:
+        self._log(logging.INFO, message, fields)
+
+    def warning(self, message: str, **fields: Any) -> None:
+        self._log(logging.WARNING, message, fields)
+
+    def error(self, message: str, **fields: Any) -> None:
+        self._log(logging.ERROR, message, fields)
+
+    def exception(self, message: str, **fields: Any) -> None:
+        """With the exception that is being handled."""
+        self._log(logging.ERROR, message, {"exc_info": True, **fields})
+
+    def _log(self, level: int, message: str, fields: dict[str, Any]) -> None:
+        if self._logger.isEnabledFor(level):
+            exc_info = fields.pop("exc_info", None)
+            extra = {_FIELDS: {**_bound.get(), **fields}}
+            self._logger.log(level, message, exc_info=exc_info, extra=extra, stacklevel=_CALLER)
+
+
+_CALLER = 3
+"""The frame whose place a line names: above `_log` and the method of the level."""
+
+
+def get_logger(name: str) -> Logger:
+    return Logger(name)
 
 
 def configure_logging(

@@ -56,6 +56,7 @@ def until(look: Callable[[], Any], found: Callable[[Any], bool]) -> Any:
     return answer
 
 
+@pytest.mark.fresh_start
 def test_the_demo_shows_a_run_and_its_result_and_leaves_nothing_behind(programs: Programs) -> None:
     done = programs.run("pyoco-server", "demo")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -66,6 +67,7 @@ def test_the_demo_shows_a_run_and_its_result_and_leaves_nothing_behind(programs:
     assert programs.pids() == set()
 
 
+@pytest.mark.fresh_start
 def test_a_run_goes_from_the_client_through_server_and_worker_and_back(
     programs: Programs, tmp_path: Path
 ) -> None:

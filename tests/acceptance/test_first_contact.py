@@ -19,6 +19,8 @@ from support.programs import Programs
 from support.terminals import in_terminal
 from support.waiting import until_now
 
+pytestmark = pytest.mark.fresh_start
+
 FLOWS = """
 import pathlib
 import time

@@ -15,6 +15,8 @@ from support.desk import Desk
 from support.page import CONSOLE, File, NotRun, Typed, steps
 from support.programs import Programs
 
+pytestmark = pytest.mark.fresh_start
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md"))]
 SHARED = [

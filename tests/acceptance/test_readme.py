@@ -13,6 +13,8 @@ from support.programs import Programs
 from support.shell import open_shell
 from tools.reference import ROOT
 
+pytestmark = pytest.mark.fresh_start
+
 PAGES = ["README.md", "README.ja.md"]
 MAX_LINES = 150
 _COMMAND = re.compile(r"^    \$ (.+)$", re.MULTILINE)

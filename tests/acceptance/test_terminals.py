@@ -76,7 +76,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     directory: Path = tmp_path_factory.mktemp("terminals")
     (directory / "flows").mkdir()
     (directory / "flows/gates.py").write_text(FLOWS)
-    programs = Programs(directory)
+    programs = Programs(directory, fresh_start=True)
     port = free_port()
     command = ("pyoco-server", "up", "--port", str(port), "--durability", "fast", "--with-worker")
     with programs.started(*command, "--flows", "flows") as up:

@@ -1,6 +1,7 @@
 """REQ-0026: code reaches the workers as wheels, with real processes all the way."""
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from pyoco_server.http_client import PyocoHttpClient
 from support.nats_server import free_port
-from support.programs import Program, Programs
+from support.programs import Programs
 from support.waiting import PATIENCE_SEC
 from support.wheels import a_wheel, a_wheel_file, wheel_name
 
@@ -131,7 +132,7 @@ def test_a_worker_that_was_killed_while_installing_starts_into_a_whole_state(
     directory = programs.directory / ".pyoco" / "wheels" / "w"
     with start_worker(programs, "w", "cpu") as worker:
         wait_for(lambda: any(directory.glob(".unfinished-*")) or worker_has_code(directory))
-        kill(worker)
+        worker.ends_after(signal.SIGKILL)
     with start_worker(programs, "w", "cpu"):
         wait_for(lambda: installed_on(server, "w") == [wheel_name(version="0.1.0")])
         assert run_yaml(server)["result"] == {"which": "0.1.0"}
@@ -184,11 +185,6 @@ def test_the_flows_themselves_can_come_in_a_wheel(
 
 def worker_has_code(directory: Path) -> bool:
     return any(directory.glob("*/wheel.json"))
-
-
-def kill(worker: Program) -> None:
-    worker._process.kill()
-    worker._process.wait()
 
 
 def test_wheels_are_synced_as_the_environment_says(

@@ -19,6 +19,8 @@ from support.nats_server import raw_nats, streams_of
 from support.programs import Programs
 from support.waiting import until
 
+pytestmark = pytest.mark.fresh_start  # memory is measured, and more files are allowed
+
 CROWD = 5_000
 ALLOWED = 1_000
 AT_ONCE = 250

@@ -21,6 +21,8 @@ from support.programs import Programs
 from support.waiting import PATIENCE_SEC, until_now
 from support.wheels import a_wheel, wheel_name
 
+pytestmark = pytest.mark.fresh_start  # memory is measured
+
 LAG_SEC = 0.2
 GROWTH_MB = 100.0
 KIB = 1024

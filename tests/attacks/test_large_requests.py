@@ -31,7 +31,8 @@ HEAD_END = b"\r\n\r\n"
 @pytest.fixture(scope="module")
 def gateway(nats_server: EmbeddedNats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """One for all attacks: each must leave it as well as it was."""
-    programs, config = Programs(tmp_path_factory.mktemp("gateway")), unique_config(nats_server.url)
+    programs = Programs(tmp_path_factory.mktemp("gateway"), fresh_start=True)  # memory is measured
+    config = unique_config(nats_server.url)
     with gateway_process(programs, config) as process:
         yield process
     assert programs.are_gone()

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
 from pyoco_server.errors import InvalidJob
-from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.queue import WorkQueue
+from pyoco_server.jetstream.streams import ensure_streams
 from pyoco_server.usecases.ports.runs import Delivery, JobSource, Timer
 from pyoco_server.usecases.ports.stores import Revision
 from support.backends import World, Worlds
@@ -234,7 +234,7 @@ async def test_d03_what_a_replica_lacks_is_asked_of_the_leader(config: NatsBacke
     jobs = [a_job() for _ in range(5)]
     queues = []
     for each, known in ((config, jobs), (behind, jobs[:2])):
-        await topology.ensure_resources(connection, each)
+        await ensure_streams(connection, each)
         queues.append(WorkQueue(connection, each.work_stream, each.work_subject_prefix))
         for job in known:
             await queues[-1].publish(job, Revision(1))

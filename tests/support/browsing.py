@@ -65,7 +65,7 @@ def running_site(
     directory: Path, *, with_worker: bool = True, nats_url: str | None = None, **environ: str
 ) -> Iterator[Site]:
     """`nats_url`: on a NATS that the test may stop, instead of the embedded one."""
-    programs = Programs(directory, PYTHONPATH=str(TESTS), **environ)
+    programs = Programs(directory, fresh_start=False, PYTHONPATH=str(TESTS), **environ)
     marks = directory / "marks"
     marks.mkdir()
     port = free_port()

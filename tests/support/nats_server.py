@@ -12,7 +12,7 @@ import nats
 from nats.js.errors import NotFoundError
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.jetstream.topology import resources
+from pyoco_server.jetstream.streams import resources
 from pyoco_server.processes import free_port as free_port_on
 
 SIDE_BY_SIDE = 4

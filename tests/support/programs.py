@@ -6,68 +6,91 @@ import secrets
 import signal
 import subprocess
 import sysconfig
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
+from support.forked import COMMANDS, Forked, launcher_for, start_settings
 from support.waiting import PATIENCE_SEC, until_now
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 SETTINGS = ("PYOCO_", "AX_")
 """How the variables begin that set something. Nothing of the machine's own may reach what a test starts."""
+Process = subprocess.Popen[bytes] | Forked
+Output = IO[bytes] | IO[str]
 
 
 class Programs:
     """Starts commands in one directory, and finds all their processes by a mark in the environment."""
 
-    def __init__(self, directory: Path, **environ: str) -> None:
+    def __init__(self, directory: Path, *, fresh_start: bool = False, **environ: str) -> None:
+        """`fresh_start`: each command starts a Python of its own, as for a user. Else it is forked."""
         self.directory = directory
         self._mark = f"STARTED_BY_TEST={secrets.token_hex(8)}"
-        name, _, value = self._mark.partition("=")
-        self.environ = {
+        self._fresh_start = fresh_start
+        self._forked: list[Forked] = []
+        plain = {
             **{key: value for key, value in os.environ.items() if not key.startswith(SETTINGS)},
-            name: value,
             "NO_COLOR": "1",
             "COLUMNS": "120",
             "LC_ALL": "C.UTF-8",
             **environ,
         }
+        name, _, value = self._mark.partition("=")
+        self._start_settings = start_settings(plain)
+        self._plain_environ = plain
+        self.environ = {**plain, name: value}
 
     def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """To its end."""
-        return subprocess.run(
-            [SCRIPTS / command[0], *command[1:]],
-            cwd=self.directory,
-            env={**self.environ, **environ},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SEC,
-            check=False,
-        )
+        with (
+            tempfile.TemporaryFile("w+") as stdout,
+            tempfile.TemporaryFile("w+") as stderr,
+            self._start(command, environ, stdout, stderr) as process,
+        ):
+            try:
+                code = process.wait(PATIENCE_SEC)
+            finally:
+                process.kill()
+            stdout.seek(0)
+            stderr.seek(0)
+            return subprocess.CompletedProcess(command, code, stdout.read(), stderr.read())
 
     @contextmanager
     def started(self, *command: str, **environ: str) -> Iterator["Program"]:
         """Until the test ends it, or the block does."""
         output = self.directory / f"output-{secrets.token_hex(4)}"
-        with (
-            output.open("wb") as sink,
-            subprocess.Popen(
-                [SCRIPTS / command[0], *command[1:]],
-                cwd=self.directory,
-                env={**self.environ, **environ},
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-            ) as process,
-        ):
+        with output.open("wb") as sink, self._start(command, environ, sink, sink) as process:
             try:
                 yield Program(process, output, " ".join(command))
             finally:
                 process.kill()
 
+    def _start(
+        self, command: Sequence[str], environ: Mapping[str, str], stdout: Output, stderr: Output
+    ) -> Process:
+        whole = {**self.environ, **environ}
+        path = [str(SCRIPTS / command[0]), *command[1:]]
+        if self._fresh_start or command[0] not in COMMANDS or start_settings(whole) != self._start_settings:
+            return subprocess.Popen(
+                path,
+                cwd=self.directory,
+                env=whole,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+            )
+        forked = launcher_for(self._plain_environ).start(path, self.directory, whole, stdout, stderr)
+        self._forked.append(forked)
+        return forked
+
     def pids(self) -> set[int]:
-        """Every process of ours that runs now."""
-        return {pid for pid in _all_pids() if self._mark.encode() in _environ_of(pid).split(b"\0")}
+        """Every process of ours that runs now. What is forked shows the environment of its launcher."""
+        marked = {pid for pid in _all_pids() if self._mark.encode() in _environ_of(pid).split(b"\0")}
+        return marked | {forked.pid for forked in self._forked if forked.poll() is None}
 
     def kill(self, pid: int) -> None:
         """One of ours, by its id."""
@@ -82,7 +105,7 @@ class Programs:
 
 
 class Program:
-    def __init__(self, process: subprocess.Popen[bytes], output: Path, command: str) -> None:
+    def __init__(self, process: Process, output: Path, command: str) -> None:
         self._process = process
         self._output = output
         self.command = command

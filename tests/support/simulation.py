@@ -54,8 +54,7 @@ from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.ports.stores import FeedPosition
 from pyoco_server.wiring.gateway import Levels, Setup
 from pyoco_server.wiring.worker import WorkerName, new_worker
-from pyoco_server.worker.registration import WorkerIdInUse
-from pyoco_server.worker.worker import SideWorkEnded
+from pyoco_server.worker.worker import SideWorkEnded, WorkerIdInUse
 from support import virtual_time
 from support.execution_promises import cancelled_though_needed, kept_badly
 from support.simulated_clients import (

@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-import structlog
 
 from pyoco_server.errors import ConfigError, DlqPublishFailed, NatsUnavailable, RunNotFound
-from pyoco_server.logs import best_effort, configure_logging, get_logger, surviving
+from pyoco_server.logs import best_effort, bound_fields, configure_logging, get_logger, surviving
 
 log = get_logger("tests.logs")
 
@@ -127,7 +126,7 @@ def test_local_time_has_its_offset(stream: io.StringIO, monkeypatch: pytest.Monk
 
 def test_fields_bound_to_the_context_are_on_every_line(stream: io.StringIO) -> None:
     configure_logging(service="s", stream=stream)
-    with structlog.contextvars.bound_contextvars(run_id="r1", worker_id="w1"):
+    with bound_fields(run_id="r1", worker_id="w1"):
         log.info("inside")
     log.info("outside")
     inside, outside = lines(stream)

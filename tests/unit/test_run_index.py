@@ -122,7 +122,10 @@ class Naive:
 
     def listed(self, wanted: RunFilter) -> list[RunSummary]:
         found = [run for run, _, _ in self.runs.values() if self.is_wanted(run, wanted)]
-        return [summary(run) for run in sorted(found, key=lambda r: (r.updated_at, r.run_id), reverse=True)]
+        return [
+            summary(run, run.run_id, run.updated_at)
+            for run in sorted(found, key=lambda r: (r.updated_at, r.run_id), reverse=True)
+        ]
 
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]:
         mine = [run.status for run, _, _ in self.runs.values() if self.is_in_scope(run, tenant_id)]
@@ -298,7 +301,8 @@ def test_a_whole_file_is_taken_over(tmp_path: Path) -> None:
 
 def test_a_summary_has_the_fields_of_its_snapshot() -> None:
     run = replace(a_snapshot(), error="e", attempt=3)
-    assert (summary(run).error, summary(run).attempt) == ("e", 3)
+    shown = summary(run, run.run_id, run.updated_at)
+    assert (shown.error, shown.attempt) == ("e", 3)
 
 
 STORED = NOW + 1000

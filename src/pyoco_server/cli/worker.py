@@ -29,8 +29,7 @@ from pyoco_server.wiring.worker import (
     open_flow_processes,
     open_worker_connection,
 )
-from pyoco_server.worker.registration import WorkerIdInUse
-from pyoco_server.worker.worker import SideWorkEnded, Worker, check_names
+from pyoco_server.worker.worker import SideWorkEnded, Worker, WorkerIdInUse, check_names
 
 log = get_logger(__name__)
 app = cyclopts.App(name="pyoco-worker", help="Run flows submitted to a pyoco-server.")

@@ -18,9 +18,8 @@ from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job
 from pyoco_server.domain.runs.model import FailureKind
 from pyoco_server.domain.value_previews import article, type_name
 from pyoco_server.engine.flow_plan import left_out_of
-from pyoco_server.engine.flow_run import raised
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
-from pyoco_server.engine.results import described
+from pyoco_server.engine.results import described, raised
 from pyoco_server.engine.tasks import check_tasks, close_never_awaited
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
 from pyoco_server.logs import get_logger

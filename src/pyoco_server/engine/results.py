@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from pyoco_server.domain.runs.jobs import Raised
 from pyoco_server.domain.value_previews import json_text
 from pyoco_server.domain.values import (
     Converted,
@@ -15,6 +16,7 @@ from pyoco_server.domain.values import (
     to_json,
     to_preview,
 )
+from pyoco_server.logs import exception_fields
 
 MAX_TEXT = 32_768
 """Most characters of an error or a traceback; longer ones are cut in the middle."""
@@ -121,3 +123,9 @@ def described(error: BaseException) -> str:
     except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything
         text = f"(its text raised {type(failure).__name__})"
     return capped_text(f"{type(error).__name__}: {text}") or ""
+
+
+def raised(error: BaseException) -> Raised:
+    """An exception of users' code, as the worker logs it."""
+    fields: dict[str, Any] = {name: capped_text(text) for name, text in exception_fields(error).items()}
+    return Raised(**fields)

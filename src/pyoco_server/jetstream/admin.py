@@ -17,8 +17,7 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
 from pyoco_server.jetstream.connection import ApiError, ErrorInReply, NatsConnection, dotted, raise_api_error
 from pyoco_server.jetstream.kv import scan
-from pyoco_server.jetstream.streams import NOT_FOUND, StreamSpec, stream_config
-from pyoco_server.jetstream.topology import resources
+from pyoco_server.jetstream.streams import NOT_FOUND, StreamSpec, resources, stream_config
 
 
 class StreamReport(Struct, frozen=True, kw_only=True):

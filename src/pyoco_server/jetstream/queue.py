@@ -24,11 +24,10 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge, TimersUnsupported
-from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, dotted, translated
 from pyoco_server.jetstream.kv import StoredMessage, next_of_leader, scan, sequence_of
 from pyoco_server.jetstream.pull_consumer import SharedConsumer, sequence_in_stream
-from pyoco_server.jetstream.streams import JetStreamTime
+from pyoco_server.jetstream.streams import JetStreamTime, ensure_streams
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
@@ -301,7 +300,7 @@ class JetStreamUndeliverable:
     def __init__(self, connection: NatsConnection, config: NatsBackendConfig) -> None:
         self._connection = connection
         self._config = config
-        ensure = partial(topology.ensure_resources, connection, config)
+        ensure = partial(ensure_streams, connection, config)
         self._advisories = SharedConsumer(connection, config.advisories_stream, DURABLE, ensure)
 
     async def follow(self) -> AsyncIterator[JetStreamUndeliverableJob]:
@@ -364,7 +363,7 @@ class JetStreamTimers:
             self._feeds,
             self._config.timers_stream,
             f"{DURABLE}_{kind}",
-            partial(topology.ensure_resources, self._feeds, self._config),
+            partial(ensure_streams, self._feeds, self._config),
             subject=f"{self._prefix}.due.{kind}",
             ack_wait_sec=TIMER_ACK_WAIT_SEC,
         )

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from pyoco_server.domain.runs.listing import Place, RunFilter, changed_at, is_beat, summary
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
+from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, changed_at, is_beat, summary
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.runs import IndexedPage
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 
 log = get_logger(__name__)
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 MAX_FILE_AGE_SEC = 12 * 3600
 """An older file may have missed a removal whose marker has expired."""
 _SCHEMA = """
@@ -29,6 +29,7 @@ CREATE TABLE runs (
     status TEXT NOT NULL,
     written_at REAL NOT NULL,
     changed_at REAL NOT NULL,
+    lists BLOB NOT NULL,
     revision INTEGER NOT NULL,
     expires_at REAL,
     summary BLOB NOT NULL
@@ -62,7 +63,7 @@ class SqliteRunIndex:
     one index; without a status, six parallel walks.
 
     Changes are buffered in memory until a query or a limit, because a run changes several times in a moment
-    and only its last state needs an insert.
+    and only its last state needs an insert. Counts include them, so that watching costs no insert.
     """
 
     def __init__(self, path: Path | None, *, tenants: bool, max_waiting: int = MAX_WAITING) -> None:
@@ -104,7 +105,13 @@ class SqliteRunIndex:
     def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
         """Apply changes. Only the last of several changes of a run matters."""
         for change in changes:
-            self._waiting[change.key] = _Waiting(_lean(change), self._changed_at(change))
+            waiting = self._waiting.get(change.key)
+            stored = self._stored(change.key) if waiting is None else waiting.stored
+            before = stored if waiting is None else waiting.row
+            after = self._row(change, before)
+            self._count(before, -1)
+            self._count(after, 1)
+            self._waiting[change.key] = _waiting(change, after, stored)
         self._position = position
         if len(self._waiting) >= self._max_waiting:
             self._write_waiting()
@@ -113,11 +120,11 @@ class SqliteRunIndex:
         if self._position is None:
             return
         with self._db:
-            for change, changed in self._waiting.values():
-                self._remove(change.key)
-                if change.value is not None:
-                    # The key identifies the run, whatever another implementation wrote into the record.
-                    self._insert(replace(change.value, run_id=change.key), change, changed)
+            for run_id, (_, row, stored) in self._waiting.items():
+                if stored is not None and (row is None or row.lists != stored.lists):
+                    self._remove(run_id)
+            self._insert(_inserts(self._waiting))
+            self._update(_updates(self._waiting))
             self._write_flows()
             self._db.execute(
                 "INSERT OR REPLACE INTO facts VALUES ('position', ?), ('written_at', ?)",
@@ -131,6 +138,7 @@ class SqliteRunIndex:
         gone = [row[0] for row in self._db.execute("SELECT run_id FROM runs WHERE expires_at <= ?", (now,))]
         with self._db:
             for run_id in gone:
+                self._count(self._stored(run_id), -1)
                 self._remove(run_id)
             self._write_flows()
         return len(gone)
@@ -139,6 +147,7 @@ class SqliteRunIndex:
         """Remove a run that the store does not have, without a marker in the feed."""
         self._write_waiting()
         with self._db:
+            self._count(self._stored(run_id), -1)
             self._remove(run_id)
             self._write_flows()
 
@@ -172,15 +181,13 @@ class SqliteRunIndex:
         return IndexedPage([row[0] for row in shown], places, places[-1] if len(rows) > limit else None)
 
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]:
-        self._write_waiting()
         scope = self._scope(tenant_id)
         return {status: self._counts[scope, status.value] for status in RunStatus}
 
     def is_of(self, run_id: str, tenant_id: str) -> bool:
         """Whether a run belongs to a tenant, as far as this index knows."""
-        self._write_waiting()
-        found = self._db.execute("SELECT scope FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        return found is not None and found[0] == tenant_id
+        known = self._known(run_id)
+        return known is not None and known.scope == tenant_id
 
     def unfinished(self) -> list[tuple[str, Revision, RunStatus]]:
         self._write_waiting()
@@ -191,64 +198,76 @@ class SqliteRunIndex:
 
     def is_known(self, change: Change[RunSnapshot]) -> bool:
         known = self._known(change.key)
-        return known is not None and change.value is not None and known[:2] == _state(change.value)
+        return known is not None and change.value is not None and known.is_of(change.value)
 
-    def _changed_at(self, change: Change[RunSnapshot]) -> float:
-        """A heartbeat does not move a run in the lists."""
-        if change.value is None:
-            return 0.0
-        if is_beat(change.value):
-            known = self._known(change.key)
-            if known is not None and known[:2] == _state(change.value):
-                return known[2]
-        return changed_at(change.value, change.stored_at)
-
-    def _known(self, run_id: str) -> tuple[str, float, float] | None:
-        """Its status, the writer's `updated_at`, and its place in the lists."""
+    def _known(self, run_id: str) -> "_Row | None":
         waiting = self._waiting.get(run_id)
-        if waiting is not None:
-            run = waiting.change.value
-            return None if run is None else (*_state(run), waiting.changed_at)
-        found: tuple[str, float, float] | None = self._db.execute(
-            "SELECT status, written_at, changed_at FROM runs WHERE run_id = ?", (run_id,)
-        ).fetchone()
-        return found
+        return self._stored(run_id) if waiting is None else waiting.row
 
-    def _insert(self, run: RunSnapshot, change: Change[RunSnapshot], changed: float) -> None:
-        scope = self._scope(run.tenant_id)
-        self._db.execute(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                run.run_id,
-                scope,
-                run.status.value,
-                run.updated_at,
-                changed,
-                change.revision,
-                change.expires_at,
-                msgspec.json.encode(summary(run, changed)),
-            ),
+    def _stored(self, run_id: str) -> "_Row | None":
+        found = self._db.execute(
+            "SELECT scope, status, written_at, changed_at, lists FROM runs WHERE run_id = ?", (run_id,)
+        ).fetchone()
+        return None if found is None else _Row(*found)
+
+    def _row(self, change: Change[RunSnapshot], before: "_Row | None") -> "_Row | None":
+        run = change.value
+        if run is None:
+            return None
+        if before is not None and is_beat(run) and before.is_of(run):
+            return before  # a heartbeat does not move a run in the lists
+        scope, changed = self._scope(run.tenant_id), changed_at(run, change.stored_at)
+        lists = _lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256)
+        return _Row(scope, run.status.value, run.updated_at, changed, lists)
+
+    def _count(self, row: "_Row | None", by: int) -> None:
+        if row is not None:
+            self._counts[row.scope, row.status] += by
+
+    def _insert(self, runs: "list[_Written]") -> None:
+        self._db.executemany(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(run.shown.run_id, *row, run.revision, run.expires_at, run.json()) for run, row, _ in runs],
         )
         self._db.executemany(
             "INSERT OR IGNORE INTO listed VALUES (?, ?, ?, ?)",
-            [(name, run.status.value, changed, run.run_id) for name in _lists_of(scope, run)],
+            [
+                (name, row.status, row.changed_at, run.shown.run_id)
+                for run, row, _ in runs
+                for name in _names_in(row.lists)
+            ],
         )
-        self._counts[scope, run.status.value] += 1
-        self._new_runs[scope, run.flow_name] += 1
+        self._new_runs.update((row.scope, run.shown.flow_name) for run, row, _ in runs)
+
+    def _update(self, runs: "list[_Written]") -> None:
+        """Runs that stay in their lists."""
+        self._db.executemany(
+            "UPDATE runs SET status = ?, written_at = ?, changed_at = ?, revision = ?, expires_at = ?,"
+            " summary = ? WHERE run_id = ?",
+            [(*row[1:4], run.revision, run.expires_at, run.json(), run.shown.run_id) for run, row, _ in runs],
+        )
+        self._db.executemany(
+            "UPDATE OR REPLACE listed SET status = ?, changed_at = ?"
+            " WHERE list = ? AND status = ? AND changed_at = ? AND run_id = ?",
+            [
+                (row.status, row.changed_at, name, old.status, old.changed_at, run.shown.run_id)
+                for run, row, old in runs
+                if old is not None and (row.status, row.changed_at) != (old.status, old.changed_at)
+                for name in _names_in(row.lists)
+            ],
+        )
 
     def _remove(self, run_id: str) -> None:
         found = self._db.execute(
-            "DELETE FROM runs WHERE run_id = ? RETURNING scope, status, changed_at, summary", (run_id,)
+            "DELETE FROM runs WHERE run_id = ? RETURNING scope, status, changed_at, lists, summary", (run_id,)
         ).fetchone()
         if found is None:
             return
-        scope, status, changed, stored = found
-        self._counts[scope, status] -= 1
-        listed = msgspec.json.decode(stored, type=_Listed)
-        self._new_runs[scope, listed.flow_name] -= 1
+        scope, status, changed, lists, stored = found
+        self._new_runs[scope, msgspec.json.decode(stored, type=_FlowName).flow_name] -= 1
         self._db.executemany(
             "DELETE FROM listed WHERE list = ? AND status = ? AND changed_at = ? AND run_id = ?",
-            [(name, status, changed, run_id) for name in _lists_of(scope, listed)],
+            [(name, status, changed, run_id) for name in _names_in(lists)],
         )
 
     def _write_flows(self) -> None:
@@ -268,48 +287,94 @@ class SqliteRunIndex:
         return (tenant_id or "") if self._tenants else ""
 
 
-class _Waiting(NamedTuple):
-    change: Change[RunSnapshot]
+class _Row(NamedTuple):
+    """The place of a run in the lists."""
+
+    scope: str
+    status: str
+    written_at: float
     changed_at: float
+    lists: bytes
+
+    def is_of(self, run: RunSnapshot) -> bool:
+        return self.status == run.status.value and self.written_at == run.updated_at
 
 
-def _lean(change: Change[RunSnapshot]) -> Change[RunSnapshot]:
+class _Shown(NamedTuple):
     """Without fields that no list shows, because 500 buffered runs with large params would take gigabytes."""
-    if change.value is None:
-        return change
-    return replace(change, value=replace(change.value, params={}, task_records=None, result=None))
+
+    shown: RunSummary
+    revision: int
+    expires_at: float | None
+
+    def json(self) -> bytes:
+        return msgspec.json.encode(self.shown)
 
 
-class _Listed(msgspec.Struct):
-    """The fields of a summary that determine its lists."""
-
-    flow_name: str
-    tag: str | None = None
-    tags: tuple[str, ...] | None = None
-    workflow_yaml_sha256: str | None = None
-
-
-def _state(run: RunSnapshot) -> tuple[str, float]:
-    return run.status.value, run.updated_at
+class _Waiting(NamedTuple):
+    run: _Shown | None
+    """None: removed."""
+    row: _Row | None
+    stored: _Row | None
+    """Its row in the table, to be replaced."""
 
 
-def _lists_of(scope: str, run: RunSnapshot | _Listed) -> list[bytes]:
-    """Both the routing tag and the labels."""
-    tags = {tag for tag in (run.tag, *(run.tags or ())) if tag}
-    sha256 = run.workflow_yaml_sha256
+_Written = tuple[_Shown, _Row, _Row | None]
+
+
+def _waiting(change: Change[RunSnapshot], row: _Row | None, stored: _Row | None) -> _Waiting:
+    if change.value is None or row is None:
+        return _Waiting(None, None, stored)
+    shown = summary(change.value, change.key, row.changed_at)
+    return _Waiting(_Shown(shown, change.revision, change.expires_at), row, stored)
+
+
+def _inserts(waiting: dict[str, _Waiting]) -> list[_Written]:
     return [
-        _name(scope, flow, tag, file)
-        for flow in (None, run.flow_name)
-        for tag in (None, *tags)
-        for file in ((None, sha256) if sha256 else (None,))
+        (run, row, stored)
+        for run, row, stored in waiting.values()
+        if run is not None and row is not None and (stored is None or row.lists != stored.lists)
     ]
 
 
+def _updates(waiting: dict[str, _Waiting]) -> list[_Written]:
+    return [
+        (run, row, stored)
+        for run, row, stored in waiting.values()
+        if run is not None and row is not None and stored is not None and row.lists == stored.lists
+    ]
+
+
+class _FlowName(msgspec.Struct):
+    flow_name: str
+
+
+_NAME_BYTES = 12
+
+
 @lru_cache(maxsize=4096)
+def _lists_of(
+    scope: str, flow_name: str, tag: str | None, labels: tuple[str, ...] | None, sha256: str | None
+) -> bytes:
+    """The names of a run's lists in one piece. Both the routing tag and the labels have lists."""
+    tags = sorted({text for text in (tag, *(labels or ())) if text})
+    return b"".join(
+        _name(scope, flow, one, file)
+        for flow in (None, flow_name)
+        for one in (None, *tags)
+        for file in ((None, sha256) if sha256 else (None,))
+    )
+
+
+@lru_cache(maxsize=4096)
+def _names_in(lists: bytes) -> tuple[bytes, ...]:
+    return tuple(lists[start : start + _NAME_BYTES] for start in range(0, len(lists), _NAME_BYTES))
+
+
 def _name(scope: str, flow: str | None, tag: str | None, sha256: str | None) -> bytes:
     """Key of a list, short because every run in it repeats it."""
     parts = msgspec.json.encode((scope, flow, tag, sha256))
-    return hashlib.blake2b(parts, digest_size=12).digest()
+    return hashlib.blake2b(parts, digest_size=_NAME_BYTES).digest()
 
 
 def _within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:

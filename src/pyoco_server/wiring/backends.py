@@ -18,7 +18,7 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
-from pyoco_server.jetstream import admin, topology
+from pyoco_server.jetstream import admin
 from pyoco_server.jetstream.access import access_of
 from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.auth import JetStreamApiKeys
@@ -28,8 +28,13 @@ from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consum
 from pyoco_server.jetstream.kv import KvStore
 from pyoco_server.jetstream.queue import DlqStream, JetStreamTimers, JetStreamUndeliverable, WorkQueue
 from pyoco_server.jetstream.runs import BucketSignals, LogStream
-from pyoco_server.jetstream.streams import stream_config
-from pyoco_server.jetstream.topology import JetStreamStorage
+from pyoco_server.jetstream.streams import (
+    JetStreamStorage,
+    ensure_streams,
+    resources,
+    stream_config,
+    worker_resources,
+)
 from pyoco_server.jetstream.wheels import WheelHistoryBucket, WheelObjects
 from pyoco_server.logs import get_logger
 from pyoco_server.read_model.runs import SqliteRunIndex
@@ -89,7 +94,7 @@ async def gateway_connections(
 
 def restorer(connection: NatsConnection, config: NatsBackendConfig) -> Callable[[], Awaitable[object]]:
     """Makes again what somebody has removed while we work with it."""
-    return partial(topology.ensure_resources, connection, config)
+    return partial(ensure_streams, connection, config)
 
 
 async def bucket_config(connection: NatsConnection, bucket: str) -> dict[str, Any]:
@@ -153,8 +158,8 @@ class JetStreamRunLevel(JetStreamBackend):
 async def open_worker_backend(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamWorkerBackend]:
     """What a worker needs, on one connection. Raises NatsUnavailable when NATS is not there."""
     async with connected(config, name, patiently=False) as connection:
-        specs = topology.worker_resources(config)
-        streams = await topology.ensure_resources(connection, config, specs)
+        specs = worker_resources(config)
+        streams = await ensure_streams(connection, config, specs)
         yield _worker_backend(connection, config, streams)
 
 
@@ -200,7 +205,7 @@ async def open_wheels(config: NatsBackendConfig) -> AsyncIterator[WheelObjects]:
 async def _backend(
     connection: NatsConnection, config: NatsBackendConfig, scans: NatsConnection | None = None
 ) -> JetStreamBackend:
-    streams = await topology.ensure_resources(connection, config)
+    streams = await ensure_streams(connection, config)
     return JetStreamBackend(
         **vars(_worker_backend(connection, config, streams, scans)),
         api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
@@ -333,7 +338,7 @@ async def back_up(config: NatsBackendConfig, directory: Path) -> dict[str, int]:
     """
     saved = {}
     async with connected(config, "pyoco-server-admin backup", patiently=False) as connection:
-        for spec in topology.resources(config):
+        for spec in resources(config):
             stream = await admin.save_stream(connection, spec.name, directory)
             if stream is not None:
                 saved[stream.name] = stream.messages

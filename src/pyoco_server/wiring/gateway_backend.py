@@ -21,13 +21,12 @@ from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
-from pyoco_server.jetstream import topology
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
 from pyoco_server.jetstream.events import AuditFeed, AuditRecords, CountedBucket, ListedKvStore, ReceiptBucket
 from pyoco_server.jetstream.executions import JetStreamExecutionLog, JetStreamGraphs
 from pyoco_server.jetstream.feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.kv import KvStore
-from pyoco_server.jetstream.streams import JetStreamTime, stream_config
+from pyoco_server.jetstream.streams import JetStreamTime, ensure_streams, stream_config
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.wiring.backends import (
@@ -131,7 +130,7 @@ class JetStreamEvents(JetStreamDefinitions):
 async def open_events(config: NatsBackendConfig, name: str) -> AsyncIterator[JetStreamEvents]:
     """What is remembered of workflow events, for a command."""
     async with connected(config, name, patiently=False) as connection:
-        await topology.ensure_resources(connection, config)
+        await ensure_streams(connection, config)
         yield await events_on(connection, connection, config)
 
 

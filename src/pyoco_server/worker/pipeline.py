@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from pyoco_server.config import NatsBackendConfig
@@ -33,7 +32,7 @@ from pyoco_server.errors import (
     ProgressNotSent,
     PyocoServerError,
 )
-from pyoco_server.logs import best_effort, get_logger, surviving
+from pyoco_server.logs import best_effort, bound_fields, get_logger, surviving
 from pyoco_server.usecases.consistency import change_run, queue_next_try
 from pyoco_server.usecases.ports.runs import Delivery, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
@@ -167,7 +166,7 @@ class Pipeline:
                 if isinstance(job, InvalidJob):
                     handled = await self._refuse(received, job)
                 else:
-                    with structlog.contextvars.bound_contextvars(
+                    with bound_fields(
                         run_id=job.run_id, flow_name=job.flow_name, tag=job.tag, worker_id=self._worker_id
                     ):
                         handled = await self._carry_out(job, delivery)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec import Struct
@@ -123,6 +124,7 @@ def _percentile(ordered: Sequence[float], share: float) -> float | None:
 
 
 _SAME_NAMES = [name for name in RunSummary.__struct_fields__ if not name.startswith("tasks_")]
+_same_values = attrgetter(*_SAME_NAMES)
 
 
 def is_beat(snapshot: RunSnapshot) -> bool:
@@ -142,15 +144,14 @@ def changed_at(snapshot: RunSnapshot, stored_at: float | None) -> float:
     return stored_at - max(0.0, snapshot.heartbeat_at - snapshot.updated_at)
 
 
-def summary(snapshot: RunSnapshot, updated_at: float | None = None) -> RunSummary:
-    """`updated_at`: the result of `changed_at`."""
-    same = {name: getattr(snapshot, name) for name in _SAME_NAMES}
-    if updated_at is not None:
-        same["updated_at"] = updated_at
+def summary(snapshot: RunSnapshot, run_id: str, updated_at: float) -> RunSummary:
+    """`updated_at`: the result of `changed_at`. `run_id`: its key, whatever another implementation wrote."""
+    fields = dict(zip(_SAME_NAMES, _same_values(snapshot), strict=True))
+    fields["run_id"], fields["updated_at"] = run_id, updated_at
     return RunSummary(
-        **same,
+        **fields,
         tasks_total=len(snapshot.tasks),
-        tasks_done=sum(state is TaskState.SUCCEEDED for state in snapshot.tasks.values()),
+        tasks_done=list(snapshot.tasks.values()).count(TaskState.SUCCEEDED),
     )
 
 

@@ -46,8 +46,7 @@ from pyoco_server.engine.executors.protocol import (
     frame,
     job_of,
 )
-from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
-from pyoco_server.engine.flow_run import OnTask
+from pyoco_server.engine.flow_run import FindFlow, LocalFlowHandle, OnTask
 from pyoco_server.engine.output import OutputPipes
 from pyoco_server.engine.print_capture import HostOutput
 from pyoco_server.engine.resolve import FlowOfJob, FlowResolver, flow_names, flow_of, load_resolver

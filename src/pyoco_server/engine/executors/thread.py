@@ -13,7 +13,7 @@ from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.engine.executors.process_flow import timed_out, timeout_text
-from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
+from pyoco_server.engine.flow_run import FindFlow, LocalFlowHandle
 from pyoco_server.engine.print_capture import HostOutput
 from pyoco_server.engine.resolve import FlowResolver, flow_names, flow_of, reported_flows
 from pyoco_server.engine.results import MAX_VALUE_BYTES

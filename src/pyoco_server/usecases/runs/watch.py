@@ -7,7 +7,6 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from itertools import chain
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pyoco_server.domain.names import is_run_id
 from pyoco_server.domain.runs.listing import RunSummary, changed_at, is_beat, summary
@@ -197,7 +196,7 @@ class WatchHub:
 
 def _shown(key: str, run: RunSnapshot, stored_at: float | None) -> RunSummary:
     # The key identifies the run, whatever another implementation wrote into the record.
-    return summary(replace(run, run_id=key), changed_at(run, stored_at))
+    return summary(run, key, changed_at(run, stored_at))
 
 
 # Watch one run: the current state, then every change until it ends.
