@@ -44,6 +44,16 @@ class Installation:
         with httpx2.Client(base_url=self.url) as http:
             wait_until(lambda: name in {worker["worker_id"] for worker in http.get("/workers").json()})
 
+    def start_gateway(self, name: str) -> str:
+        """Its URL."""
+        url = f"http://{HOST}:{free_port(HOST)}"
+        command = [sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", url.rpartition(":")[2]]
+        child = _start(command, self.environment)
+        self.children.append(child)
+        self.pids[name] = child.pid
+        wait_until(lambda: _is_ready(url))
+        return url
+
     def cpu_seconds(self) -> dict[str, float]:
         """By process; a worker's executors count with it."""
         return {name: cpu_seconds(pid) for name, pid in self.pids.items()}

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client import PyocoError, PyocoHttpClient
 from pyoco_server.http_client.options import RunOptions, fields_of, options_of
+from pyoco_server.http_client.schedules import documents_in
 
 FAILED = 1
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -421,3 +422,40 @@ def action_fields(given: Namespace) -> dict[str, Any]:
     concurrency = "one" if given.one_at_a_time else "allow"
     fixed = {**action, "params": read_object(given.params), "concurrency": concurrency}
     return fixed | fields_of(_timing(given))
+
+
+# Schedules
+
+
+def put_schedule(client: PyocoHttpClient, given: Namespace) -> Any:
+    definition = read_object(given.file)
+    if "target" not in definition:
+        raise InvalidInput(f"{given.file}: no target")
+    named = definition.pop("id", None)
+    return client.schedules.put(str(given.id or named or given.file.stem), **definition)
+
+
+def apply(client: PyocoHttpClient, given: Namespace) -> Any:
+    try:
+        documents = documents_in(given.directory, (".json",), read_object)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
+    found = []
+    for document in documents:
+        try:
+            found.append(client.apply(document, dry_run=given.dry_run))
+        except PyocoError:
+            note(f"{document.path}: not applied")
+            raise
+    return found
+
+
+def preview_schedule(client: PyocoHttpClient, given: Namespace) -> Any:
+    is_unsaved = given.cron is not None or given.every_sec is not None
+    if (getattr(given, "schedule_id", None) is None) != is_unsaved:
+        raise InvalidInput("either a schedule id, or --cron or --every-sec, is required")
+    if not is_unsaved:
+        return client.schedules.preview(given.schedule_id, given.count)
+    return client.schedules.preview_unsaved(
+        cron=given.cron, every_sec=given.every_sec, timezone=given.timezone, n=given.count
+    )

@@ -11,13 +11,16 @@ from pyoco_client.commands import (
     Command,
     Option,
     action_fields,
+    apply,
     called,
     create,
     event_fields,
     logs,
     metrics,
     place,
+    preview_schedule,
     put_graph,
+    put_schedule,
     read_json,
     read_object,
     read_pairs,
@@ -44,6 +47,7 @@ GRAPH_ID = place("graph-id", "Graph id.")
 WORKER_ID = place("worker-id", "Worker id.")
 JOB_ID = place("job-id", "Retry job id.")
 TEMPLATE_ID = place("template-id", "Template id.")
+SCHEDULE_ID = place("schedule-id", "Schedule id.")
 ACTION_KEY = place("key", "Action key.")
 TAG = Option("tag", "Tag of the worker to run on.")
 RECORDS = Option("records", "Include task_records.", is_flag=True)
@@ -83,6 +87,7 @@ GROUPS = {
     "executions": "Start, watch and control graph executions.",
     "graphs": "Register and inspect graphs.",
     "events": "Send workflow events and inspect their results.",
+    "schedules": "Start flows, graphs and templates at their times.",
     "templates": "Manage workflow templates.",
     "actions": "Manage the actions that templates may use.",
 }
@@ -468,6 +473,93 @@ COMMANDS = {
         STARTED,
         lambda client, given: client.events.replay(given.event_id),
         place("event-id", "Event id from the response or the summary."),
+    ),
+    "apply": called(
+        "Create or change the graphs, actions, templates and schedules that a directory describes.",
+        BY_ID._replace(shown=("change", "kind", "id", "fields")),
+        apply,
+        place(
+            "directory",
+            "Directory with the folders graphs, actions, templates and schedules; one JSON file each.",
+            Path,
+        ),
+        Option("dry-run", "Only print the differences.", is_flag=True),
+    ),
+    "schedules put": called(
+        "Create or change a schedule from a file.",
+        BY_ID,
+        put_schedule,
+        place("file", "Schedule definition, JSON.", Path),
+        Option("id", "Schedule id. Default: the id in the file, else the file name without extension."),
+    ),
+    "schedules list": called(
+        "List schedules by id, with their next and last tick.",
+        Columns(("id",), ("id", "cron", "every_sec", "timezone", "next_due_at", "paused"), "items"),
+        lambda client, given: client.schedules.list(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "schedules show": called(
+        "Print a schedule.", BY_ID, lambda client, given: client.schedules.get(given.schedule_id), SCHEDULE_ID
+    ),
+    "schedules preview": called(
+        "Print the next ticks of a schedule, or of a cron expression before you use it.",
+        Columns(("due_at",), ("due_at",), "items"),
+        preview_schedule,
+        SCHEDULE_ID._replace(is_required=False),
+        Option("cron", "Cron expression to try instead."),
+        Option("every-sec", "Interval in seconds to try instead.", float),
+        Option("timezone", "IANA time zone of the expression. Default: that of the server."),
+        Option("count", "Number of ticks.", int, 10, short="-n"),
+    ),
+    "schedules ticks": called(
+        "List what became of the ticks of a schedule, newest first.",
+        Columns(
+            ("run_id", "execution_id"), ("due_at", "status", "run_id", "execution_id", "reason"), "items"
+        ),
+        lambda client, given: client.schedules.ticks(given.schedule_id, given.cursor, given.limit),
+        SCHEDULE_ID,
+        *PAGE,
+    ),
+    "schedules pause": called(
+        "Pause a schedule: its ticks are skipped.",
+        BY_ID,
+        lambda client, given: client.schedules.pause(given.schedule_id, given.reason),
+        SCHEDULE_ID,
+        REASON._replace(help="Reason, shown with the schedule."),
+    ),
+    "schedules resume": called(
+        "Resume a paused schedule. Skipped ticks are not caught up.",
+        BY_ID,
+        lambda client, given: client.schedules.resume(given.schedule_id),
+        SCHEDULE_ID,
+    ),
+    "schedules trigger": called(
+        "Start a tick now.",
+        Columns(("run_id", "execution_id")),
+        lambda client, given: client.schedules.trigger(given.schedule_id),
+        SCHEDULE_ID,
+    ),
+    "schedules backfill": called(
+        "Start the ticks of a past period that were not started.",
+        Columns(("due_at",), ("due_at",), "items"),
+        lambda client, given: client.schedules.backfill(
+            given.schedule_id,
+            getattr(given, "from"),
+            given.to,
+            only_missing=not given.again,
+            dry_run=given.dry_run,
+        ),
+        SCHEDULE_ID,
+        place("from", "Start of the period, e.g. 2026-12-01T00:00+09:00"),
+        place("to", "End of the period."),
+        Option("again", "Start also ticks that were started already.", is_flag=True),
+        Option("dry-run", "Only print the ticks.", is_flag=True),
+    ),
+    "schedules delete": called(
+        "Delete a schedule. Its runs are kept.",
+        BY_ID,
+        lambda client, given: client.schedules.delete(given.schedule_id),
+        SCHEDULE_ID,
     ),
     "templates list": called(
         "List all templates.",

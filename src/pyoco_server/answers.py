@@ -23,6 +23,7 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.listing import Flow, FlowRun, RunSummary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.schedules.views import SCHEDULE_ANSWERS
 from pyoco_server.domain.wheels import Actor as WheelActor
 from pyoco_server.domain.wheels import WheelEvent
 
@@ -43,11 +44,12 @@ def shown(kind: type[T], stored: Struct, **changed: Any) -> T:
 
 def kinds() -> list[type[Struct]]:
     """All answers."""
-    return [
+    own = [
         kind
         for name, kind in globals().items()
         if isinstance(kind, type) and (kind.__module__ == __name__ or name in __all__) and name[0] != "_"
     ]
+    return [*own, *SCHEDULE_ANSWERS]
 
 
 def name_of(kind: type) -> str:

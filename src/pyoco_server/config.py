@@ -155,6 +155,10 @@ class NatsBackendConfig:
     executions_kv_bucket: Name = "pyoco_executions"
     leases_kv_bucket: Name = "pyoco_leases"
     graphs_kv_bucket: Name = "pyoco_graphs"
+    schedules_kv_bucket: Name = "pyoco_schedules"
+    ticks_kv_bucket: Name = "pyoco_ticks"
+    ticks_max_bytes: Bytes = 1_073_741_824
+    timezone: str = ""
 
     # Workflow events: storage
     workflows_kv_bucket: Name = "pyoco_workflows"
@@ -332,14 +336,10 @@ NATS_ACCESS = tuple(s.name for s in fields(NatsBackendConfig) if re.match("nats_
 """Login and TLS."""
 
 
-def _is_secret(setting: "Field[Any]") -> bool:
-    return "secret" in setting.metadata
-
-
 @cache
 def _forms_of_secrets() -> dict[str, str]:
     """The variables of secrets: `auth_pepper` is PYOCO_AUTH_PEPPER, `auth_pepper_file` is that with _FILE."""
-    names = [setting.name for setting in fields(NatsBackendConfig) if _is_secret(setting)]
+    names = [setting.name for setting in fields(NatsBackendConfig) if "secret" in setting.metadata]
     forms = {name: env_name(name) for name in names}
     return {**forms, **{f"{name}_file": f"{key}_FILE" for name, key in forms.items()}}
 
@@ -367,7 +367,7 @@ def _parse(cls: type, environ: Mapping[str, str]) -> dict[str, Any]:
 def _text(setting: "Field[Any]", environ: Mapping[str, str]) -> str | None:
     """None: not set. An empty text counts as that, except for `_EMPTY_COUNTS`."""
     key = env_name(setting.name)
-    if _is_secret(setting):
+    if "secret" in setting.metadata:
         return secret_variable(key, environ)
     text = environ.get(key, "").strip()
     return text if text or (setting.name in _EMPTY_COUNTS and key in environ) else None
@@ -447,4 +447,4 @@ def _is_loopback(url: str) -> bool:
 
 
 def _shown(setting: "Field[Any]", value: object) -> str:
-    return "***" if _is_secret(setting) else repr(value)
+    return "***" if "secret" in setting.metadata else repr(value)

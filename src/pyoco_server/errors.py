@@ -35,8 +35,8 @@ class PyocoServerError(Exception):
     """Base of all errors of this package that have an id."""
 
     entry: ClassVar[ErrorEntry]
-    other_status: ClassVar[HTTPStatus | None] = None
-    """In place of the entry's."""
+    own_status: ClassVar[HTTPStatus | None] = None
+    """Instead of that of the entry."""
 
     def __init__(self, detail: str | None = None) -> None:
         super().__init__(detail or self.entry.detail)
@@ -47,7 +47,7 @@ class PyocoServerError(Exception):
 
     @property
     def status(self) -> HTTPStatus:
-        return self.other_status or self.entry.status or HTTPStatus.INTERNAL_SERVER_ERROR
+        return self.own_status or self.entry.status or HTTPStatus.INTERNAL_SERVER_ERROR
 
     @property
     def ids(self) -> dict[str, str]:
@@ -81,19 +81,19 @@ class InvalidRequest(PyocoServerError):
 class RequestTooLarge(InvalidRequest):
     """An invalid request with status 413."""
 
-    other_status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    own_status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class BodyTooSlow(InvalidRequest):
     """An invalid request with status 408."""
 
-    other_status = HTTPStatus.REQUEST_TIMEOUT
+    own_status = HTTPStatus.REQUEST_TIMEOUT
 
 
 class ForeignRequest(InvalidRequest):
     """An invalid request with status 403: a browser sent it on behalf of a foreign page."""
 
-    other_status = HTTPStatus.FORBIDDEN
+    own_status = HTTPStatus.FORBIDDEN
 
 
 class NatsUnavailable(PyocoServerError):
@@ -176,10 +176,7 @@ class InvalidJob(PyocoServerError):
 
 class LoggingFailed(PyocoServerError):
     entry = ErrorEntry(
-        13,
-        "logging failed",
-        "ログ出力に失敗しました（best-effort）",
-        "Writing the log failed (best effort)",
+        13, "logging failed", "ログ出力に失敗しました（best-effort）", "Writing the log failed (best effort)"
     )
 
 
@@ -373,7 +370,7 @@ class OutcomeUnknown(WorkflowConflict):
 class BadRequest(InvalidRequest):
     """An invalid request with status 400 and a text of the contract."""
 
-    other_status = HTTPStatus.BAD_REQUEST
+    own_status = HTTPStatus.BAD_REQUEST
 
 
 class InvalidYearMonth(BadRequest):
@@ -425,6 +422,12 @@ class TimersUnsupported(PyocoServerError):
         "この機能には新しい NATS サーバーが必要です",
         "This requires a newer NATS server",
         HTTPStatus.NOT_IMPLEMENTED,
+    )
+
+
+class ScheduleNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        48, "schedule not found", "スケジュールが見つかりません", "Schedule not found", HTTPStatus.NOT_FOUND
     )
 
 

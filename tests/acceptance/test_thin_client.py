@@ -144,6 +144,32 @@ def test_the_thin_command_has_the_other_levels_too(
     assert (error["status"], error["err_id"]) == (404, "ERR-PYOCO-0031")
 
 
+def test_the_thin_command_has_schedules(installed: dict[str, str], server: str, tmp_path: Path) -> None:
+    def answer(*arguments: str, code: int = 0) -> str:
+        done = run(installed, *arguments, "--server", server)
+        assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout if code == 0 else done.stderr
+
+    nightly = tmp_path / "schedules" / "nightly.json"
+    nightly.parent.mkdir()
+    nightly.write_text('{"target": {"flow": "sample"}, "cron": "30 2 * * *", "timezone": "Asia/Tokyo"}')
+    assert len(json.loads(answer("schedules", "preview", "--cron", "@daily", "-n", "2"))["items"]) == 2
+    assert answer("schedules", "put", str(nightly), "-q") == "nightly\n"
+    assert json.loads(answer("apply", str(tmp_path), "--dry-run"))[0]["change"] == "none"
+    assert answer("schedules", "pause", "nightly", "--reason", "r", "-q") == "nightly\n"
+    assert json.loads(answer("schedules", "show", "nightly"))["paused_reason"] == "r"
+    run_id = answer("schedules", "trigger", "nightly", "-q").strip()
+    assert answer("schedules", "ticks", "nightly", "-q").strip() == run_id
+    assert answer("schedules", "resume", "nightly", "-q") == "nightly\n"
+    period = ("2026-01-01T00:00+09:00", "2026-01-02T00:00+09:00")
+    assert len(json.loads(answer("schedules", "backfill", "nightly", *period, "--dry-run"))["items"]) == 1
+    assert answer("schedules", "list", "--output", "table").splitlines()[1].split()[0] == "nightly"
+    assert json.loads(answer("schedules", "delete", "nightly"))["deleted"]
+    nightly.write_text('{"target": {"flow": "sample"}, "cron": "30 25 * * *"}')
+    refused = answer("apply", str(tmp_path), code=1)
+    assert refused.startswith(f"{nightly}: not applied\nHTTP 422")
+
+
 def test_both_clients_work_without_other_packages(installed: dict[str, str], server: str) -> None:
     program = """
 import asyncio, sys

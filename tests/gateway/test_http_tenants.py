@@ -73,6 +73,13 @@ def routes_of_executions() -> list[tuple[str, str]]:
     ]
 
 
+def routes_of_schedules() -> list[tuple[str, str]]:
+    """Each of one schedule that exists."""
+    path = "/schedules/{schedule_id}"
+    posts = [("POST", f"{path}/{what}") for what in ("pause", "resume", "trigger", "backfill")]
+    return [("GET", path), ("DELETE", path), *posts, ("GET", f"{path}/ticks"), ("GET", f"{path}/preview")]
+
+
 def other_routes() -> list[tuple[str, str]]:
     paths: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
     return [
@@ -114,6 +121,10 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("GET", "/executions"),
         ("POST", "/executions"),
         ("GET", "/waits"),
+        ("GET", "/schedules"),
+        ("POST", "/schedules/preview"),
+        ("PUT", "/schedules/{schedule_id}"),
+        *routes_of_schedules(),
     }
     assert {route for route in other_routes() if not route[1].startswith((*SHARED, EVENTS))} == known
     assert len(routes_of_runs()) >= 5
@@ -348,3 +359,22 @@ async def test_a_command_records_who_was_authenticated_beside_who_is_claimed(ten
     of = {event["type"]: event["actor"] for event in events}
     known = {"api_key_id": "key-a", "tenant_id": "acme"}
     assert of["EXECUTION_CREATED"] == of["EXECUTION_CANCEL_REQUESTED"] == {**claim, **known}
+
+
+@pytest.mark.parametrize(("method", "path"), routes_of_schedules())
+async def test_a1_another_tenants_schedule_is_answered_like_a_missing_one(
+    tenants: Tenants, method: str, path: str
+) -> None:
+    """ERR-PYOCO-0048"""
+    definition = {"target": {"flow": "f"}, "every_sec": 3600}
+    client = tenants.gateway.client
+    ours, theirs = tenants.ours, tenants.theirs
+    assert (await client.put("/schedules/s", json=definition, headers=ours)).status_code == 201
+    body = {"from": 0, "to": 1} if "backfill" in path else None
+    foreign = await client.request(method, path.format(schedule_id="s"), json=body, headers=theirs)
+    missing = await client.request(method, path.format(schedule_id="m"), json=body, headers=theirs)
+    assert (foreign.status_code, foreign.json()["err_id"]) == (404, "ERR-PYOCO-0048")
+    assert foreign.json()["detail"].replace(": s", ": m") == missing.json()["detail"]
+    assert (await client.get("/schedules", headers=theirs)).json()["items"] == []
+    assert len((await client.get("/schedules", headers=ours)).json()["items"]) == 1
+    assert (await client.get("/schedules")).status_code == 401

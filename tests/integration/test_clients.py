@@ -2,10 +2,12 @@
 
 import asyncio
 import inspect
+import json
 import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import lt
 from pathlib import Path
@@ -33,6 +35,7 @@ from pyoco_server.http_client import (
     RunTimedOut,
     ServerUnavailable,
 )
+from pyoco_server.http_client.schedules import Document, documents_in
 from support.builders import RUN_ID
 from support.installation import Lab
 from support.nats_server import free_port
@@ -95,14 +98,14 @@ async def served(kind: Any, config: NatsBackendConfig, **options: Any) -> AsyncI
 # One interface
 
 
-@pytest.mark.parametrize("part", ["", "events", "executions"])
+@pytest.mark.parametrize("part", ["", "events", "executions", "schedules"])
 async def test_both_clients_have_the_same_calls(part: str) -> None:
     blocking: Any = PyocoHttpClient("http://127.0.0.1:1")
     async with AsyncPyocoHttpClient("http://127.0.0.1:1") as client:
         ours, theirs = (_found(c, part) if part else c for c in (blocking, client))
         names = {name for name in dir(theirs) if not name.startswith("_")}
         assert names == {name for name in dir(ours) if not name.startswith("_")}
-        for name in names - {"events", "executions"}:
+        for name in names - {"events", "executions", "schedules"}:
             ours_called, theirs_called = getattr(ours, name), getattr(theirs, name)
             assert inspect.signature(ours_called) == inspect.signature(theirs_called)
             assert ours_called.__doc__ == theirs_called.__doc__
@@ -170,6 +173,67 @@ async def test_files_executions_and_events(kind: Any, config: NatsBackendConfig,
 
         await client.call("events.put_action", "a", {"flow_name": "tiny"})
         assert [action["key"] for action in await client.call("events.list_actions")] == ["a"]
+
+
+@both
+async def test_schedules_with_every_call(kind: Any, config: NatsBackendConfig) -> None:
+    starts_at = datetime.now(UTC) - timedelta(minutes=3)
+    async with served(kind, config) as client:
+        plan = await client.call("schedules.preview_unsaved", cron="@daily", timezone="Asia/Tokyo", n=2)
+        assert (plan["timezone"], len(plan["items"])) == ("Asia/Tokyo", 2)
+        fields = {"every_sec": 60, "starts_at": starts_at, "overlap": "allow", "description": "d"}
+        made = await client.call("schedules.put", "s", {"flow": "tiny", "params": {"x": 1}}, **fields)
+        assert (made["id"], made["starts_at"]) == ("s", pytest.approx(starts_at.timestamp()))
+        assert [one["id"] for one in (await client.call("schedules.list"))["items"]] == ["s"]
+        assert len((await client.call("schedules.preview", "s", 3))["items"]) == 3
+        assert (await client.call("schedules.pause", "s", "why"))["paused_reason"] == "why"
+        run_id = (await client.call("schedules.trigger", "s"))["run_id"]
+        assert (await client.call("get_run", run_id))["schedule_id"] == "s"
+        assert not (await client.call("schedules.resume", "s"))["paused"]
+        period = (starts_at, starts_at + timedelta(seconds=61))
+        dry = await client.call("schedules.backfill", "s", *period, dry_run=True)
+        assert len(dry["items"]) == 2
+        assert (await client.call("schedules.backfill", "s", *period))["items"] == dry["items"]
+        ticks = (await client.call("schedules.ticks", "s", limit=200))["items"]
+        assert {tick["due_at"] for tick in dry["items"]} < {tick["due_at"] for tick in ticks}
+        assert (await client.call("schedules.get", "s"))["last_tick"]["status"] == "STARTED"
+        assert (await client.call("schedules.delete", "s"))["deleted"]
+        with pytest.raises(NotFound):
+            await client.call("schedules.get", "s")
+
+
+@both
+async def test_definitions_are_applied_once(kind: Any, config: NatsBackendConfig, tmp_path: Path) -> None:
+    graph = {"nodes": {"a": {"type": "task", "flow": "tiny"}}}
+    step = {"id": "one", "action": "close", "trigger_kind": "scheduled"}
+    retry = {"max_attempts": 3}
+    target = {"flow": "tiny", "retry": retry}
+    found = {
+        "graphs/g.json": graph,
+        "actions/close.json": {"graph_id": "g", "params": {"x": 1}},
+        "templates/t.json": {"name": "T", "steps": [step]},
+        "schedules/by-template.json": {"target": {"template": "t"}, "cron": "@daily"},
+        "schedules/by-flow.json": {"target": target, "every_sec": 60, "starts_at": "2030-01-01T00:00+09:00"},
+    }
+    for name, body in found.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(body))
+
+    def documents() -> list[Document]:
+        return documents_in(tmp_path, (".json",), lambda path: json.loads(path.read_text()))
+
+    async with served(kind, config) as client:
+        dry = [await client.call("apply", one, dry_run=True) for one in documents()]
+        assert [one["change"] for one in dry] == ["create"] * 5
+        assert [await client.call("apply", one) for one in documents()] == dry
+        again = [await client.call("apply", one) for one in documents()]
+        assert [(one["change"], one["fields"]) for one in again] == [("none", {})] * 5
+        retry["max_attempts"] = 4
+        (tmp_path / "schedules/by-flow.json").write_text(json.dumps({"target": target, "cron": "@daily"}))
+        (changed, *_) = [one for one in documents() if one.id == "by-flow"]
+        fields = (await client.call("apply", changed))["fields"]
+        assert set(fields) == {"target", "cron", "every_sec", "starts_at"}
+        assert (await client.call("schedules.get", "by-flow"))["target"]["retry"]["max_attempts"] == 4
 
 
 # `run`

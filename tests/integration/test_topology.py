@@ -20,7 +20,7 @@ from support import flows
 from support.captured_logs import capture_logs
 from support.gateway import gateway
 from support.nats_server import free_port, raw_nats, streams_of, unique_config
-from support.waiting import PATIENCE_SEC
+from support.waiting import PATIENCE_SEC, until
 from support.workers import worker
 
 
@@ -140,6 +140,23 @@ async def test_a_new_consumer_has_the_values_of_the_settings(config: NatsBackend
         found = (await js.consumer_info(config.work_stream, "pyoco_workers_gpu")).config
     assert (found.ack_wait, found.max_deliver, found.max_ack_pending) == (45, 7, 33)
     assert (found.ack_policy, found.filter_subject) == ("explicit", f"{config.work_subject_prefix}.gpu")
+
+
+async def test_an_installation_of_an_older_version_gets_schedules(config: NatsBackendConfig) -> None:
+    """Its streams lack those of schedules, and no stream allows timers."""
+    await ensure_resources(config)
+    async with jetstream(config) as js:
+        for bucket in (config.schedules_kv_bucket, config.ticks_kv_bucket):
+            await js.delete_stream(f"KV_{bucket}")
+        await js.delete_stream(config.timers_stream)
+    async with gateway(config) as http:
+        body = {"target": {"flow": "f"}, "every_sec": 1}
+        assert (await http.put("/schedules/s", json=body)).status_code == 201
+
+        async def last_tick() -> Any:
+            return (await http.get("/schedules/s")).json()["last_tick"]
+
+        assert (await until(last_tick, bool))["status"] == "STARTED"
 
 
 async def test_a_consumer_that_somebody_deleted_is_made_again(config: NatsBackendConfig) -> None:

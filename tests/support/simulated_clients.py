@@ -24,6 +24,17 @@ from pyoco_server.domain.executions.events import (
 )
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus
 from pyoco_server.domain.runs.model import RunSnapshot
+from pyoco_server.domain.schedules.model import (
+    CatchUp,
+    Definition,
+    Overlap,
+    Schedule,
+    Target,
+    Tick,
+    TickPage,
+    schedule_key,
+    timing,
+)
 from pyoco_server.errors import CommandRejected, NatsUnavailable, PyocoServerError
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.attempt import Answer
@@ -292,3 +303,82 @@ class EventClients:
 
 
 GRAPH_TEXT = msgspec.json.encode(GRAPH)
+
+
+# Schedules
+
+
+class ScheduleClients:
+    """Each has a schedule that ticks every few seconds, and pauses, resumes, triggers and changes it."""
+
+    def __init__(self) -> None:
+        self.kept: set[str] = set()
+
+    async def act(self, ask: Ask, own: random.Random, name: str) -> None:
+        await self._put(ask, own, name, "")
+        self.kept.add(schedule_key(None, name))
+        for number in range(own.randint(1, 4)):
+            await asyncio.sleep(own.choice([1.0, 5.0, 20.0, 40.0]))
+            await self._meddle(ask, own, name, number)
+        await asyncio.sleep(own.choice([0.0, 30.0]))
+        await ask(own, lambda gateway: gateway.levels.schedules.manage.pause(name, "the end", ANONYMOUS))
+
+    async def _meddle(self, ask: Ask, own: random.Random, name: str, number: int) -> None:
+        match own.choice(["pause", "resume", "resume", "trigger", "put", "wait"]):
+            case "pause":
+                await ask(own, lambda gateway: gateway.levels.schedules.manage.pause(name, None, ANONYMOUS))
+            case "resume":
+                await ask(own, lambda gateway: gateway.levels.schedules.manage.resume(name, ANONYMOUS))
+            case "trigger":
+                await ask(own, lambda gateway: gateway.levels.schedules.manage.trigger(name, ANONYMOUS))
+            case "put":
+                await self._put(ask, own, name, str(number))
+
+    async def _put(self, ask: Ask, own: random.Random, name: str, description: str) -> None:
+        wanted = Definition(
+            target=Target(flow="f"),
+            timezone="UTC",
+            every_sec=float(3 + len(name) % 3),
+            overlap=own.choice(list(Overlap)),
+            catch_up=own.choice(list(CatchUp)),
+            catch_up_window_sec=own.choice([20.0, 86_400.0]),
+            jitter_sec=own.choice([0.0, 2.0]),
+            description=description,
+        )
+        await ask(own, lambda gateway: gateway.levels.schedules.manage.put(name, wanted, ANONYMOUS))
+
+    def broken(
+        self,
+        schedules: Mapping[str, Schedule],
+        pages: Mapping[str, TickPage],
+        runs: Mapping[str, RunSnapshot],
+    ) -> Iterator[str]:
+        yield from (f"{key}: acknowledged, and lost" for key in self.kept - schedules.keys())
+        started: set[str] = set()
+        for key, schedule in schedules.items():
+            if not schedule.is_settled or schedule.to_place or schedule.waiting:
+                yield f"{key}: is not settled"
+            ticks = [t for n in range(schedule.pages) for t in pages[schedule.page_key(n)].ticks]
+            ticks += schedule.ticks
+            yield from _badly_recorded(schedule, ticks)
+            started |= {tick.run_id for tick in ticks if tick.run_id is not None}
+        placed = {run.run_id for run in runs.values() if run.schedule_id is not None}
+        yield from (f"{run_id}: its tick says that it was started" for run_id in started - placed)
+        yield from (f"{run_id}: was started, and has no tick" for run_id in placed - started)
+
+
+def _badly_recorded(schedule: Schedule, ticks: list[Tick]) -> Iterator[str]:
+    planned = [tick for tick in ticks if not tick.manual]
+    if schedule.next_due_at is None:
+        yield f"{schedule.key}: has stopped"
+        return
+    expected = timing(schedule).count(schedule.first_at, schedule.next_due_at - 0.001)
+    recorded = sum(tick.count for tick in planned)
+    if recorded != expected:
+        yield f"{schedule.key}: {expected} ticks were due, and {recorded} are recorded"
+    due = [tick.due_at for tick in planned]
+    if len(set(due)) < len(due):
+        yield f"{schedule.key}: a tick is recorded twice"
+    runs = [tick.run_id for tick in ticks if tick.run_id is not None]
+    if len(set(runs)) < len(runs):
+        yield f"{schedule.key}: a run has two ticks"

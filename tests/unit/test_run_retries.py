@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import KEPT_TASKS, register
 from pyoco_server.domain.runs.changes import Claim, Conclude, LinkRetry, decide
-from pyoco_server.domain.runs.jobs import accept, flow_file_key, pending, repeated
+from pyoco_server.domain.runs.jobs import accept, pending, repeated
 from pyoco_server.domain.runs.model import (
     KeptTasks,
     Owner,
@@ -19,6 +19,7 @@ from pyoco_server.domain.runs.model import (
     RunStatus,
     TaskRecord,
     TaskState,
+    flow_file_key,
     kept_tasks_of,
     trim_snapshot,
 )

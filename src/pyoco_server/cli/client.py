@@ -7,7 +7,7 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_events, client_executions, client_fleet, client_runs
+from pyoco_server.cli import client_events, client_executions, client_fleet, client_runs, client_schedules
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.failures import facts_of, fail, reporting_failures, run_app, with_message
 from pyoco_server.cli.output import fail_http, server_url
@@ -17,11 +17,12 @@ from pyoco_server.errors import GatewayUnreachable, PyocoServerError, UntrustedC
 from pyoco_server.http_client import PyocoHttpClient
 
 app = cyclopts.App(name="pyoco-client", help="Submit and inspect runs on a pyoco-server.")
-for part in (client_runs, client_fleet, client_executions):
+for part in (client_runs, client_fleet, client_executions, client_schedules):
     for name, command in part.COMMANDS.items():
         app.command(command, name=name)
 app.command(client_executions.graphs_app)
 app.command(client_executions.app)
+app.command(client_schedules.app)
 for group in client_events.APPS:
     app.command(group)
 

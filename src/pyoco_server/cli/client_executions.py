@@ -403,13 +403,17 @@ def put(
     """
     if not file.is_file():
         raise InvalidCliInput(texts.NO_SUCH_FILE(path=file))
-    content_type = "application/json" if file.suffix.lower() == ".json" else "application/yaml"
-    try:
-        definition = graph_definition(file.read_bytes(), content_type)
-    except InvalidRequest as error:
-        raise InvalidCliInput(f"{file}: {error.detail}") from error
+    definition = read_graph(file)
     wanted = graph_id or definition.get("id") or file.stem
     shown.one(client.put_graph(str(wanted), definition), "graph_id")
+
+
+def read_graph(file: Path) -> dict[str, Any]:
+    content_type = "application/json" if file.suffix.lower() == ".json" else "application/yaml"
+    try:
+        return graph_definition(file.read_bytes(), content_type)
+    except InvalidRequest as error:
+        raise InvalidCliInput(f"{file}: {error.detail}") from error
 
 
 @graphs_app.command(name="get")

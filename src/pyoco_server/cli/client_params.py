@@ -21,7 +21,11 @@ def read_params(file: Path | None, text: str | None, single: Sequence[str]) -> d
 def _from_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
-    where = f"--params-file {path}"
+    return read_document(path, f"--params-file {path}")
+
+
+def read_document(path: Path, where: str) -> dict[str, Any]:
+    """An object in a file, YAML or JSON."""
     kind = YamlKind(name=where, max_nodes=MAX_NODES)
     try:
         text = decode(path.read_bytes(), kind).removeprefix("\ufeff")

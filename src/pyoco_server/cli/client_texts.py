@@ -117,6 +117,10 @@ ADVICE = {
         en="Check the current state: pyoco-client executions get ID",
         ja="現在の状態を確認してください: pyoco-client executions get ID",
     ),
+    "ERR-PYOCO-0048": Text(
+        en="Check the schedule id: pyoco-client schedules list",
+        ja="スケジュールのIDを確認してください。一覧: pyoco-client schedules list",
+    ),
     "ERR-PYOCO-0034": Text(
         en="Check the graph id and version: pyoco-client graphs list",
         ja="graph_id とバージョンを確認してください。一覧: pyoco-client graphs list",
@@ -269,3 +273,47 @@ DATA_NOT_JSON = Text(
     ja="--data がJSONではありません（{reason}）。例: --data '{{\"ok\": true}}'",
 )
 NO_SUCH_FILE = Text(en="{path}: no such file", ja="{path}: ファイルがありません")
+
+# Schedules
+
+NO_SCHEDULES = Text(en="no schedules", ja="スケジュールはありません")
+NO_TICKS = Text(en="no ticks yet", ja="まだ実行時刻が来ていません")
+NO_TARGET = Text(
+    en="{path}: target is missing; e.g. target: {{flow: report}}",
+    ja="{path}: target がありません。例: target: {{flow: report}}",
+)
+NOT_APPLIED = Text(en="{path}: not applied", ja="{path}: 適用されませんでした")
+NOTHING = Text(en="nothing to apply", ja="適用するものはありません")
+PREVIEW_OF_WHAT = Text(
+    en="give either a schedule id, or --cron or --every-sec",
+    ja="スケジュールのID、または --cron か --every-sec のどちらかを指定してください",
+)
+
+SCHEDULES_HELP_JA = {
+    "Start flows, graphs and templates at their times.": "flow、graph、テンプレートを決まった時刻に開始します。",
+    "Create or change a schedule from a file.": "ファイルからスケジュールを作成・変更します。",
+    "Schedule definition, YAML or JSON.": "スケジュールの定義（YAMLまたはJSON）。",
+    "Schedule id. Default: the id in the file, else the file name without extension.": "スケジュールのID。既定はファイル内のid、なければ拡張子を除いたファイル名。",
+    "List schedules by id, with their next and last tick.": "スケジュールをID順に、次回と前回の実行時刻とともに一覧表示します。",
+    "Print a schedule.": "スケジュールを表示します。",
+    "Print the next ticks of a schedule, or of a cron expression before you use it.": "スケジュール、または使う前のcron式の、次の実行時刻を表示します。",
+    "Schedule id.": "スケジュールのID。",
+    "Cron expression to try instead.": "代わりに試すcron式。",
+    "Interval in seconds to try instead.": "代わりに試す間隔（秒）。",
+    "IANA time zone of the expression. Default: that of the server.": "式のタイムゾーン（IANA名）。既定はサーバーのもの。",
+    "Number of ticks.": "実行時刻の数。",
+    "List what became of the ticks of a schedule, newest first.": "スケジュールの実行履歴を新しい順に一覧表示します。",
+    "Pause a schedule: its ticks are skipped.": "スケジュールを一時停止します。停止中の実行は飛ばされます。",
+    "Reason, shown with the schedule.": "理由。スケジュールとともに表示されます。",
+    "Resume a paused schedule. Skipped ticks are not caught up.": "一時停止したスケジュールを再開します。飛ばされた実行は補われません。",
+    "Start a tick now.": "今すぐ1回実行します。",
+    "Start the ticks of a past period that were not started.": "過去の期間のうち、開始されなかった分を実行します。",
+    "Start of the period, e.g. 2026-12-01T00:00+09:00": "期間の開始。例: 2026-12-01T00:00+09:00",
+    "End of the period.": "期間の終わり。",
+    "Start also ticks that were started already.": "開始済みの分も再度実行します。",
+    "Only print the ticks.": "実行時刻の表示だけを行います。",
+    "Create or change the graphs, actions, templates and schedules that a directory describes.": "ディレクトリに定義されたgraph、アクション、テンプレート、スケジュールを作成・変更します。",
+    "Directory with the folders graphs, actions, templates and schedules; one YAML or JSON file each.": "graphs、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
+    "Only print the differences.": "差分の表示だけを行います。",
+    "Delete a schedule. Its runs are kept.": "スケジュールを削除します。runは残ります。",
+}

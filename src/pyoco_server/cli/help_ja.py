@@ -1,12 +1,12 @@
 """Japanese `--help` texts, keyed by the English text."""
 
-from pyoco_server.cli.client_texts import HELP_JA
+from pyoco_server.cli.client_texts import HELP_JA, SCHEDULES_HELP_JA
 from pyoco_server.cli.server_texts import NATS_OPTIONS_JA
 
 HELP_TEXTS = {
     **NATS_OPTIONS_JA,
     **HELP_JA,
-    # The page
+    **SCHEDULES_HELP_JA,
     "Commands": "コマンド",
     "Parameters": "オプション",
     "Arguments": "引数",

@@ -18,9 +18,10 @@ from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
-from pyoco_server.domain.runs.jobs import FlowFile, IdempotencyClaim, Job, check
+from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, check
 from pyoco_server.domain.runs.logs import LogLine
-from pyoco_server.domain.runs.model import RunSnapshot
+from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
+from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.wheels import WheelEvent
 from pyoco_server.errors import InvalidJob
 
@@ -68,6 +69,8 @@ decode_slot = decoding(Slot, "action slot")
 decode_lease = decoding(LeaseRecord, "lease")
 decode_import_mark = decoding(ImportMark, "import mark")
 decode_flow_file = decoding(FlowFile, "flow.yaml")
+decode_schedule = decoding(Schedule, "schedule")
+decode_tick_page = decoding(TickPage, "page of ticks")
 decode_stored_event = decoding(StoredEvent, "audit record")
 
 

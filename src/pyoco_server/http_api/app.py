@@ -23,12 +23,13 @@ from pyoco_server.http_api.routes import (
     graphs,
     operations,
     runs,
+    schedules,
     wheels,
 )
 from pyoco_server.logs import configure_unless_configured
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.wiring import check_nats_access, new_run_id, open_gateway_backend
-from pyoco_server.wiring.event_level import check_settings
+from pyoco_server.wiring.event_level import check_settings, default_timezone
 from pyoco_server.wiring.gateway import Setup, Tuning
 
 # The few calls that are made thousands of times, answered without the framework's routing.
@@ -99,6 +100,7 @@ def create_app(
         configure_unless_configured("pyoco-server:http")
     settings = config or NatsBackendConfig.from_env()
     check_settings(settings)
+    default_timezone(settings.timezone)
     check_nats_access(settings)
     opener = open_backend or partial(open_gateway_backend, settings)
 
@@ -145,6 +147,7 @@ def create_app(
     app.include_router(wheels.router)
     app.include_router(graphs.router)
     app.include_router(executions.router)
+    app.include_router(schedules.router)
     app.include_router(events.router)
     app.include_router(events.receiving)
     app.include_router(event_definitions.router)

@@ -20,6 +20,7 @@ from pyoco_server.domain.runs.model import RunStatus
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RUN_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 21600)
 _HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_LATE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3600)
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
@@ -87,6 +88,24 @@ class Metrics:
             buckets=_HTTP_SECONDS,
             registry=self.registry,
         )
+
+        self._ticks = Counter(
+            "pyoco_schedule_ticks",
+            "Ticks of schedules that this gateway recorded, by status.",
+            ["status"],
+            registry=self.registry,
+        )
+        self._lateness = Histogram(
+            "pyoco_schedule_lateness_seconds",
+            "From when a tick was due to its start, without jitter.",
+            buckets=_LATE_SECONDS,
+            registry=self.registry,
+        )
+
+    def ticked(self, status: str, count: int, late_sec: float | None) -> None:
+        self._ticks.labels(status).inc(count)
+        if late_sec is not None:
+            self._lateness.observe(late_sec)
 
     def rejected(self, code: str) -> None:
         self._rejected.labels(code).inc()

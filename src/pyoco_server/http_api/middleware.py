@@ -31,7 +31,18 @@ NOBODY = Caller(tenant_id="")
 
 EVENTS_PATH = "/api/workflow-events"
 PROTECTED = frozenset(
-    {"/runs", "/flows", "/workers", "/metrics", "/wheels", "/executions", "/graphs", "/waits", "/api"}
+    {
+        "/runs",
+        "/flows",
+        "/workers",
+        "/metrics",
+        "/wheels",
+        "/executions",
+        "/graphs",
+        "/waits",
+        "/schedules",
+        "/api",
+    }
 )
 """First segments of the paths that need a key, if auth is on."""
 

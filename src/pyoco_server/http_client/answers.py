@@ -63,6 +63,7 @@ class Run(TypedDict):
     cancel_reason: str | None
     cancel_requested_at: float | None
     cancel_requested_by: str | None
+    due_at: float | None
     end_time: float | None
     error: str | None
     execution_id: str | None
@@ -82,6 +83,7 @@ class Run(TypedDict):
     retried_from: str | None
     retry: RunRetry | None
     run_id: str
+    schedule_id: str | None
     start_time: float | None
     start_within_sec: float | None
     status: str
@@ -112,6 +114,7 @@ class RunSummary(TypedDict):
     api_key_id: str | None
     attempt: int | None
     cancel_requested_at: float | None
+    due_at: float | None
     end_time: float | None
     error: str | None
     execution_id: str | None
@@ -119,6 +122,7 @@ class RunSummary(TypedDict):
     heartbeat_at: float
     node_id: str | None
     run_id: str
+    schedule_id: str | None
     start_time: float | None
     status: str
     submitted_at: float | None

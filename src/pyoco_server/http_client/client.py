@@ -20,7 +20,7 @@ from pyoco_server.http_client.answers import (
     WorkerPatched,
     WorkerRecord,
 )
-from pyoco_server.http_client.calls import Session, blocking, blocking_iterator, given, segment
+from pyoco_server.http_client.calls import NotFound, Session, blocking, blocking_iterator, given, segment
 from pyoco_server.http_client.executions import (
     AsyncExecutions,
     AsyncWorkflowEvents,
@@ -28,6 +28,7 @@ from pyoco_server.http_client.executions import (
     WorkflowEvents,
 )
 from pyoco_server.http_client.runs import RunCalls
+from pyoco_server.http_client.schedules import AsyncSchedules, Document, Schedules, difference
 
 
 class ClientCalls(RunCalls):
@@ -37,6 +38,7 @@ class ClientCalls(RunCalls):
         super().__init__(session)
         self.events = AsyncWorkflowEvents(session)
         self.executions = AsyncExecutions(session)
+        self.schedules = AsyncSchedules(session)
 
     async def get_workers(
         self,
@@ -146,6 +148,45 @@ class ClientCalls(RunCalls):
         page: GraphPage = await self._call("GET", "/graphs", params=given({"cursor": cursor, "limit": limit}))
         return page
 
+    async def apply(self, document: Document, *, dry_run: bool = False) -> dict[str, Any]:
+        """Create or change what `document` describes. `documents_in` reads a directory of them.
+
+        Answers its `kind` and `id`, the `change` (`create`, `change` or `none`) and the `fields` that differ.
+        With `dry_run`, nothing is written.
+        """
+        stored = await self._stored(document)
+        fields = difference(document, stored)
+        if fields and not dry_run:
+            await self._put(document)
+        change = "create" if stored is None else "change" if fields else "none"
+        return {"kind": document.kind, "id": document.id, "change": change, "fields": fields}
+
+    async def _stored(self, document: Document) -> dict[str, Any] | None:
+        try:
+            match document.kind:
+                case "graphs":
+                    return (await self.get_graph(document.id))["definition"]
+                case "actions":
+                    actions = await self.events.list_actions()
+                    return next((one for one in actions if one["key"] == document.id), None)
+                case "templates":
+                    return await self.events.get_template(document.id)
+                case _:
+                    return await self.schedules.get(document.id)
+        except NotFound:
+            return None
+
+    async def _put(self, document: Document) -> None:
+        match document.kind:
+            case "graphs":
+                await self.put_graph(document.id, document.body)
+            case "actions":
+                await self.events.put_action(document.id, document.body)
+            case "templates":
+                await self.events.put_template(document.id, document.body)
+            case _:
+                await self.schedules.put(document.id, **document.body)
+
     async def close(self) -> None:
         await self._session.close()
 
@@ -202,6 +243,7 @@ class PyocoHttpClient:
         self._calls = ClientCalls(BlockingSession(base_url, _headers(api_key, api_key_header), timeout))
         self.events = WorkflowEvents(self._calls.events)
         self.executions = Executions(self._calls.executions)
+        self.schedules = Schedules(self._calls.schedules)
 
     run = blocking(ClientCalls.run)
     submit_run = blocking(ClientCalls.submit_run)
@@ -231,6 +273,7 @@ class PyocoHttpClient:
     put_graph = blocking(ClientCalls.put_graph)
     get_graph = blocking(ClientCalls.get_graph)
     list_graphs = blocking(ClientCalls.list_graphs)
+    apply = blocking(ClientCalls.apply)
     close = blocking(ClientCalls.close)
 
     def __enter__(self) -> Self:

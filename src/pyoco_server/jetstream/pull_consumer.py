@@ -283,12 +283,14 @@ class SharedConsumer:
         ensure_stream: Callable[[], Awaitable[object]],
         *,
         subject: str | None = None,
+        ack_wait_sec: float = SHARED_ACK_WAIT_SEC,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self._durable = durable
         self._ensure_stream = ensure_stream
         self._subject = subject
+        self._ack_wait_sec = ack_wait_sec
         self._arrived: deque[Msg] = deque()
         self._wake = asyncio.Event()
 
@@ -336,7 +338,7 @@ class SharedConsumer:
             "name": self._durable,
             "deliver_policy": "all",
             "ack_policy": "explicit",
-            "ack_wait": int(SHARED_ACK_WAIT_SEC * NANOSECONDS),
+            "ack_wait": int(self._ack_wait_sec * NANOSECONDS),
             "max_deliver": -1,
             **({} if self._subject is None else {"filter_subject": self._subject}),
         }

@@ -26,7 +26,7 @@ from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge, TimersUnsupported
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, dotted, translated
 from pyoco_server.jetstream.kv import StoredMessage, next_of_leader, scan, sequence_of
-from pyoco_server.jetstream.pull_consumer import SharedConsumer
+from pyoco_server.jetstream.pull_consumer import SharedConsumer, sequence_in_stream
 from pyoco_server.jetstream.streams import JetStreamTime, ensure_streams
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
@@ -37,6 +37,8 @@ RETENTION_HEADER = "Pyoco-Run-Retention"
 TIMER_KEY_HEADER = "Pyoco-Timer-Key"
 DELAYED = "_delayed"
 """Between the subject prefix and the id of a run whose job is delayed. Tags have no dots."""
+TIMER_ACK_WAIT_SEC = 4.0
+"""Short: a tick that a killed gateway held is still on time at the next."""
 SCHEDULES_SINCE = (2, 12)
 """Older servers store a scheduled message and never send it."""
 FRESH_OFFSET_SEC = 10.0
@@ -328,6 +330,7 @@ class JetStreamUndeliverable:
 class JetStreamTimer:
     def __init__(self, message: Msg) -> None:
         self._message = message
+        self.id = str(sequence_in_stream(message))
         self.key = (message.headers or {}).get(TIMER_KEY_HEADER, "")
         self.payload = message.data
 
@@ -362,6 +365,7 @@ class JetStreamTimers:
             f"{DURABLE}_{kind}",
             partial(ensure_streams, self._feeds, self._config),
             subject=f"{self._prefix}.due.{kind}",
+            ack_wait_sec=TIMER_ACK_WAIT_SEC,
         )
         async for message in due.messages():
             yield JetStreamTimer(message)

@@ -30,6 +30,7 @@ CREATE_ATTEMPTS = 4
 """Creating a stream syncs files to disk, which takes seconds on a busy machine."""
 
 
+TICKS_MAX_AGE_SEC = 90 * 86_400.0
 ADVISORIES_MAX_AGE_SEC = 604_800.0
 """Advisory retention; after a longer outage the sweep finds such jobs."""
 
@@ -118,6 +119,12 @@ def kv_bucket(bucket: str, purpose: str, *, ttl_sec: float = 0) -> StreamSpec:
     )
 
 
+def history_bucket(bucket: str, purpose: str, *, ttl_sec: float, max_bytes: int) -> StreamSpec:
+    """A bucket of values that are never replaced and whose oldest are dropped."""
+    spec = kv_bucket(bucket, purpose, ttl_sec=ttl_sec)
+    return replace(spec, config={**spec.config, "discard": "old", "max_bytes": max_bytes})
+
+
 def receipts_bucket(bucket: str, purpose: str) -> StreamSpec:
     """A bucket without a limit, because a common limit would let one tenant evict another's receipts.
 
@@ -200,6 +207,10 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.executions_kv_bucket, "execution state"),
         kv_bucket(config.leases_kv_bucket, "lease"),
         kv_bucket(config.graphs_kv_bucket, "graph"),
+        kv_bucket(config.schedules_kv_bucket, "schedule"),
+        history_bucket(
+            config.ticks_kv_bucket, "tick", ttl_sec=TICKS_MAX_AGE_SEC, max_bytes=config.ticks_max_bytes
+        ),
         *event_resources(config),
     ]
 

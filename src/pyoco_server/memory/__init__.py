@@ -15,8 +15,9 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
-from pyoco_server.domain.runs.jobs import FlowFile, IdempotencyClaim
-from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
+from pyoco_server.domain.runs.jobs import IdempotencyClaim
+from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
+from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
 from pyoco_server.memory.stores import (
@@ -80,8 +81,9 @@ class MemoryStorage:
 
 
 class MemoryTimer:
-    def __init__(self, timers: "MemoryTimers", kind: str, key: str, payload: bytes) -> None:
+    def __init__(self, timers: "MemoryTimers", number: int, kind: str, key: str, payload: bytes) -> None:
         self._timers = timers
+        self.id = str(number)
         self.kind = kind
         self.key = key
         self.payload = payload
@@ -93,7 +95,7 @@ class MemoryTimer:
 class MemoryTimers:
     """Sends a timer again until it is settled."""
 
-    REPEAT_SEC = 30.0
+    REPEAT_SEC = 4.0
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class MemoryTimers:
         self._pending: dict[tuple[str, str], tuple[float, bytes]] = {}
         self._due: dict[MemoryTimer, float] = {}
         """When each timer is sent next."""
+        self._fired = 0
         self._changed = asyncio.Event()
 
     async def set(self, kind: str, key: str, at: float, payload: bytes = b"") -> None:
@@ -117,6 +120,10 @@ class MemoryTimers:
 
     async def clear(self, kind: str, key: str) -> None:
         self._pending.pop((kind, key), None)
+
+    def wake(self) -> None:
+        """The clock was set: check again."""
+        self._changed.set()
 
     async def follow(self, kind: str) -> AsyncGenerator[MemoryTimer, None]:
         while True:
@@ -144,7 +151,8 @@ class MemoryTimers:
         for (kind, key), (_, payload) in [one for one in self._pending.items() if one[1][0] <= now]:
             del self._pending[kind, key]
             for _ in range(2 if self._doubles() else 1):
-                self._due[MemoryTimer(self, kind, key, payload)] = now
+                self._fired += 1
+                self._due[MemoryTimer(self, self._fired, kind, key, payload)] = now
             self._changed.set()
 
     def settle(self, timer: MemoryTimer) -> None:
@@ -185,7 +193,17 @@ class MemoryGatewayBackend(MemoryBackend):
     leases: MemoryStore[LeaseRecord] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_lease)
     )
+    schedules: MemoryStore[Schedule] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_schedule)
+    )
+    tick_pages: MemoryStore[TickPage] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_tick_page)
+    )
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
+
+    @property
+    def schedule_feed(self) -> MemoryStore[Schedule]:
+        return self.schedules
 
     @property
     def execution_feed(self) -> MemoryExecutionLog:

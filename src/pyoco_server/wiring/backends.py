@@ -15,8 +15,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.auth import ApiKey
 from pyoco_server.domain.fleet import WorkerRecord
-from pyoco_server.domain.runs.jobs import FlowFile, IdempotencyClaim
-from pyoco_server.domain.runs.model import RunSnapshot, trim_snapshot
+from pyoco_server.domain.runs.jobs import IdempotencyClaim
+from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import admin
 from pyoco_server.jetstream.access import access_of

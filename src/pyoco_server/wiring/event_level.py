@@ -1,12 +1,16 @@
-"""The level of workflow events, put together."""
+"""The levels of workflow events and of schedules, put together."""
 
+import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.notifications import FORM, is_webhook_url
 from pyoco_server.domain.events.retry import RetryPolicy
+from pyoco_server.domain.schedules.timing import is_zone
 from pyoco_server.errors import ConfigError, NatsUnavailable
+from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit, Summarise
 from pyoco_server.usecases.events.definitions import ManageActions, ManageSources, ManageTemplates
 from pyoco_server.usecases.events.notify import ManageNotificationSettings, NotifyEscalations
@@ -19,6 +23,10 @@ from pyoco_server.usecases.ports.events import Executions, Notifier, ServerBacke
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.submit import SubmitRun
+from pyoco_server.usecases.schedules.attend import AttendSchedule, FireSchedules, TickMeter
+from pyoco_server.usecases.schedules.manage import ManageSchedules
+from pyoco_server.usecases.schedules.start import StartScheduled
+from pyoco_server.usecases.services.follow import FollowSchedules
 from pyoco_server.wiring.gateway_backend import new_audit_log, new_event_files, new_notifier
 
 
@@ -246,3 +254,77 @@ def _policy(config: NatsBackendConfig) -> RetryPolicy:
         terminal_ttl_days=config.workflow_event_retry_terminal_ttl_days,
         max_jobs=config.workflow_event_retry_max_jobs,
     )
+
+
+# Schedules
+
+CHECK_BEAT_SEC = 5.0
+CHECK_SILENT_SEC = 20.0
+"""Lease timeout before another gateway looks for schedules that stand still."""
+MAX_UNSURE_SEC = 86_400.0
+
+
+class ScheduleLevel:
+    """Schedules. They go by the clock of the store, because it keeps their timers."""
+
+    def __init__(
+        self,
+        backend: ServerBackend,
+        config: NatsBackendConfig,
+        work: StartScheduled,
+        meter: TickMeter,
+        new_id: Callable[[], str],
+    ) -> None:
+        clock = backend.shared_clock
+        self.follow = FollowSchedules(backend.schedule_feed)
+        self.attend = AttendSchedule(
+            schedules=backend.schedules,
+            pages=backend.tick_pages,
+            timers=backend.timers,
+            followed=self.follow,
+            work=work,
+            clock=clock,
+            meter=meter,
+            unsure_sec=min(MAX_UNSURE_SEC, config.runs_retention_sec / 2 or MAX_UNSURE_SEC),
+        )
+        self.manage = ManageSchedules(
+            schedules=backend.schedules,
+            pages=backend.tick_pages,
+            timers=backend.timers,
+            followed=self.follow,
+            attend=self.attend,
+            work=work,
+            clock=clock,
+            new_id=new_id,
+            queue=backend.queue,
+        )
+        lease = Lease(
+            backend.leases,
+            "schedules",
+            new_id(),
+            clock,
+            lasts_sec=CHECK_SILENT_SEC,
+            beat_sec=CHECK_BEAT_SEC,
+        )
+        self.fire = FireSchedules(
+            timers=backend.timers, followed=self.follow, attend=self.attend, lease=lease, clock=clock
+        )
+
+    def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
+            "follow-schedules": self.follow.run,
+            "fire-schedules": self.fire.run,
+            "follow-ends": self.fire.run_ended,
+            "check-schedules": self.fire.check,
+        }
+
+
+def default_timezone(name: str, environ: Mapping[str, str] = os.environ) -> str:
+    """`name`, or the time zone of this machine; UTC if it has none. Raises ConfigError."""
+    if name and not is_zone(name):
+        raise ConfigError([f"PYOCO_TIMEZONE={name!r}: is not an IANA time zone, as Europe/Berlin"])
+    if name:
+        return name
+    local = environ.get("TZ", "").removeprefix(":") or str(Path("/etc/localtime").resolve())
+    found = local.rpartition("zoneinfo/")[2]
+    return found if is_zone(found) else "UTC"

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import NatsUnavailable
@@ -40,6 +41,8 @@ from pyoco_server.usecases.runs.submit import (
     SubmitRun,
 )
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
+from pyoco_server.usecases.schedules.attend import TickMeter
+from pyoco_server.usecases.schedules.start import StartScheduled
 from pyoco_server.usecases.services import orchestrator
 from pyoco_server.usecases.services.follow import (
     EXPIRE_INTERVAL_SEC,
@@ -58,7 +61,7 @@ from pyoco_server.usecases.services.sweep import (
 )
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
-from pyoco_server.wiring.event_level import EventLevel, EventUseCases
+from pyoco_server.wiring.event_level import EventLevel, EventUseCases, ScheduleLevel, default_timezone
 
 Background = dict[str, Callable[[], Awaitable[None]]]
 """What goes on beside the requests, by name."""
@@ -71,7 +74,7 @@ ORCHESTRATOR_SILENT_SEC = 5.0
 """Lease timeout before another gateway orchestrates."""
 
 
-class Meter(RunMeter, CommandMeter, OrchestratorMeter, Protocol):
+class Meter(RunMeter, CommandMeter, OrchestratorMeter, TickMeter, Protocol):
     pass
 
 
@@ -270,6 +273,10 @@ class ExecutionLevel:
     def stale_sec(self) -> float:
         return self._follow.stale_sec
 
+    def on_commits(self, look: Callable[[LoggedCommit], None]) -> None:
+        """`look` gets every commit of an execution."""
+        self._follow.on_commits(look)
+
     def background(self) -> Background:
         return {"follow-executions": self._follow.run, "orchestrate": self._follow.orchestrate}
 
@@ -281,6 +288,7 @@ class _Connected:
     backend: ServerBackend
     runs: RunLevel
     executions: ExecutionLevel
+    schedules: ScheduleLevel
 
 
 class Levels:
@@ -297,6 +305,7 @@ class Levels:
         self._execution_watchers = ExecutionHub(setup.config.max_watchers)
         self.clock = setup.clock
         self.monotonic = setup.monotonic
+        self.timezone = default_timezone(setup.config.timezone)
         self.check_flow_yaml = partial(
             check_flow_yaml,
             max_bytes=setup.config.workflow_yaml_max_bytes,
@@ -313,6 +322,10 @@ class Levels:
         return self._now_connected.executions
 
     @property
+    def schedules(self) -> ScheduleLevel:
+        return self._now_connected.schedules
+
+    @property
     def _now_connected(self) -> _Connected:
         if self._connected is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
@@ -322,7 +335,6 @@ class Levels:
         """Again for every new connection. Returns what was imported of an earlier workflow server."""
         runs = RunLevel(backend, self._setup, self._run_watchers)
         executions = ExecutionLevel(backend, self._setup, runs, self._execution_watchers)
-        self._connected = _Connected(backend, runs, executions)
         events = EventUseCases(
             backend=backend,
             config=self._setup.config,
@@ -335,9 +347,31 @@ class Levels:
             monotonic=self._setup.monotonic,
             repeat_patience_sec=self._setup.tuning.event_repeat_sec,
         )
+        schedules = self._schedules(backend, runs, executions, events)
+        self._connected = _Connected(backend, runs, executions, schedules)
         imported = await events.import_files()
         self.events.connect(events)  # no event is received before: its key may be among what is imported
         return imported
+
+    def _schedules(
+        self, backend: ServerBackend, runs: RunLevel, executions: ExecutionLevel, events: EventUseCases
+    ) -> ScheduleLevel:
+        work = StartScheduled(
+            runs=backend.runs,
+            submit_run=runs.submit,
+            cancel_run=runs.cancel,
+            graphs=executions.graphs,
+            start_execution=executions.start,
+            command_execution=executions.command,
+            read_executions=executions.read,
+            templates=events.templates,
+            start_template=events.start_template,
+            default_tag=self._setup.config.default_tag,
+        )
+        level = ScheduleLevel(backend, self._setup.config, work, self._setup.meter, self._setup.new_id)
+        runs.on_changes(level.fire.look)
+        executions.on_commits(level.fire.look_at_commit)
+        return level
 
     @property
     def is_connected(self) -> bool:
@@ -352,7 +386,9 @@ class Levels:
     def is_caught_up(self) -> bool:
         """Whether everything that was stored when the reading began has been read."""
         found = self._connected
-        return found is not None and found.runs.is_caught_up and found.executions.is_caught_up
+        if found is None:
+            return False
+        return all(one.is_caught_up for one in (found.runs, found.executions, found.schedules.follow))
 
     @property
     def stale_sec(self) -> float:
@@ -367,6 +403,7 @@ class Levels:
             "keep-time": connected.backend.shared_clock.run,
             "collect-chunks": connected.runs.wheels.keep_collecting,
             **connected.executions.background(),
+            **connected.schedules.background(),
             **self.events.background(),
         }
 

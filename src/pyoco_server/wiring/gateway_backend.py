@@ -1,4 +1,7 @@
-"""The level of executions: graphs, the log of what happens to their executions, what is derived from it."""
+"""The level of executions: graphs, the log of what happens to their executions, what is derived from it.
+
+And schedules.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -16,11 +19,12 @@ from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
 from pyoco_server.jetstream.events import AuditFeed, AuditRecords, CountedBucket, ListedKvStore, ReceiptBucket
 from pyoco_server.jetstream.executions import JetStreamExecutionLog, JetStreamGraphs
-from pyoco_server.jetstream.feed import StreamFeed
+from pyoco_server.jetstream.feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.kv import KvStore
 from pyoco_server.jetstream.streams import JetStreamTime, ensure_streams, stream_config
 from pyoco_server.read_model.executions import SqliteExecutionIndex
@@ -45,6 +49,9 @@ class JetStreamExecutionLevel:
     execution_cache: KvStore[ExecutionRecord]
     execution_index: SqliteExecutionIndex
     leases: KvStore[LeaseRecord]
+    schedules: KvStore[Schedule]
+    schedule_feed: BucketFeed[Schedule]
+    tick_pages: KvStore[TickPage]
 
 
 @asynccontextmanager
@@ -66,6 +73,13 @@ async def open_execution_level(
             execution_index=index,
             leases=await bucket_of(
                 requests, config.leases_kv_bucket, codec.encode, codec.decode_lease, restore
+            ),
+            schedules=await bucket_of(
+                requests, config.schedules_kv_bucket, codec.encode, codec.decode_schedule
+            ),
+            schedule_feed=BucketFeed(feeds, config.schedules_kv_bucket, codec.decode_schedule, restore),
+            tick_pages=await bucket_of(
+                requests, config.ticks_kv_bucket, codec.encode, codec.decode_tick_page, restore
             ),
         )
 

@@ -739,6 +739,176 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/schedules/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Show the next ticks of a schedule that is not stored */
+        post: operations["preview_unsaved_schedules_preview_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a schedule */
+        get: operations["get_schedule_schedules__schedule_id__get"];
+        /**
+         * Create or change a schedule
+         * @description A change takes effect from the next tick. An equal definition changes nothing.
+         */
+        put: operations["put_schedule_schedules__schedule_id__put"];
+        post?: never;
+        /**
+         * Delete a schedule
+         * @description Its runs stay.
+         */
+        delete: operations["delete_schedule_schedules__schedule_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Pause a schedule */
+        post: operations["pause_schedule_schedules__schedule_id__pause_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a schedule
+         * @description Nothing is caught up.
+         */
+        post: operations["resume_schedule_schedules__schedule_id__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/trigger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a tick now
+         * @description Whatever runs, and whether the schedule is paused.
+         */
+        post: operations["trigger_schedule_schedules__schedule_id__trigger_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/backfill": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start the ticks of a stretch of the past
+         * @description One after the other, unless the schedule allows overlaps.
+         */
+        post: operations["backfill_schedule_schedules__schedule_id__backfill_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show the next ticks of a schedule */
+        get: operations["preview_schedule_schedules__schedule_id__preview_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List schedules by id */
+        get: operations["list_schedules_schedules_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/{schedule_id}/ticks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the ticks of a schedule, newest first */
+        get: operations["list_ticks_schedules__schedule_id__ticks_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/workflow-events/summary": {
         parameters: {
             query?: never;
@@ -1141,6 +1311,10 @@ export interface components {
             workflow_yaml_bytes: number | null;
             execution_id: string | null;
             node_id: string | null;
+            /** @default null */
+            schedule_id: string | null;
+            /** @default null */
+            due_at: number | null;
         };
         /**
          * LogLine
@@ -1294,6 +1468,10 @@ export interface components {
             execution_id: string | null;
             /** @default null */
             node_id: string | null;
+            /** @default null */
+            schedule_id: string | null;
+            /** @default null */
+            due_at: number | null;
             /** @default null */
             wheels: components["schemas"]["CodeWheel"][] | null;
             /** @default null */
@@ -2227,6 +2405,134 @@ export interface components {
             sent: boolean;
             http_status: number | null;
             message: string;
+        };
+        /** DueTick */
+        DueTick: {
+            due_at: number;
+        };
+        /**
+         * ScheduleBackfill
+         * @description The ticks that are started, or with `dry_run` would be.
+         */
+        ScheduleBackfill: {
+            dry_run: boolean;
+            items: components["schemas"]["DueTick"][];
+        };
+        /** ScheduleList */
+        ScheduleList: {
+            items: components["schemas"]["ScheduleView"][];
+            next_cursor: string | null;
+        };
+        /**
+         * ScheduleView
+         * @description A schedule. Times are Unix seconds.
+         */
+        ScheduleView: {
+            id: string;
+            target: components["schemas"]["Target"];
+            cron: string | null;
+            every_sec: number | null;
+            timezone: string;
+            starts_at: number | null;
+            ends_at: number | null;
+            overlap: components["schemas"]["Overlap"];
+            catch_up: components["schemas"]["CatchUp"];
+            catch_up_window_sec: number;
+            jitter_sec: number;
+            pause_after_failures: number | null;
+            description: string | null;
+            paused: boolean;
+            paused_reason: string | null;
+            next_due_at: number | null;
+            last_tick: components["schemas"]["ScheduleTick"] | null;
+            waiting: number;
+            failures: number;
+            version: number;
+            created_at: number;
+            updated_at: number;
+        };
+        /**
+         * Target
+         * @description A flow, a registered graph or a template.
+         */
+        Target: {
+            /** @default null */
+            flow: string | null;
+            /** @default {} */
+            params: Record<string, never>;
+            /** @default null */
+            tag: string | null;
+            /** @default null */
+            tags: string[] | null;
+            /** @default null */
+            delay_sec: number | null;
+            /** @default null */
+            start_within_sec: number | null;
+            /** @default null */
+            timeout_sec: number | null;
+            /** @default null */
+            retry: components["schemas"]["RunRetry"] | null;
+            /** @default null */
+            graph: string | null;
+            /** @default null */
+            input: unknown;
+            /** @default null */
+            template: string | null;
+            /** @default null */
+            data: unknown;
+        };
+        /**
+         * Overlap
+         * @description What a tick does while a run of the schedule is active.
+         * @enum {unknown}
+         */
+        Overlap: "allow" | "cancel_running" | "queue" | "skip";
+        /**
+         * CatchUp
+         * @description Which missed ticks are started after an outage.
+         * @enum {unknown}
+         */
+        CatchUp: "all" | "latest" | "none";
+        /**
+         * ScheduleTick
+         * @description A tick, or a stretch of `count` ticks up to `last_due_at` with the same fate.
+         */
+        ScheduleTick: {
+            due_at: number;
+            status: components["schemas"]["TickStatus"];
+            fired_at: number;
+            late_sec: number;
+            reason?: string;
+            run_id?: string;
+            execution_id?: string;
+            manual?: boolean;
+            count?: number;
+            last_due_at?: number;
+        };
+        /**
+         * TickStatus
+         * @enum {unknown}
+         */
+        TickStatus: "MISSED" | "SKIPPED" | "STARTED";
+        /** SchedulePreview */
+        SchedulePreview: {
+            timezone: string;
+            items: components["schemas"]["DueTick"][];
+        };
+        /**
+         * ScheduleTicks
+         * @description Newest first.
+         */
+        ScheduleTicks: {
+            items: components["schemas"]["ScheduleTick"][];
+            next_cursor: string | null;
+        };
+        /** ScheduleTriggered */
+        ScheduleTriggered: {
+            schedule_id: string;
+            due_at: number;
+            run_id?: string;
+            execution_id?: string;
         };
     };
     responses: never;
@@ -5912,6 +6218,1087 @@ export interface operations {
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    preview_unsaved_schedules_preview_post: {
+        parameters: {
+            query?: {
+                /** @description Number of ticks */
+                n?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * TargetRequest
+                     * @description A flow with the fields of a run, a registered graph, or a template.
+                     */
+                    target: {
+                        /**
+                         * Run At
+                         * @description Do not start before this time: RFC 3339 with an offset, or Unix seconds
+                         */
+                        run_at?: number | string | null;
+                        /**
+                         * Delay Sec
+                         * @description Do not start before this time has passed
+                         */
+                        delay_sec?: number | null;
+                        /**
+                         * Start Within Sec
+                         * @description Fail if no worker has started the run in this time (after the delay)
+                         */
+                        start_within_sec?: number | null;
+                        /**
+                         * Timeout Sec
+                         * @description Timeout of each try
+                         */
+                        timeout_sec?: number | null;
+                        /** @description Retry policy */
+                        retry?: {
+                            /**
+                             * Max Attempts
+                             * @description All tries, including the first
+                             * @default 1
+                             */
+                            max_attempts?: number;
+                            /**
+                             * Backoff Sec
+                             * @description Time between the first try and the second
+                             * @default 5
+                             */
+                            backoff_sec?: number;
+                            /**
+                             * Factor
+                             * @description Growth of that time with every try
+                             * @default 2
+                             */
+                            factor?: number;
+                            /**
+                             * Max Backoff Sec
+                             * @description Its limit
+                             * @default 3600
+                             */
+                            max_backoff_sec?: number;
+                            /**
+                             * Jitter
+                             * @description Random part of it
+                             * @default 0.1
+                             */
+                            jitter?: number;
+                            /**
+                             * On
+                             * @description Failures to retry
+                             * @default [
+                             *       "error",
+                             *       "timeout",
+                             *       "crash"
+                             *     ]
+                             */
+                            on?: ("error" | "timeout" | "crash")[];
+                        } | null;
+                        /** Flow */
+                        flow?: string | null;
+                        /** Params */
+                        params?: {
+                            [key: string]: unknown;
+                        };
+                        /** Tag */
+                        tag?: string | null;
+                        /** Tags */
+                        tags?: string[] | null;
+                        /** Graph */
+                        graph?: string | null;
+                        /** Input */
+                        input?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /** Template */
+                        template?: string | null;
+                        /**
+                         * Data
+                         * @description With a template: params.event of its run
+                         */
+                        data?: unknown;
+                    };
+                    /**
+                     * Cron
+                     * @description 5 fields, or 6 with seconds in front; or @daily …
+                     */
+                    cron?: string | null;
+                    /** Every Sec */
+                    every_sec?: number | null;
+                    /**
+                     * Timezone
+                     * @description IANA name. Default: that of the server
+                     */
+                    timezone?: string | null;
+                    /** Starts At */
+                    starts_at?: number | string | null;
+                    /** Ends At */
+                    ends_at?: number | string | null;
+                    /**
+                     * Overlap
+                     * @description What a tick does while a run of the schedule is active.
+                     * @enum {string}
+                     */
+                    overlap?: "skip" | "queue" | "cancel_running" | "allow";
+                    /**
+                     * CatchUp
+                     * @description Which missed ticks are started after an outage.
+                     * @enum {string}
+                     */
+                    catch_up?: "latest" | "none" | "all";
+                    /**
+                     * Catch Up Window Sec
+                     * @default 86400
+                     */
+                    catch_up_window_sec?: number;
+                    /**
+                     * Jitter Sec
+                     * @description Largest random delay of a tick
+                     * @default 0
+                     */
+                    jitter_sec?: number;
+                    /**
+                     * Pause After Failures
+                     * @description Failed runs in a row
+                     */
+                    pause_after_failures?: number | null;
+                    /** Description */
+                    description?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SchedulePreview"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_schedule_schedules__schedule_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    put_schedule_schedules__schedule_id__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * TargetRequest
+                     * @description A flow with the fields of a run, a registered graph, or a template.
+                     */
+                    target: {
+                        /**
+                         * Run At
+                         * @description Do not start before this time: RFC 3339 with an offset, or Unix seconds
+                         */
+                        run_at?: number | string | null;
+                        /**
+                         * Delay Sec
+                         * @description Do not start before this time has passed
+                         */
+                        delay_sec?: number | null;
+                        /**
+                         * Start Within Sec
+                         * @description Fail if no worker has started the run in this time (after the delay)
+                         */
+                        start_within_sec?: number | null;
+                        /**
+                         * Timeout Sec
+                         * @description Timeout of each try
+                         */
+                        timeout_sec?: number | null;
+                        /** @description Retry policy */
+                        retry?: {
+                            /**
+                             * Max Attempts
+                             * @description All tries, including the first
+                             * @default 1
+                             */
+                            max_attempts?: number;
+                            /**
+                             * Backoff Sec
+                             * @description Time between the first try and the second
+                             * @default 5
+                             */
+                            backoff_sec?: number;
+                            /**
+                             * Factor
+                             * @description Growth of that time with every try
+                             * @default 2
+                             */
+                            factor?: number;
+                            /**
+                             * Max Backoff Sec
+                             * @description Its limit
+                             * @default 3600
+                             */
+                            max_backoff_sec?: number;
+                            /**
+                             * Jitter
+                             * @description Random part of it
+                             * @default 0.1
+                             */
+                            jitter?: number;
+                            /**
+                             * On
+                             * @description Failures to retry
+                             * @default [
+                             *       "error",
+                             *       "timeout",
+                             *       "crash"
+                             *     ]
+                             */
+                            on?: ("error" | "timeout" | "crash")[];
+                        } | null;
+                        /** Flow */
+                        flow?: string | null;
+                        /** Params */
+                        params?: {
+                            [key: string]: unknown;
+                        };
+                        /** Tag */
+                        tag?: string | null;
+                        /** Tags */
+                        tags?: string[] | null;
+                        /** Graph */
+                        graph?: string | null;
+                        /** Input */
+                        input?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /** Template */
+                        template?: string | null;
+                        /**
+                         * Data
+                         * @description With a template: params.event of its run
+                         */
+                        data?: unknown;
+                    };
+                    /**
+                     * Cron
+                     * @description 5 fields, or 6 with seconds in front; or @daily …
+                     */
+                    cron?: string | null;
+                    /** Every Sec */
+                    every_sec?: number | null;
+                    /**
+                     * Timezone
+                     * @description IANA name. Default: that of the server
+                     */
+                    timezone?: string | null;
+                    /** Starts At */
+                    starts_at?: number | string | null;
+                    /** Ends At */
+                    ends_at?: number | string | null;
+                    /**
+                     * Overlap
+                     * @description What a tick does while a run of the schedule is active.
+                     * @enum {string}
+                     */
+                    overlap?: "skip" | "queue" | "cancel_running" | "allow";
+                    /**
+                     * CatchUp
+                     * @description Which missed ticks are started after an outage.
+                     * @enum {string}
+                     */
+                    catch_up?: "latest" | "none" | "all";
+                    /**
+                     * Catch Up Window Sec
+                     * @default 86400
+                     */
+                    catch_up_window_sec?: number;
+                    /**
+                     * Jitter Sec
+                     * @description Largest random delay of a tick
+                     * @default 0
+                     */
+                    jitter_sec?: number;
+                    /**
+                     * Pause After Failures
+                     * @description Failed runs in a row
+                     */
+                    pause_after_failures?: number | null;
+                    /** Description */
+                    description?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            /** @description New */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0047: a newer NATS server is required */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_schedule_schedules__schedule_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedId"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    pause_schedule_schedules__schedule_id__pause_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** Reason */
+                    reason?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    resume_schedule_schedules__schedule_id__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    trigger_schedule_schedules__schedule_id__trigger_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleTriggered"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0043: workflow conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    backfill_schedule_schedules__schedule_id__backfill_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** From */
+                    from: number | string;
+                    /** To */
+                    to: number | string;
+                    /**
+                     * Only Missing
+                     * @description Leave out ticks that were started
+                     * @default true
+                     */
+                    only_missing?: boolean;
+                    /**
+                     * Dry Run
+                     * @description Only show the ticks
+                     * @default false
+                     */
+                    dry_run?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleBackfill"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    preview_schedule_schedules__schedule_id__preview_get: {
+        parameters: {
+            query?: {
+                /** @description Number of ticks */
+                n?: number;
+            };
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SchedulePreview"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_schedules_schedules_get: {
+        parameters: {
+            query?: {
+                /** @description next_cursor of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleList"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_ticks_schedules__schedule_id__ticks_get: {
+        parameters: {
+            query?: {
+                /** @description next_cursor of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleTicks"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
             422: {
                 headers: {
                     [name: string]: unknown;

@@ -54,6 +54,9 @@ class Submission(Struct, frozen=True, kw_only=True):
     retry: RunRetry | None = None
     retried_from: str | None = None
     kept: KeptTasks | None = None
+    schedule_id: str | None = None
+    due_at: float | None = None
+    """The tick of the schedule that started it."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -77,6 +80,8 @@ class Job(Struct, frozen=True, kw_only=True):
     try_number: int = 1
     retried_from: str | None = None
     kept: KeptTasks | None = None
+    schedule_id: str | None = None
+    due_at: float | None = None
 
 
 def accept(submission: Submission, run_id: str, now: float, not_before: float | None = None) -> Job:
@@ -102,6 +107,8 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         retry=submission.retry,
         retried_from=submission.retried_from,
         kept=submission.kept,
+        schedule_id=submission.schedule_id,
+        due_at=submission.due_at,
     )
 
 
@@ -185,6 +192,8 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         start_within_sec=job.start_within_sec,
         timeout_sec=job.timeout_sec,
         retry=job.retry,
+        schedule_id=job.schedule_id,
+        due_at=job.due_at,
     )
 
 
@@ -234,23 +243,6 @@ def repeated(
         retry=run.retry,
         retried_from=run.run_id,
     )
-
-
-class FlowFile(Struct, frozen=True, kw_only=True):
-    """A submitted flow.yaml, stored once for all runs of a tenant with this text, for their retries."""
-
-    sha256: str
-    text: str = ""
-    used_at: float
-    tenant_id: str | None = None
-
-    @property
-    def key(self) -> str:
-        return flow_file_key(self.tenant_id, self.sha256)
-
-
-def flow_file_key(tenant_id: str | None, sha256: str) -> str:
-    return f"{tenant_id or '='}.{sha256}"
 
 
 # Idempotency keys

@@ -59,6 +59,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     workflow_yaml_bytes: int | None
     execution_id: str | None
     node_id: str | None
+    schedule_id: str | None = None
+    due_at: float | None = None
 
 
 class FlowRun(Struct, frozen=True, kw_only=True):

@@ -194,6 +194,9 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     workflow_yaml_bytes: int | None = None
     execution_id: str | None = None
     node_id: str | None = None
+    schedule_id: str | None = None
+    due_at: float | None = None
+    """The tick of its schedule."""
     wheels: tuple[CodeWheel, ...] | None = None
     retention_sec: float | None = None
     """Retention after the end; None: set by the process that ends the run."""
@@ -304,6 +307,23 @@ def _not_kept(name: str, record: TaskRecord | None, *, is_truncated: bool) -> st
     if is_truncated:
         return f"the output of task {name!r} was too large to store"
     return f"the output of task {name!r} may not be exact: an older worker recorded it"
+
+
+class FlowFile(Struct, frozen=True, kw_only=True):
+    """A submitted flow.yaml, stored once for all runs of a tenant with this text, for their retries."""
+
+    sha256: str
+    text: str = ""
+    used_at: float
+    tenant_id: str | None = None
+
+    @property
+    def key(self) -> str:
+        return flow_file_key(self.tenant_id, self.sha256)
+
+
+def flow_file_key(tenant_id: str | None, sha256: str) -> str:
+    return f"{tenant_id or '='}.{sha256}"
 
 
 # Trimming to the size limit drops the least important parts first: inputs and outputs of tasks, tracebacks,

@@ -61,7 +61,7 @@ class StartExecutions:
             execution_id=order.execution_id,
         )
         try:
-            return (await self._create(wanted, caller, Actor(ActorKind.EXTERNAL, order.actor))).state
+            return (await self._create(wanted, caller, Actor(order.actor_kind, order.actor))).state
         except CommandRejected as error:
             if error.code != Code.EXECUTION_EXISTS:
                 raise

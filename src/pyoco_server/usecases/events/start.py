@@ -60,6 +60,8 @@ class StartOrder(Struct, frozen=True, kw_only=True):
     template: Template
     request: EventRequest
     api_key_id: str | None = None
+    schedule_id: str | None = None
+    due_at: float | None = None
 
     @property
     def tenant_id(self) -> str | None:
@@ -137,6 +139,11 @@ class StartTemplate:
             started = await self._start(order, action, receipt.run_id, receipt.claimed_at)
             await self._keep_receipt(claimed, started)
         return msgspec.structs.replace(started, was_queued=claimed.is_repeat)
+
+    async def start_as(self, order: StartOrder, run_id: str, at: float) -> Started:
+        """Start it under an id that is chosen already, once however often it is called."""
+        action = await self._actions.executable(order.tenant_id, order.template.first.action)
+        return await self._start(order, action, run_id, at)
 
     # The claim
 
@@ -289,6 +296,8 @@ class StartTemplate:
             tenant_id=order.tenant_id,
             api_key_id=order.api_key_id,
             **action.timing(),
+            schedule_id=order.schedule_id,
+            due_at=order.due_at,
         )
         await self._submit_run.place_claimed(await self._submit_run.job_of(submission, run_id, at))
 

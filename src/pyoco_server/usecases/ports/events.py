@@ -12,7 +12,9 @@ from pyoco_server.domain.events.requests import ResumeTarget
 from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.executions.events import ActorKind
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.usecases.ports.executions import ExecutionBackend
 from pyoco_server.usecases.ports.runs import GatewayBackend
 from pyoco_server.usecases.ports.stores import Feed, MeasuredClock, Revision, Store
@@ -99,6 +101,7 @@ class ExecutionOrder(Struct, frozen=True, kw_only=True):
     input: dict[str, Any]
     tenant_id: str | None
     actor: str
+    actor_kind: ActorKind = ActorKind.EXTERNAL
 
 
 class Executions(Protocol):
@@ -141,3 +144,9 @@ class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     def events(self) -> EventsBackend: ...
     @property
     def shared_clock(self) -> MeasuredClock: ...
+    @property
+    def schedules(self) -> Store[Schedule]: ...
+    @property
+    def schedule_feed(self) -> Feed[Schedule]: ...
+    @property
+    def tick_pages(self) -> Store[TickPage]: ...

@@ -12,10 +12,10 @@ from msgspec import Struct
 from pyoco_server.domain.auth import ApiKeyRecord
 from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
-from pyoco_server.domain.runs.jobs import DeadLetter, FlowFile, IdempotencyClaim, Job
+from pyoco_server.domain.runs.jobs import DeadLetter, IdempotencyClaim, Job
 from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, RunStatus
 from pyoco_server.domain.wheels import InstalledWheel, Wheel, WheelEvent
 from pyoco_server.usecases.ports.stores import Change, Feed, FeedPosition, Revision, Storage, Store, Versioned
 
@@ -240,6 +240,11 @@ class UndeliverableJob(Protocol):
 
 class Timer(Protocol):
     """A timer that is due. It is repeated until it is settled."""
+
+    @property
+    def id(self) -> str:
+        """The same at every repetition."""
+        ...
 
     @property
     def key(self) -> str: ...

@@ -11,21 +11,27 @@ from pyoco_server.domain.fleet import KEPT_TASKS
 from pyoco_server.domain.names import is_run_id
 from pyoco_server.domain.runs.changes import LinkRetry
 from pyoco_server.domain.runs.jobs import (
-    FlowFile,
     IdempotencyClaim,
     Job,
     Retry,
     Submission,
     accept,
     claim_key,
-    flow_file_key,
     pending,
     repeated,
     request_digest,
     start_of,
 )
 from pyoco_server.domain.runs.listing import RunFilter
-from pyoco_server.domain.runs.model import FROM_START, RunSnapshot, RunStatus, kept_tasks_of, replace
+from pyoco_server.domain.runs.model import (
+    FROM_START,
+    FlowFile,
+    RunSnapshot,
+    RunStatus,
+    flow_file_key,
+    kept_tasks_of,
+    replace,
+)
 from pyoco_server.errors import (
     InvalidRequest,
     NatsUnavailable,

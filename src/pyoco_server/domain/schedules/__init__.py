@@ -1,0 +1,1 @@
+"""Schedules: when they are due, and what a due tick does."""

@@ -1,0 +1,241 @@
+"""`schedules` of a client: what starts at its time; and `apply`, for definitions in files."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pyoco_server.http_client.calls import Calls, blocking, given, segment
+
+Answer = dict[str, Any]
+Time = datetime | float | str
+"""A `datetime` with a time zone, Unix seconds, or RFC 3339."""
+
+
+class AsyncSchedules(Calls):
+    """Calls about schedules. Answers are dictionaries, times in them are Unix seconds."""
+
+    async def _dict(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Answer:
+        answer: Answer = await self._call(method, path, is_safe=is_safe, **options)
+        return answer
+
+    async def put(
+        self,
+        /,
+        schedule_id: str,
+        target: dict[str, Any],
+        *,
+        cron: str | None = None,
+        every_sec: float | None = None,
+        timezone: str | None = None,
+        starts_at: Time | None = None,
+        ends_at: Time | None = None,
+        **options: Any,
+    ) -> Answer:
+        """Create or change a schedule.
+
+        `target`: `{"flow": ..., "params": ...}`, `{"graph": ..., "input": ...}` or `{"template": ...}`.
+        `options`: `overlap`, `catch_up`, `catch_up_window_sec`, `jitter_sec`, `pause_after_failures`,
+        `description`.
+        """
+        body = _timing(cron, every_sec, timezone, starts_at, ends_at) | {"target": target, **options}
+        return await self._dict("PUT", _path(schedule_id), json=body)
+
+    async def preview_unsaved(
+        self,
+        *,
+        cron: str | None = None,
+        every_sec: float | None = None,
+        timezone: str | None = None,
+        starts_at: Time | None = None,
+        ends_at: Time | None = None,
+        n: int = 10,
+    ) -> Answer:
+        """The next ticks of a schedule that is not stored: `timezone` and `items` with `due_at`."""
+        body = _timing(cron, every_sec, timezone, starts_at, ends_at) | {"target": {"flow": "preview"}}
+        return await self._dict("POST", "/schedules/preview", params={"n": n}, json=body)
+
+    async def preview(self, schedule_id: str, n: int = 10) -> Answer:
+        """The next ticks."""
+        return await self._dict("GET", _path(schedule_id, "/preview"), params={"n": n})
+
+    async def get(self, schedule_id: str) -> Answer:
+        return await self._dict("GET", _path(schedule_id))
+
+    async def list(self, cursor: str | None = None, limit: int | None = None) -> Answer:
+        """By id: `items` and `next_cursor`."""
+        return await self._dict("GET", "/schedules", params=given({"cursor": cursor, "limit": limit}))
+
+    async def delete(self, schedule_id: str) -> Answer:
+        """Its runs stay."""
+        return await self._dict("DELETE", _path(schedule_id), is_safe=False)
+
+    async def pause(self, schedule_id: str, reason: str | None = None) -> Answer:
+        return await self._dict("POST", _path(schedule_id, "/pause"), json=given({"reason": reason}))
+
+    async def resume(self, schedule_id: str) -> Answer:
+        """Nothing is caught up."""
+        return await self._dict("POST", _path(schedule_id, "/resume"))
+
+    async def trigger(self, schedule_id: str) -> Answer:
+        """Start a tick now: `run_id` or `execution_id`."""
+        return await self._dict("POST", _path(schedule_id, "/trigger"), is_safe=False)
+
+    async def ticks(self, schedule_id: str, cursor: str | None = None, limit: int | None = None) -> Answer:
+        """The history, newest first: `items` and `next_cursor`."""
+        return await self._dict(
+            "GET", _path(schedule_id, "/ticks"), params=given({"cursor": cursor, "limit": limit})
+        )
+
+    async def backfill(
+        self, schedule_id: str, first: Time, last: Time, *, only_missing: bool = True, dry_run: bool = False
+    ) -> Answer:
+        """Start the ticks from `first` to `last`; with `dry_run`, only show them."""
+        body = {
+            "from": _time(first),
+            "to": _time(last),
+            "only_missing": only_missing,
+            "dry_run": dry_run,
+        }
+        is_safe = dry_run or only_missing
+        return await self._dict("POST", _path(schedule_id, "/backfill"), is_safe=is_safe, json=body)
+
+
+class Schedules:
+    """The same calls as `AsyncSchedules`, each until it is answered."""
+
+    def __init__(self, calls: AsyncSchedules) -> None:
+        self._calls = calls
+
+    put = blocking(AsyncSchedules.put)
+    preview_unsaved = blocking(AsyncSchedules.preview_unsaved)
+    preview = blocking(AsyncSchedules.preview)
+    get = blocking(AsyncSchedules.get)
+    list = blocking(AsyncSchedules.list)
+    delete = blocking(AsyncSchedules.delete)
+    pause = blocking(AsyncSchedules.pause)
+    resume = blocking(AsyncSchedules.resume)
+    trigger = blocking(AsyncSchedules.trigger)
+    ticks = blocking(AsyncSchedules.ticks)
+    backfill = blocking(AsyncSchedules.backfill)
+
+
+def _path(schedule_id: str, more: str = "") -> str:
+    return f"/schedules/{segment(schedule_id)}{more}"
+
+
+def _timing(
+    cron: str | None,
+    every_sec: float | None,
+    timezone: str | None,
+    starts_at: Time | None,
+    ends_at: Time | None,
+) -> dict[str, Any]:
+    fields = {
+        "cron": cron,
+        "every_sec": every_sec,
+        "timezone": timezone,
+        "starts_at": _time(starts_at),
+        "ends_at": _time(ends_at),
+    }
+    return given(fields)
+
+
+def _time(value: Time | None) -> float | str | None:
+    """A `datetime` without a time zone is the server's to refuse."""
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+# Definitions in files
+
+
+class Document(NamedTuple):
+    """What a file says about a graph, an action, a template or a schedule."""
+
+    kind: str
+    id: str
+    body: dict[str, Any]
+    path: Path
+
+
+KINDS: Final = ("graphs", "actions", "templates", "schedules")
+"""Folders of a directory, in this order: a file may name what is in those before."""
+_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "graphs": {},
+    "actions": {"flow_name": None, "tag": None, "params": {}, "graph_id": None, "concurrency": "allow"},
+    "templates": {"year": 0, "month": 0, "mfcloud_url": None, "notes": None},
+    "schedules": {
+        "cron": None,
+        "every_sec": None,
+        "starts_at": None,
+        "ends_at": None,
+        "overlap": "skip",
+        "catch_up": "latest",
+        "catch_up_window_sec": 86_400,
+        "jitter_sec": 0,
+        "pause_after_failures": None,
+        "description": None,
+    },
+}
+"""Of fields that a file may leave out. A schedule's time zone is the server's to choose."""
+_RETRY: Final = {
+    "max_attempts": 1,
+    "backoff_sec": 5.0,
+    "factor": 2.0,
+    "max_backoff_sec": 3600.0,
+    "jitter": 0.1,
+    "on": ["error", "timeout", "crash"],
+}
+
+
+def documents_in(
+    directory: Path, suffixes: tuple[str, ...], read: Callable[[Path], dict[str, Any]]
+) -> list[Document]:
+    """Files with one of `suffixes` in the folders of `KINDS`, in the order to apply them.
+
+    Raises ValueError, which names the file or folder, if one would be overlooked.
+    """
+    found = list(_documents(directory, suffixes, read))
+    for path in sorted(directory.iterdir() if directory.is_dir() else ()):
+        is_overlooked = path.suffix in suffixes or any(one.suffix in suffixes for one in path.glob("*"))
+        if path.name not in KINDS and not path.name.startswith(".") and is_overlooked:
+            raise ValueError(f"{path}: not applied; definitions belong in {', '.join(KINDS)}")
+    if not found:
+        folders = ", ".join(f"{kind}/*{suffixes[0]}" for kind in KINDS)
+        raise ValueError(f"{directory}: nothing to apply; expected {folders}")
+    return sorted(found, key=lambda one: (KINDS.index(one.kind), one.id))
+
+
+def _documents(
+    directory: Path, suffixes: tuple[str, ...], read: Callable[[Path], dict[str, Any]]
+) -> Iterator[Document]:
+    for kind in KINDS:
+        for path in (directory / kind).glob("*"):
+            if path.suffix in suffixes:
+                body = read(path)
+                name = body.pop("key" if kind == "actions" else "id", None)
+                yield Document(kind, str(name or path.stem), body, path)
+
+
+def difference(wanted: Document, stored: Answer | None) -> dict[str, Answer]:
+    """The fields that differ, `from` and `to`. Fields that the server adds are left out."""
+    if stored is None:
+        return {name: {"from": None, "to": value} for name, value in wanted.body.items()}
+    fields = _DEFAULTS[wanted.kind] | wanted.body
+    if wanted.kind == "templates" and fields.get("needs_month") is None:
+        fields["needs_month"] = fields["year"] != 0
+    before = {name: _compared(name, stored.get(name)) for name in fields}
+    after = {name: _compared(name, value) for name, value in fields.items()}
+    return {name: {"from": before[name], "to": after[name]} for name in fields if before[name] != after[name]}
+
+
+def _compared(name: str, value: Any) -> Any:
+    if name in ("starts_at", "ends_at") and isinstance(value, str):
+        with suppress(ValueError):
+            return datetime.fromisoformat(value).timestamp()
+    if name == "target":
+        value = {**value, "retry": value.get("retry") and {**_RETRY, **value["retry"]}}
+    if isinstance(value, dict):
+        return {key: _compared("", one) for key, one in value.items() if one not in (None, {})}
+    return [_compared("", one) for one in value] if isinstance(value, list) else value

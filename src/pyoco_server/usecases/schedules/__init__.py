@@ -1,0 +1,1 @@
+"""Schedules: define them, fire their ticks, keep their history."""

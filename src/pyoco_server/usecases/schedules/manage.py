@@ -1,0 +1,290 @@
+"""Define, list, pause, resume, trigger and backfill schedules, and read their history."""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from msgspec import Struct
+
+from pyoco_server.domain.names import is_tag, nearest
+from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
+from pyoco_server.domain.schedules.model import (
+    PAGE,
+    Definition,
+    Due,
+    Schedule,
+    Tick,
+    TickPage,
+    TickStatus,
+    changed,
+    check_definition,
+    new_schedule,
+    schedule_key,
+    since,
+    timing,
+)
+from pyoco_server.domain.schedules.ticks import backfilled, paused, resumed, ticks_of_pause, triggered
+from pyoco_server.domain.schedules.timing import ticks_after
+from pyoco_server.errors import InvalidRequest, NatsUnavailable, ScheduleNotFound, WorkflowConflict
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.auth import Caller
+from pyoco_server.usecases.ports.runs import JobQueue, Timers
+from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
+from pyoco_server.usecases.schedules.attend import MAX_TRIES, TIMER, AttendSchedule, ChangeSchedule
+from pyoco_server.usecases.schedules.start import StartScheduled
+from pyoco_server.usecases.services.follow import FollowSchedules
+
+log = get_logger(__name__)
+
+MAX_PREVIEW = 1_000
+MAX_BACKFILL = 1_000
+KEPT_SEC = 90 * 86_400.0
+"""How long ticks are kept."""
+PAGES_AT_ONCE = 16
+
+
+class SchedulePage(Struct, frozen=True):
+    items: list[Schedule]
+    next_cursor: str | None
+
+
+class TickList(Struct, frozen=True):
+    items: list[Tick]
+    next_cursor: str | None
+
+
+class ManageSchedules:
+    def __init__(  # noqa: PLR0913 - the composition root names each
+        self,
+        *,
+        schedules: Store[Schedule],
+        pages: Store[TickPage],
+        timers: Timers,
+        followed: FollowSchedules,
+        attend: AttendSchedule,
+        work: StartScheduled,
+        clock: Clock,
+        new_id: Callable[[], str],
+        queue: JobQueue,
+    ) -> None:
+        self._schedules = schedules
+        self._pages = pages
+        self._timers = timers
+        self._followed = followed
+        self._attend = attend
+        self._work = work
+        self._clock = clock
+        self._new_id = new_id
+        self._queue = queue
+
+    # Definitions
+
+    async def put(self, schedule_id: str, definition: Definition, caller: Caller) -> tuple[Schedule, bool]:
+        """The schedule, and whether it is new. Raises InvalidRequest."""
+        self._queue.require_timers()
+        wanted = new_schedule(
+            schedule_id,
+            definition,
+            tenant_id=caller.tenant_id,
+            api_key_id=caller.api_key_id,
+            incarnation=self._new_id(),
+            now=self._clock(),
+        )
+        await self._work.check(wanted)
+        for _ in range(MAX_TRIES):
+            stored = await self._schedules.get(wanted.key)
+            try:
+                if stored is None:
+                    revision = await self._schedules.create(wanted.key, wanted)
+                    created = await self._attend.settle(wanted.key, Versioned(wanted, revision))
+                    log.info("schedule created", action="schedule.created", **_facts(created.value, caller))
+                    return created.value, True
+                return await self._change_definition(stored, definition, caller), False
+            except WrongRevision:
+                continue
+        raise NatsUnavailable(f"schedule {schedule_id} could not be written")
+
+    async def _change_definition(
+        self, stored: Versioned[Schedule], definition: Definition, caller: Caller
+    ) -> Schedule:
+        """Raises WrongRevision."""
+        key, now = stored.value.key, self._clock()
+        next_due_at = stored.value.next_due_at
+        if next_due_at is not None and next_due_at <= now and not stored.value.is_paused:
+            await self._attend(key)  # what is due follows the old definition
+            raise WrongRevision(key)
+
+        def change(found: Schedule) -> Schedule:
+            return changed(found, definition, caller.api_key_id, now)
+
+        if change(stored.value) is stored.value:
+            return stored.value
+        written = await self._attend.change(key, stored, change)
+        log.info("schedule changed", action="schedule.changed", **_facts(written.value, caller))
+        return written.value
+
+    async def find(self, schedule_id: str, caller: Caller) -> Schedule:
+        """Raises ScheduleNotFound."""
+        return (await self._stored(schedule_id, caller)).value
+
+    async def page(self, cursor: str | None, limit: int, caller: Caller) -> SchedulePage:
+        """By id."""
+        of = digest_of("schedules", caller.tenant_id)
+        after = "" if cursor is None else place_of(cursor, of).run_id
+        found = self._followed.after(caller.tenant_id, after, limit + 1)
+        more = len(found) > limit
+        next_cursor = cursor_at(Place(0.0, found[limit - 1].id), of) if more else None
+        return SchedulePage(found[:limit], next_cursor)
+
+    async def delete(self, schedule_id: str, caller: Caller) -> None:
+        """Its runs stay."""
+        stored = await self._stored(schedule_id, caller)
+        key = stored.value.key
+        await self._schedules.remove(key, None)
+        self._followed.forget(key)
+        await self._timers.clear(TIMER, key)
+        log.info("schedule deleted", action="schedule.deleted", **_facts(stored.value, caller))
+
+    # By hand
+
+    async def pause(self, schedule_id: str, reason: str | None, caller: Caller) -> Schedule:
+        found = await self._change(schedule_id, caller, lambda it: paused(it, reason, self._clock()))
+        log.info("schedule paused", action="schedule.paused", **_facts(found, caller))
+        return found
+
+    async def resume(self, schedule_id: str, caller: Caller) -> Schedule:
+        found = await self._change(schedule_id, caller, lambda it: resumed(it, self._clock()))
+        log.info("schedule resumed", action="schedule.resumed", **_facts(found, caller))
+        return found
+
+    async def trigger(self, schedule_id: str, caller: Caller) -> Tick:
+        """Raises WorkflowConflict if the target cannot be started."""
+        again = self._new_id()
+        at = round(self._clock(), 3)
+        found = await self._change(schedule_id, caller, lambda it: triggered(it, again, at))
+        tick = next(tick for tick in reversed(found.ticks) if tick.manual and tick.fired_at == at)
+        if tick.status is not TickStatus.STARTED:
+            raise WorkflowConflict(f"schedule {schedule_id}: {tick.reason}")
+        log.info("schedule triggered", action="schedule.triggered", **_facts(found, caller))
+        return tick
+
+    async def backfill(
+        self,
+        schedule_id: str,
+        first: float,
+        last: float,
+        caller: Caller,
+        *,
+        only_missing: bool,
+        dry_run: bool,
+    ) -> list[float]:
+        """The ticks that are started; with `dry_run`, that would be. Raises InvalidRequest."""
+        now = self._clock()
+        schedule = await self.find(schedule_id, caller)
+        wanted = _backfill_range(schedule, first, last, now)
+        if only_missing:
+            taken = await self._started_since(schedule, first)
+            wanted = [due_at for due_at in wanted if due_at not in taken]
+        if dry_run or not wanted:
+            return wanted
+        again = "" if only_missing else self._new_id()
+        due = [Due(due_at, again) for due_at in wanted]
+        found = await self._change(schedule_id, caller, lambda it: backfilled(it, due, now))
+        log.info(
+            "schedule backfilled", action="schedule.backfilled", ticks=len(wanted), **_facts(found, caller)
+        )
+        return wanted
+
+    async def _started_since(self, schedule: Schedule, first: float) -> set[float]:
+        """The ticks that were started, or are about to."""
+        found = {due.due_at for due in schedule.waiting}
+        index = schedule.pages * PAGE + len(schedule.ticks)
+        while index > 0:
+            ticks = await self._history(schedule, index, PAGE * PAGES_AT_ONCE)
+            found |= {tick.due_at for tick in ticks if tick.status is TickStatus.STARTED}
+            index -= PAGE * PAGES_AT_ONCE
+            if ticks and ticks[-1].fired_at < first:
+                break
+        return found
+
+    async def _change(self, schedule_id: str, caller: Caller, change: ChangeSchedule) -> Schedule:
+        for _ in range(MAX_TRIES):
+            stored = await self._stored(schedule_id, caller)
+            if change(stored.value) is stored.value:
+                return stored.value
+            try:
+                return (await self._attend.change(stored.value.key, stored, change)).value
+            except WrongRevision:
+                continue
+        raise NatsUnavailable(f"schedule {schedule_id} could not be written")
+
+    async def _stored(self, schedule_id: str, caller: Caller) -> Versioned[Schedule]:
+        key = schedule_key(caller.tenant_id, schedule_id)
+        stored = await self._schedules.get(key) if is_tag(schedule_id) else None
+        if stored is None:
+            known = self._followed.ids(caller.tenant_id)
+            raise ScheduleNotFound(f"schedule not found: {schedule_id[:64]}{nearest(schedule_id, known)}")
+        return self._followed.latest(key, stored)
+
+    # Ticks
+
+    def preview(self, definition: Definition, count: int) -> list[float]:
+        """The next ticks of a definition that is not stored. Raises InvalidRequest."""
+        now = self._clock()
+        return list(islice(ticks_after(check_definition(definition, now), since(definition, now)), count))
+
+    async def upcoming(self, schedule_id: str, count: int, caller: Caller) -> tuple[Schedule, list[float]]:
+        """The next ticks, as they will be due unless it is paused."""
+        schedule = await self.find(schedule_id, caller)
+        first = schedule.next_due_at
+        if first is None:
+            return schedule, []
+        start = max(first - 0.001, self._clock()) if schedule.is_paused else first - 0.001
+        return schedule, list(islice(ticks_after(timing(schedule), start), count))
+
+    async def ticks(self, schedule_id: str, cursor: str | None, limit: int, caller: Caller) -> TickList:
+        """Newest first."""
+        schedule = await self.find(schedule_id, caller)
+        of = digest_of("ticks", schedule.key, schedule.incarnation)
+        newest = schedule.pages * PAGE + len(schedule.ticks)
+        index = newest if cursor is None else min(newest, int(place_of(cursor, of).updated_at))
+        found = await self._history(schedule, index, limit)
+        oldest = self._clock() - KEPT_SEC
+        placing = schedule.placing
+        kept = [tick for tick in found if tick.fired_at >= oldest and tick.started_id not in placing]
+        rest = index - limit
+        has_more = rest > 0 and bool(found) and found[-1].fired_at >= oldest
+        next_cursor = cursor_at(Place(float(rest), schedule.id), of) if has_more else None
+        pausing = ticks_of_pause(schedule, self._clock()) if cursor is None else ()
+        return TickList([*pausing, *kept], next_cursor)
+
+    async def _history(self, schedule: Schedule, index: int, limit: int) -> list[Tick]:
+        """At most `limit` ticks before the one with this number, newest first."""
+        first = max(0, index - limit)
+        filed = schedule.pages * PAGE
+        recent = list(schedule.ticks[max(0, first - filed) : max(0, index - filed)])
+        numbers = range(first // PAGE, (min(index, filed) + PAGE - 1) // PAGE)
+        pages = [await self._page_part(schedule, number, first, index) for number in numbers]
+        return [tick for part in [*pages, recent] for tick in part][::-1]
+
+    async def _page_part(self, schedule: Schedule, number: int, first: int, index: int) -> Iterable[Tick]:
+        stored = await self._pages.get(schedule.page_key(number))
+        if stored is None:  # expired
+            return ()
+        start = number * PAGE
+        return stored.value.ticks[max(0, first - start) : max(0, index - start)]
+
+
+def _backfill_range(schedule: Schedule, first: float, last: float, now: float) -> list[float]:
+    if last < first:
+        raise InvalidRequest("to: must not be before from")
+    if last > now:
+        raise InvalidRequest("to: must not be in the future")
+    ticks = timing(schedule)
+    count = ticks.count(first, last)
+    if count > MAX_BACKFILL:
+        raise InvalidRequest(f"from, to: {count:,} ticks; at most {MAX_BACKFILL:,} are allowed")
+    return list(islice(ticks_after(ticks, first - 0.001), count))
+
+
+def _facts(schedule: Schedule, caller: Caller) -> dict[str, object]:
+    return {"schedule": schedule.key, "version": schedule.version, "by": caller.name}
