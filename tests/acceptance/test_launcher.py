@@ -87,7 +87,7 @@ def bench(both: tuple[Start, Start], environ: dict[str, str], tmp_path: Path) ->
 
 
 FACTS = """
-import gc, json, locale, os, resource, signal, sys, threading, time
+import gc, json, locale, os, resource, signal, subprocess, sys, threading, time
 
 def buffering(stream):
     return [stream.encoding, stream.errors, stream.line_buffering, stream.write_through, stream.isatty()]
@@ -97,7 +97,7 @@ print(json.dumps({
     "main": [__name__, __file__, sys.modules["__main__"].__file__],
     "path": sys.path,
     "environ": dict(os.environ),
-    "environ of a child": os.popen("env | grep -v ^_= | sort").read(),
+    "environ of a child": sorted(subprocess.check_output("env", text=True).splitlines()),
     "directory": os.getcwd(),
     "handlers": {one: str(signal.getsignal(one)).partition(" at ")[0] for one in signal.valid_signals()},
     "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
