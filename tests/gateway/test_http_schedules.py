@@ -223,6 +223,36 @@ async def test_a_backfill_has_limits(gateway: TimedGateway, body: dict[str, Any]
     assert problem in answer.json()["detail"]
 
 
+async def revision_of(gateway: TimedGateway) -> int:
+    stored = await gateway.backend.schedules.get("=.nightly")
+    assert stored is not None
+    return stored.revision
+
+
+@pytest.mark.parametrize(("every_sec", "writes"), [(1, 1), (60, 2)])
+async def test_a_tick_that_is_soon_followed_by_another_is_one_write(
+    gateway: TimedGateway, every_sec: int, writes: int
+) -> None:
+    await gateway.put(every_sec=every_sec, overlap="allow")
+    before = await revision_of(gateway)
+    for number in range(1, 11):
+        gateway.clock.now = NOW + every_sec * number
+        assert len(await gateway.has_ticks(number)) == number
+    assert await revision_of(gateway) == before + 10 * writes
+
+
+async def test_timers_that_come_twice_do_not_multiply() -> None:
+    async with timed_gateway(doubles=True) as gateway:
+        await gateway.put(every_sec=1, overlap="allow")
+        for number in range(1, 11):
+            gateway.clock.now = NOW + number
+            await gateway.has_ticks(number)
+        timers = gateway.clock.timers
+        assert timers is not None
+        await until(timers.waiting, lambda waiting: waiting == 1)
+        assert len(await gateway.ticks()) == 10
+
+
 async def test_the_history_has_pages(gateway: TimedGateway) -> None:
     await gateway.put(every_sec=1, overlap="allow")
     for second in range(4, 101, 4):

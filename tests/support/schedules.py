@@ -88,11 +88,12 @@ def replace_run(run: Any, status: RunStatus, now: float) -> Any:
 
 
 @asynccontextmanager
-async def timed_gateway(**settings: Any) -> AsyncIterator[TimedGateway]:
+async def timed_gateway(*, doubles: bool = False, **settings: Any) -> AsyncIterator[TimedGateway]:
+    """`doubles`: every timer comes twice."""
     clock = SetClock()
     config = NatsBackendConfig(timezone="UTC", **settings)
     async with open_memory_gateway_backend(config) as plain:
-        clock.timers = MemoryTimers(clock)
+        clock.timers = MemoryTimers(clock, doubles=lambda: doubles)
         backend = replace(plain, shared_clock=clock, timers=clock.timers)  # type: ignore[arg-type]
         async with memory_gateway(backend, config) as client:
             yield TimedGateway(client, backend, clock)

@@ -121,6 +121,10 @@ class MemoryTimers:
     async def clear(self, kind: str, key: str) -> None:
         self._pending.pop((kind, key), None)
 
+    async def waiting(self) -> int:
+        """Timers that are pending, or fired and not settled."""
+        return len(self._pending) + len(self._due)
+
     def wake(self) -> None:
         """The clock was set: check again."""
         self._changed.set()

@@ -114,6 +114,7 @@ class AttendSchedule:
             if stored is None:
                 await self._timers.clear(TIMER, key)
                 return None
+            stored = self._followed.latest(key, stored)
             now = self._clock()
             if timer is not None and timer.is_stale(stored, now):
                 return stored.value
