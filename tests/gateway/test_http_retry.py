@@ -257,6 +257,18 @@ async def test_a_link_that_a_gateway_could_not_write_is_written_by_another(world
     assert await until(linked) == answer.json()["run_id"]
 
 
+async def test_a_link_is_written_even_if_only_the_end_of_the_retry_is_seen(world: RunningGateway) -> None:
+    run_id = await placed(world.backend)
+    new = "0190aaaa-bbbb-7ccc-8ddd-eeeeffff0002"
+    over = a_snapshot(RunStatus.COMPLETED, run_id=new, retried_from=run_id)
+    await world.backend.runs.create(new, over)
+
+    async def linked() -> Any:
+        return (await world.client.get(f"/runs/{run_id}")).json()["retried_as"]
+
+    assert await until(linked) == new
+
+
 async def test_two_retries_at_once_are_two_runs_and_the_newest_is_linked(world: RunningGateway) -> None:
     run_id = await placed(world.backend)
     async with another_gateway(world) as other:

@@ -388,10 +388,12 @@ class LinkRetries:
         await change_run(self._runs, old, LinkRetry(new), self._clock)
 
     def look(self, changes: Iterable[Change[RunSnapshot]]) -> None:
-        """Called for every change of a run."""
+        """Called for every change of a run. A gateway that was down may see only the end of one."""
         for change in changes:
             run = change.value
-            if run is not None and run.retried_from is not None and is_first_try_pending(run):
+            if run is None or run.retried_from is None:
+                continue
+            if is_first_try_pending(run) or run.status.is_terminal:
                 self._waiting[change.key] = run.retried_from
                 self._wake.set()
 
