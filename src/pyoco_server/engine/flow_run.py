@@ -270,6 +270,8 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
 
     def returned(self, name: str) -> None:
         """Convert the record now: the tasks that follow may change what this one returned."""
+        if type(self._context.ensure_task_record(name).output) in _UNCHANGEABLE:
+            return
         with self._lock:
             self._read(name)
 
@@ -312,6 +314,9 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
             self.dependencies,
             task_records_truncated=self._read.is_truncated,
         )
+
+
+_UNCHANGEABLE = frozenset({type(None), bool, int, float, str})
 
 
 class _Records:

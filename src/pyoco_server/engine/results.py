@@ -106,6 +106,8 @@ class RecordBudget:
 
 def is_exact(value: Any, stored: Any) -> bool:
     """Whether `stored`, read again, is the value itself and not a preview or another type."""
+    if value is stored:
+        return True
     if type(value) is not type(stored):
         return False
     if isinstance(value, list):
