@@ -13,6 +13,7 @@ function record(started_at: number | null, ended_at: number | null, state: TaskS
     inputs: null,
     output: null,
     artifacts: null,
+    reusable: null,
   };
 }
 
