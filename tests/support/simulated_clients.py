@@ -321,6 +321,8 @@ class ScheduleClients:
             await asyncio.sleep(own.choice([1.0, 5.0, 20.0, 40.0]))
             await self._meddle(ask, own, name, number)
         await asyncio.sleep(own.choice([0.0, 30.0]))
+
+    async def end(self, ask: Ask, own: random.Random, name: str) -> None:
         await ask(own, lambda gateway: gateway.levels.schedules.manage.pause(name, "the end", ANONYMOUS))
 
     async def _meddle(self, ask: Ask, own: random.Random, name: str, number: int) -> None:

@@ -87,6 +87,8 @@ ANSWER_SEC = 8.0
 _ONE_WAY = frozenset({"ack", "nak", "term", "in_progress"})
 """Nobody says whether these arrived."""
 
+THAWED_SEC = 60.0
+"""Longer than a gateway is frozen and its requests are tried."""
 ALONE_SEC = 200.0
 """Without any worker: more sweeps than end a PENDING run that has no job."""
 AFTERMATH_SEC = 45.0
@@ -534,6 +536,7 @@ class World:
             )
             self.is_hurting = False
             self.healed_at = asyncio.get_running_loop().time()
+            await self._end_schedules()
             if self.faults.workers_leave:
                 await self._manage_alone()
             await self._settle()
@@ -732,6 +735,13 @@ class World:
     async def _keep_schedule(self, number: int) -> None:
         own = random.Random(self.chance.random())  # noqa: S311
         await self.schedule_clients.act(self._ask, own, f"schedule-{number}")
+
+    async def _end_schedules(self) -> None:
+        """Once no frozen gateway has a request left: it would take effect after this one."""
+        if self.schedules:
+            await asyncio.sleep(THAWED_SEC)
+        for number in range(self.schedules):
+            await self.schedule_clients.end(self._ask, self.chance, f"schedule-{number}")
 
     async def _submit(self, own: random.Random, key: str) -> None:
         submission = Submission(

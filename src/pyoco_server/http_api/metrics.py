@@ -95,7 +95,7 @@ class Metrics:
             ["status"],
             registry=self.registry,
         )
-        self._lateness = Histogram(
+        self._tick_lateness = Histogram(
             "pyoco_schedule_lateness_seconds",
             "From when a tick was due to its start, without jitter.",
             buckets=_LATE_SECONDS,
@@ -105,7 +105,7 @@ class Metrics:
     def ticked(self, status: str, count: int, late_sec: float | None) -> None:
         self._ticks.labels(status).inc(count)
         if late_sec is not None:
-            self._lateness.observe(late_sec)
+            self._tick_lateness.observe(late_sec)
 
     def rejected(self, code: str) -> None:
         self._rejected.labels(code).inc()

@@ -238,9 +238,16 @@ def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
 async def ensure_streams(
     connection: NatsConnection, config: NatsBackendConfig, specs: Sequence[StreamSpec] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Create missing resources, keep existing ones. Returns the configurations in effect by stream name."""
-    wanted = resources(config) if specs is None else specs
+    """Create missing resources, keep existing ones. Returns the configurations in effect by stream name.
+
+    Those that reserve storage come last: on a small disk they share what is left.
+    """
+    wanted = sorted(resources(config) if specs is None else specs, key=_reserves)
     return {spec.name: await ensure_stream(connection, spec, config.jetstream_replicas) for spec in wanted}
+
+
+def _reserves(spec: StreamSpec) -> bool:
+    return bool(spec.config.get("max_bytes", -1) > 0)
 
 
 async def stream_config(connection: NatsConnection, name: str) -> dict[str, Any] | None:
@@ -337,7 +344,7 @@ async def _request_creation(connection: NatsConnection, body: dict[str, Any]) ->
     for attempt in range(1, CREATE_ATTEMPTS):
         try:
             return await connection.api(f"STREAM.CREATE.{name}", body, MANAGEMENT_TIMEOUT_SEC)
-        except NobodyAnswers:
+        except (ApiError, NobodyAnswers):
             raise
         except NatsUnavailable as error:
             log.warning(
@@ -351,10 +358,10 @@ async def _request_creation(connection: NatsConnection, body: dict[str, Any]) ->
 
 
 def _sizes(wanted: int) -> list[int]:
-    """Sizes to try, each a quarter of the previous one, to leave space for the other streams."""
+    """Sizes to try, each a sixteenth of the previous one, to leave space for the other streams."""
     sizes = [wanted]
-    while sizes[-1] // 4 >= LEAST_BYTES:
-        sizes.append(sizes[-1] // 4)
+    while sizes[-1] // 16 >= LEAST_BYTES:
+        sizes.append(sizes[-1] // 16)
     return sizes
 
 

@@ -37,7 +37,8 @@ export function Dialog({
         onClose();
       }}
       onClick={(event) => {
-        if (event.target === element.current) onClose();
+        // The second click of a double click on what opened it is not meant for it.
+        if (event.target === element.current && event.detail === 1) onClose();
       }}
     >
       <div class="dialog-inside">
