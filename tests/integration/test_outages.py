@@ -241,20 +241,20 @@ async def test_a_run_ends_also_when_its_log_cannot_be_written(
 ) -> None:
     """D28"""
     name = WorkerName("worker-a", ("default",))
-    async with (
-        gateway(config) as client,
-        open_thread_worker(config, name, lambda _: _talking(), log_patience_sec=1.0) as instance,
-    ):
+    async with open_thread_worker(config, name, lambda _: _talking(), log_patience_sec=1.0) as instance:
         await instance.open()
+        async with gateway(config) as client:
+            run_id = (await post(client, flow_name="talking")).json()["run_id"]
+        # Without a gateway: it would create the stream again.
         async with raw_nats(config.nats_url) as raw:
             await raw.jetstream().delete_stream(config.logs_stream)
-        run_id = (await post(client, flow_name="talking")).json()["run_id"]
         with capture_logs() as logs:
             await instance.handle_one(PATIENCE_SEC)
         await instance.close()
+    async with gateway(config) as client:
         assert (await client.get(f"/runs/{run_id}")).json()["status"] == "COMPLETED"
-        (lost,) = [line for line in logs if line["action"] == "run.log_lost"]
-        assert (lost["run_id"], lost["lines"]) == (run_id, 1)
+    (lost,) = [line for line in logs if line["action"] == "run.log_lost"]
+    assert (lost["run_id"], lost["lines"]) == (run_id, 1)
 
 
 async def test_a_waiting_worker_gets_jobs_after_a_restart_of_nats(own_nats: EmbeddedNats) -> None:
