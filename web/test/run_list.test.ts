@@ -36,6 +36,9 @@ function run(id: string, updated_at: number, more: Partial<RunSummary> = {}): Ru
     workflow_yaml_bytes: null,
     execution_id: null,
     node_id: null,
+    schedule_id: null,
+    due_at: null,
+    not_before: null,
     ...more,
   };
 }
