@@ -12,6 +12,7 @@ const API = [
   "/executions",
   "/graphs",
   "/waits",
+  "/schedules",
   "/api",
 ];
 

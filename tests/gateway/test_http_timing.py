@@ -55,6 +55,8 @@ async def test_a_run_shows_what_was_asked_for(world: World) -> None:
     assert run["status"] == "PENDING"
     assert run["not_before"] == pytest.approx(time.time() + 60, abs=30)
     assert (run["start_within_sec"], run["timeout_sec"], run["retry"]) == (30, 5, RETRY)
+    (listed,) = (await world[0].get("/runs")).json()
+    assert listed["not_before"] == run["not_before"]
 
 
 async def test_a_policy_has_the_defaults_of_the_contract(world: World) -> None:

@@ -1,6 +1,7 @@
 """Flows to be looked at: branches, failures, many tasks, and texts that want to be more than text."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 from pyoco import Flow, task
@@ -77,6 +78,36 @@ def failing() -> Flow:
     return Flow(name="failing") >> load >> divide
 
 
+def mended() -> Flow:
+    """Fails until the test has made a mark."""
+
+    @task
+    def load() -> list[int]:
+        return [1, 2, 3]
+
+    @task
+    def check(load: list[int], marks: str, gate: str) -> int:
+        if not (Path(marks) / gate).exists():
+            raise RuntimeError(f"the supplier's file has not arrived: {gate}")
+        return sum(load)
+
+    return Flow(name="mended") >> load >> check
+
+
+def opaque() -> Flow:
+    """Fails behind an output that is not kept exactly."""
+
+    @task
+    def load() -> set[int]:
+        return {1}
+
+    @task
+    def divide() -> float:
+        return 1 / 0
+
+    return Flow(name="opaque") >> load >> divide
+
+
 def warned() -> Flow:
     """Its result is too large to be kept."""
 
@@ -125,9 +156,9 @@ def chatty() -> Flow:
     return Flow(name="chatty") >> talk
 
 
-_FLOWS = {maker.__name__: maker for maker in (report, gated, failing, many, chatty, warned)} | {
-    f"hostile {HOSTILE}": hostile
-}
+_FLOWS = {
+    maker.__name__: maker for maker in (report, gated, failing, mended, opaque, many, chatty, warned)
+} | {f"hostile {HOSTILE}": hostile}
 
 
 def resolve(name: str) -> Flow:

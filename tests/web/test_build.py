@@ -16,7 +16,7 @@ from pyoco_server.http_api import create_app
 from pyoco_server.memory import open_memory_gateway_backend
 
 ROOT = Path(__file__).parents[2]
-MAX_GZIP_BYTES = 150_000
+MAX_GZIP_BYTES = 120_000
 
 
 def assets(built: Path) -> list[Path]:

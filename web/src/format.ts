@@ -38,8 +38,45 @@ export function ago(seconds: number, language: Language): string {
   return format.format(-Math.floor(value / 86_400), "day");
 }
 
+export type Urgency = "late" | "soon" | "calm";
+
+const SOON_SEC = 3600;
+
+/** How long there is until a deadline. */
+export function countdown(deadline: number, now: number): { text: string; urgency: Urgency } {
+  const left = deadline - now;
+  const urgency = left <= 0 ? "late" : left < SOON_SEC ? "soon" : "calm";
+  return { text: tickLabel(Math.floor(Math.abs(left))), urgency };
+}
+
 export function dateTime(unixSeconds: number, language: Language): string {
   return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(unixSeconds * 1000);
+}
+
+/** In a time zone that may not be the viewer's; seconds only where there are some. */
+export function zonedTime(unixSeconds: number, timeZone: string, language: Language): string {
+  const hasSeconds = Math.floor(unixSeconds) % 60 !== 0;
+  return new Intl.DateTimeFormat(language, {
+    timeZone,
+    weekday: "short",
+    year: "numeric",
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    ...(hasSeconds ? { second: "2-digit" } : {}),
+    hourCycle: "h23",
+  }).format(unixSeconds * 1000);
+}
+
+/** The zone, unless this browser does not know it. */
+export function knownZone(timeZone: string): string | undefined {
+  try {
+    new Intl.DateTimeFormat("en", { timeZone });
+    return timeZone;
+  } catch {
+    return undefined;
+  }
 }
 
 export function clockTime(unixSeconds: number, withSeconds = true): string {

@@ -38,6 +38,7 @@ function run(id: string, updated_at: number, more: Partial<RunSummary> = {}): Ru
     node_id: null,
     schedule_id: null,
     due_at: null,
+    not_before: null,
     ...more,
   };
 }

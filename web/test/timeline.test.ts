@@ -60,10 +60,30 @@ describe("bars", () => {
     }
     const nothing = { start_time: null, end_time: null, tasks: { t: "PENDING" as const }, task_records: null };
     expect(timeline(nothing, 5)).toEqual({
-      bars: [{ task: "t", state: "PENDING", left: null, width: 0, seconds: null }],
+      bars: [{ task: "t", state: "PENDING", left: null, width: 0, seconds: null, isKept: false }],
       ticks: [],
       span: 0,
     });
+  });
+
+  it("leave out what was kept of an earlier run, which comes first", () => {
+    const retried = {
+      ...run,
+      kept_tasks: ["old"],
+      tasks: { ...run.tasks, old: "SUCCEEDED" as const },
+      task_records: { ...run.task_records, old: record(1, 2) },
+    };
+    const drawn = timeline(retried, 999);
+    expect(drawn.bars[0]).toEqual({
+      task: "old",
+      state: "SUCCEEDED",
+      left: null,
+      width: 0,
+      seconds: null,
+      isKept: true,
+    });
+    expect(drawn.span).toBe(10);
+    expect(timeline({ ...retried, start_time: null, task_records: {} }, 0).bars[0]?.isKept).toBe(true);
   });
 
   it("of 200 tasks are all there", () => {

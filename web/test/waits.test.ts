@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
 import type { ExecutionEvent } from "../src/api/client";
 import type { Definition } from "../src/executions/graphs/definition";
-import { badge, countdown, fieldsRead, skeleton, yesOrNo } from "../src/executions/waits/answer";
+import { badge, fieldsRead, skeleton, yesOrNo } from "../src/executions/waits/answer";
 import { answerIn } from "../src/executions/waits/refusal";
+import { countdown } from "../src/format";
 
 const graph = (...conditions: string[]): Definition => ({
   id: "g",

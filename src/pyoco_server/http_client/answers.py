@@ -121,6 +121,7 @@ class RunSummary(TypedDict):
     flow_name: str
     heartbeat_at: float
     node_id: str | None
+    not_before: float | None
     run_id: str
     schedule_id: str | None
     start_time: float | None

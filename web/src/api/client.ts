@@ -31,6 +31,9 @@ export type Template = Schemas["WorkflowTemplate"];
 export type Step = Schemas["Step"];
 export type Action = Schemas["WorkflowAction"];
 export type Source = Schemas["WorkflowSource"];
+export type Schedule = Schemas["ScheduleView"];
+export type Tick = Schemas["ScheduleTick"];
+export type TickStatus = Schemas["TickStatus"];
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 type Method = "get" | "post" | "patch" | "delete" | "put";

@@ -1315,6 +1315,8 @@ export interface components {
             schedule_id: string | null;
             /** @default null */
             due_at: number | null;
+            /** @default null */
+            not_before: number | null;
         };
         /**
          * LogLine

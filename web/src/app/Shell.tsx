@@ -16,6 +16,8 @@ import { collect } from "../metrics/history";
 import { MetricsPage } from "../metrics/MetricsPage";
 import { RunPage } from "../runs/RunPage";
 import { RunsPage } from "../runs/RunsPage";
+import { SchedulePage } from "../schedules/SchedulePage";
+import { SchedulesPage } from "../schedules/SchedulesPage";
 import { Glyph, type IconName, Logo } from "../ui/icons";
 import { Empty } from "../ui/texts";
 import { Toasts } from "../ui/toasts";
@@ -41,6 +43,7 @@ const SECTIONS: Section[] = [
   { path: "executions", title: "nav.executions", Page: ExecutionsPage, Detail: ExecutionPage },
   { path: "waits", title: "nav.waits", Page: WaitsPage, Badge: WaitsBadge },
   { path: "graphs", title: "nav.graphs", Page: GraphsPage, Detail: GraphPage },
+  { path: "schedules", title: "nav.schedules", Page: SchedulesPage, Detail: SchedulePage },
   { path: "events", title: "nav.events", Page: EventsPage, Detail: EventsPart },
   { path: "workers", title: "nav.workers", Page: WorkersPage },
   { path: "wheels", title: "nav.wheels", Page: WheelsPage },

@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
 import { get, post, type RetryJob } from "../api/client";
 import { link } from "../app/router";
-import { Deadline } from "../executions/waits/Deadline";
 import { count, visible } from "../format";
 import { language, t } from "../i18n";
 import { usePolling } from "../live/usePolling";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
+import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
 import { Status, StatusIcon, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId } from "../ui/texts";

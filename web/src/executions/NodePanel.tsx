@@ -3,12 +3,12 @@ import type { Execution, NodeState } from "../api/client";
 import { link } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
+import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Age, Moment, Plain, RunId, Took } from "../ui/texts";
 import { type Definition, kindOf, lookOf } from "./graphs/definition";
-import { Deadline } from "./waits/Deadline";
 import { ResumeForm } from "./waits/ResumeForm";
 
 /** Stands for itself where the log leaves it out. */

@@ -7,17 +7,22 @@ import { needsKey } from "../auth/session";
 import { GraphView } from "../drawing/GraphView";
 import { ago, visible } from "../format";
 import { language, t } from "../i18n";
+import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
 import { Live } from "../ui/Live";
 import { Status } from "../ui/Status";
-import { Age, Command, CopyButton, Empty, Moment, Plain, Problem, Tags, Took } from "../ui/texts";
+import { Command, CopyButton, Empty, Moment, Plain, Problem } from "../ui/texts";
 import { CancelDialog } from "./CancelDialog";
 import { LogView } from "./LogView";
+import { RetryDialog } from "./RetryDialog";
+import { RunFacts } from "./RunFacts";
 import { SubmitDialog } from "./SubmitDialog";
 import { asCommand, asCurl, submissionOf } from "./submission";
 import { TaskPanel } from "./TaskPanel";
 import { TimelineView } from "./TimelineView";
+import { FailureKind, TriesPanel } from "./TriesPanel";
+import { shownTries, startsAt } from "./tries";
 import { isEnded, useRun } from "./useRun";
 
 export function RunPage({ id }: { id: string }) {
@@ -46,8 +51,9 @@ export function RunPage({ id }: { id: string }) {
       <Head run={run} isLive={isLive} />
       {error && <Problem error={error} />}
       <Notices run={run} />
-      <Facts run={run} />
+      <RunFacts run={run} />
       <RunError run={run} />
+      <TriesPanel tries={shownTries(run)} most={run.retry?.max_attempts ?? 1} />
       <Warnings run={run} />
       <Tasks run={run} selected={selected} onSelect={select} />
       {selected !== null && (
@@ -68,7 +74,7 @@ export function RunPage({ id }: { id: string }) {
 }
 
 function Head({ run, isLive }: { run: Run; isLive: boolean }) {
-  const [open, setOpen] = useState<"cancel" | "again" | null>(null);
+  const [open, setOpen] = useState<"cancel" | "again" | "retry" | null>(null);
   const submission = submissionOf(run);
   const header = needsKey ? settings.api_key_header : null;
   return (
@@ -94,15 +100,18 @@ function Head({ run, isLive }: { run: Run; isLive: boolean }) {
               <CopyButton short="CLI" text={() => asCommand(submission, location.origin)} label={t("copy.cli")} />
             </>
           )}
-          <button
-            type="button"
-            class="button"
-            onClick={() => setOpen("again")}
-            disabled={run.workflow_yaml_sha256 !== null}
-          >
-            <Glyph name="again" />
-            {t("run.again")}
-          </button>
+          {run.workflow_yaml_sha256 === null && (
+            <button type="button" class="button" title={t("run.again.hint")} onClick={() => setOpen("again")}>
+              <Glyph name="edit" />
+              {t("run.again")}
+            </button>
+          )}
+          {isEnded(run) && (
+            <button type="button" class="button" onClick={() => setOpen("retry")}>
+              <Glyph name="again" />
+              {t("run.retry")}
+            </button>
+          )}
           {!isEnded(run) && (
             <button
               type="button"
@@ -117,12 +126,14 @@ function Head({ run, isLive }: { run: Run; isLive: boolean }) {
         </div>
       </header>
       {open === "cancel" && <CancelDialog run={run} onClose={() => setOpen(null)} />}
+      {open === "retry" && <RetryDialog run={run} onClose={() => setOpen(null)} />}
       {open === "again" && <SubmitDialog like={submission} onClose={() => setOpen(null)} />}
     </>
   );
 }
 
 function Notices({ run }: { run: Run }) {
+  const starts = startsAt(run, now.value);
   return (
     <>
       {run.cancel_requested_at !== null && (
@@ -136,7 +147,23 @@ function Notices({ run }: { run: Run }) {
           </p>
         </div>
       )}
-      {run.status === "PENDING" && (
+      {starts !== null && (
+        <div class="notice starts">
+          <p>
+            <Glyph name="clock" />
+            <strong>
+              {run.tries.length > 0
+                ? t("run.nextTry", { n: run.tries.at(-1)!.n + 1, most: run.retry?.max_attempts ?? 1 })
+                : t("run.starts")}{" "}
+              <Deadline at={starts} isTime />
+            </strong>{" "}
+            <span class="dim">
+              <Moment at={starts} />
+            </span>
+          </p>
+        </div>
+      )}
+      {run.status === "PENDING" && starts === null && (
         <div class="notice">
           <p>{t("run.waiting", { tag: run.tag ?? "default" })}</p>
           <p class="dim">{t("run.waiting.how")}</p>
@@ -148,121 +175,27 @@ function Notices({ run }: { run: Run }) {
           <p>{t("run.workerGone", { worker: visible(run.worker_id ?? "?") })}</p>
         </div>
       )}
-      {run.workflow_yaml_sha256 !== null && isEnded(run) && (
-        <div class="notice">
-          <p>{t("run.again.yaml")}</p>
-          <Command
-            text={`pyoco-client submit-yaml --server ${location.origin} --workflow-file flow.yaml --flow-name ${run.flow_name}`}
-          />
-        </div>
-      )}
     </>
   );
 }
 
-function Facts({ run }: { run: Run }) {
-  return (
-    <dl class="facts" aria-label={t("run.facts")}>
-      <div>
-        <dt>{t("run.fact.duration")}</dt>
-        <dd class="strong">
-          <Took from={run.start_time} to={run.end_time} />
-        </dd>
-      </div>
-      <div>
-        <dt>{t("run.fact.wait")}</dt>
-        <dd>
-          <Took from={run.submitted_at} to={run.start_time ?? run.end_time} />
-        </dd>
-      </div>
-      <div>
-        <dt>{t("run.fact.submitted")}</dt>
-        <dd>
-          <Age at={run.submitted_at} /> <span class="dim wide-only">·</span>{" "}
-          <span class="dim wide-only">
-            <Moment at={run.submitted_at} />
-          </span>
-        </dd>
-      </div>
-      <div>
-        <dt>{t("run.fact.worker")}</dt>
-        <dd>{run.worker_id ? visible(run.worker_id) : <span class="dim">–</span>}</dd>
-      </div>
-      <div>
-        <dt>{t("run.fact.tag")}</dt>
-        <dd>
-          <Tags tags={run.tag ? [run.tag] : []} />
-        </dd>
-      </div>
-      {run.tags?.some((tag) => tag !== run.tag) && (
-        <div>
-          <dt>{t("run.fact.tags")}</dt>
-          <dd>
-            <Tags tags={run.tags} />
-          </dd>
-        </div>
-      )}
-      {(run.attempt ?? 1) > 1 && (
-        <div>
-          <dt>{t("run.fact.attempt")}</dt>
-          <dd>{run.attempt}</dd>
-        </div>
-      )}
-      {run.tenant_id !== null && (
-        <div>
-          <dt>{t("run.fact.tenant")}</dt>
-          <dd>{visible(run.tenant_id)}</dd>
-        </div>
-      )}
-      {run.execution_id !== null && (
-        <div>
-          <dt>{t("run.fact.execution")}</dt>
-          <dd class="mono">
-            <a href={link(["executions", run.execution_id])}>{visible(run.execution_id)}</a>
-          </dd>
-        </div>
-      )}
-      {run.workflow_yaml_sha256 !== null && (
-        <div>
-          <dt>{t("run.fact.yaml")}</dt>
-          <dd class="mono" title={run.workflow_yaml_sha256}>
-            {run.workflow_yaml_sha256.slice(0, 12)}
-          </dd>
-        </div>
-      )}
-      {run.wheels !== null && run.wheels.length > 0 && (
-        <div>
-          <dt>{t("run.fact.wheels")}</dt>
-          <dd>
-            <Tags tags={run.wheels.map((wheel) => `${wheel.name.split("-")[0]} ${wheel.version}`)} />
-          </dd>
-        </div>
-      )}
-      <div>
-        <dt>{t("run.fact.id")}</dt>
-        <dd class="mono id">
-          {run.run_id}
-          <CopyButton text={() => run.run_id} label={t("copy.id")} />
-        </dd>
-      </div>
-    </dl>
-  );
-}
-
 function RunError({ run }: { run: Run }) {
-  if (!run.error) return null;
+  const text = run.failure?.message || run.error;
+  if (!text) return null;
   const failed = Object.entries(run.task_records ?? {}).find(([, record]) => record.state === "FAILED");
-  const traceback = failed?.[1].traceback;
+  const task = run.failure?.task ?? failed?.[0];
+  const traceback = run.failure?.traceback ?? failed?.[1].traceback;
   return (
     <section class="panel run-error" aria-label={t("run.error")}>
       <header class="panel-head">
         <h2>
-          {t("run.error")} {failed && <span class="dim">{t("run.error.inTask", { task: visible(failed[0]) })}</span>}
+          {t("run.error")} {task != null && <span class="dim">{t("run.error.inTask", { task: visible(task) })}</span>}
         </h2>
-        <CopyButton text={() => traceback ?? run.error ?? ""} label={t("copy.text")} />
+        {run.failure && run.failure.kind !== "error" && <FailureKind kind={run.failure.kind} />}
+        <CopyButton text={() => traceback ?? text} label={t("copy.text")} />
       </header>
       <pre class="error-text" tabIndex={0} aria-label={t("run.error")}>
-        {visible(run.error)}
+        {visible(text)}
       </pre>
       {traceback && (
         <details>

@@ -1,8 +1,10 @@
 import { useState } from "preact/hooks";
 import type { RunSummary } from "../api/client";
+import { now } from "../app/clock";
 import { link, place, refine } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
+import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
 import { FilterForm, ListPage, StatusChips } from "../ui/ListPage";
 import { Live } from "../ui/Live";
@@ -11,6 +13,7 @@ import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, RunId, Tags, Took } from "../ui/texts";
 import { filtersOf, isMore, LIVE_ROWS, type RunFilters, STATUSES } from "./list";
 import { SubmitDialog } from "./SubmitDialog";
+import { startsAt } from "./tries";
 import { useRunList } from "./useRunList";
 
 export function RunsPage() {
@@ -119,7 +122,14 @@ function RunRow({ run }: { run: RunSummary }) {
         <a class="row-link" href={link(["runs", run.run_id])}>
           <bdi>{visible(run.flow_name)}</bdi>
         </a>
+        {run.schedule_id !== null && (
+          <a class="row-from" href={link(["schedules", run.schedule_id])}>
+            <Glyph name="clock" size={12} />
+            <span class="sr-only">{t("run.fact.schedule")}</span> {visible(run.schedule_id)}
+          </a>
+        )}
         {run.error && <span class="row-error">{visible(run.error)}</span>}
+        <Starts run={run} />
       </td>
       <td class="cell-tasks">
         <Progress
@@ -142,6 +152,18 @@ function RunRow({ run }: { run: RunSummary }) {
         <RunId id={run.run_id} />
       </td>
     </tr>
+  );
+}
+
+/** A part of its own: only rows that wait for their time are drawn again with the clock. */
+function Starts({ run }: { run: RunSummary }) {
+  if (run.status !== "PENDING" || run.not_before === null) return null;
+  const at = startsAt(run, now.value);
+  if (at === null) return null;
+  return (
+    <span class="row-reason">
+      {t("run.starts")} <Deadline at={at} isTime />
+    </span>
   );
 }
 

@@ -27,6 +27,7 @@ export function TaskPanel({
           <Plain text={task} />
         </h2>
         <Status state={state} />
+        {run.kept_tasks?.includes(task) && <span class="tag">{t("task.kept")}</span>}
         <button type="button" class="button quiet" onClick={onLogs}>
           {t("task.logs")}
         </button>

@@ -16,7 +16,9 @@ export function TimelineView({
   selected: string | null;
   onSelect: (task: string) => void;
 }) {
-  const drawn = timeline(run, run.end_time ?? now.value);
+  // Between two tries nothing goes on: what is shown ended with the last one.
+  const pausedAt = run.status === "PENDING" ? run.tries.at(-1)?.ended_at : undefined;
+  const drawn = timeline(run, run.end_time ?? pausedAt ?? now.value);
   return (
     <div class="timeline" role="group" aria-label={t("timeline.label")}>
       <div class="timeline-axis" aria-hidden="true">
@@ -47,6 +49,7 @@ function Row({ bar, isSelected, onSelect }: { bar: Bar; isSelected: boolean; onS
         <StatusIcon state={bar.state} />
         <bdi>{visible(bar.task)}</bdi>
         <span class="sr-only">{t(`state.${bar.state}`)}</span>
+        {bar.isKept && <span class="tag">{t("task.kept")}</span>}
       </span>
       <span class="timeline-track">
         {bar.left !== null && (

@@ -8,6 +8,8 @@ export interface Bar {
   left: number | null;
   width: number;
   seconds: number | null;
+  /** Its output is that of an earlier run; here it did not run. */
+  isKept: boolean;
 }
 
 export interface Tick {
@@ -21,44 +23,39 @@ export interface Timeline {
   span: number;
 }
 
-type Part = Pick<Run, "tasks" | "task_records" | "start_time" | "end_time">;
+type Part = Pick<Run, "tasks" | "task_records" | "start_time" | "end_time"> & Partial<Pick<Run, "kept_tasks">>;
 const STEPS = [1, 2, 5, 10, 15, 30, 60];
 
 export function timeline(run: Part, now: number, maxTicks = 6): Timeline {
-  const records = run.task_records ?? {};
+  const kept = new Set(run.kept_tasks);
+  // The times of kept tasks are those of the run that they ran in.
+  const records = Object.fromEntries(Object.entries(run.task_records ?? {}).filter(([task]) => !kept.has(task)));
   const starts = Object.values(records).flatMap((record) => record.started_at ?? []);
   const from = Math.min(run.start_time ?? Infinity, ...starts);
-  if (!Number.isFinite(from)) return { bars: waiting(run), ticks: [], span: 0 };
+  const waiting = Object.entries(run.tasks).map(([task, state]) => notStarted(task, state, kept.has(task)));
+  if (!Number.isFinite(from)) return { bars: waiting.sort(byStart), ticks: [], span: 0 };
   const ends = Object.values(records).flatMap((record) => record.ended_at ?? []);
   const to = Math.max(run.end_time ?? now, from, ...ends);
   const span = Math.max(to - from, 0.001);
-  const bars = Object.entries(run.tasks).map(([task, state]) =>
-    bar(task, state, records[task], from, span, run.end_time ?? now),
-  );
+  const bars = waiting.map((bar) => drawn(bar, records[bar.task], from, span, run.end_time ?? now));
   return { bars: bars.sort(byStart), ticks: ticks(span, maxTicks), span };
 }
 
-function waiting(run: Part): Bar[] {
-  return Object.entries(run.tasks).map(([task, state]) => ({ task, state, left: null, width: 0, seconds: null }));
+function notStarted(task: string, state: TaskState, isKept: boolean): Bar {
+  return { task, state, left: null, width: 0, seconds: null, isKept };
 }
 
-function bar(
-  task: string,
-  state: TaskState,
-  record: TaskRecord | undefined,
-  from: number,
-  span: number,
-  until: number,
-): Bar {
+function drawn(bar: Bar, record: TaskRecord | undefined, from: number, span: number, until: number): Bar {
   const started = record?.started_at;
-  if (started == null) return { task, state, left: null, width: 0, seconds: null };
+  if (started == null) return bar;
   const seconds = Math.max(0, (record?.ended_at ?? until) - started);
   const left = (started - from) / span;
-  return { task, state, left, width: Math.min(seconds / span, 1 - left), seconds };
+  return { ...bar, left, width: Math.min(seconds / span, 1 - left), seconds };
 }
 
-/** As they began; what has not begun comes last, by name. */
+/** Kept ones first, then as they began; what has not begun comes last, by name. */
 function byStart(a: Bar, b: Bar): number {
+  if (a.isKept !== b.isKept) return a.isKept ? -1 : 1;
   if (a.left !== null && b.left !== null && a.left !== b.left) return a.left - b.left;
   if ((a.left === null) !== (b.left === null)) return a.left === null ? 1 : -1;
   return a.task < b.task ? -1 : 1;

@@ -1,4 +1,4 @@
-import type { NodeStatus, RunStatus, TaskState, WorkerState } from "../api/client";
+import type { NodeStatus, RunStatus, TaskState, TickStatus, WorkerState } from "../api/client";
 import { t } from "../i18n";
 import { Glyph, type IconName } from "./icons";
 
@@ -16,7 +16,9 @@ export type EventLook =
   | "succeeded"
   | "discarded"
   | "escalated";
-export type AnyState = RunStatus | TaskState | WorkerState | ExecutionLook | EventLook;
+/** Of a schedule, and of its ticks. */
+export type ScheduleLook = "SCHEDULED" | "PAUSED" | "OVER" | TickStatus;
+export type AnyState = RunStatus | TaskState | WorkerState | ExecutionLook | EventLook | ScheduleLook;
 
 /** Colour; the shape and the word say the same. */
 export type Tone = "waiting" | "bad" | "warn" | "busy" | "good" | "quiet";
@@ -44,6 +46,12 @@ const LOOKS: Record<AnyState, Look> = {
   WAITING: { tone: "waiting", icon: "waiting" },
   FAILING: { tone: "bad", icon: "failed" },
   CANCELED: { tone: "warn", icon: "cancelled" },
+  SCHEDULED: { tone: "good", icon: "clock" },
+  PAUSED: { tone: "warn", icon: "pause" },
+  OVER: { tone: "quiet", icon: "stopped" },
+  STARTED: { tone: "good", icon: "play" },
+  SKIPPED: { tone: "quiet", icon: "skipped" },
+  MISSED: { tone: "warn", icon: "disconnected" },
   success: { tone: "good", icon: "succeeded" },
   skipped: { tone: "quiet", icon: "skipped" },
   rejected: { tone: "warn", icon: "cancelled" },

@@ -1,7 +1,7 @@
 /** Small pieces of text: ages, ids, code, values. */
 import type { ComponentChildren } from "preact";
 import { now } from "../app/clock";
-import { ago, dateTime, duration, shortId, visible } from "../format";
+import { ago, dateTime, duration, knownZone, shortId, visible, zonedTime } from "../format";
 import { language, t } from "../i18n";
 import { Glyph, type IconName } from "./icons";
 import { toast } from "./toasts";
@@ -27,6 +27,20 @@ export function Age({ at }: { at: number | null | undefined }) {
 export function Moment({ at }: { at: number | null | undefined }) {
   if (at == null) return <span class="dim">–</span>;
   return <time dateTime={new Date(at * 1000).toISOString()}>{dateTime(at, language.value)}</time>;
+}
+
+/** In the time zone of a schedule; the viewer's own appears on hover. */
+export function ZonedTime({ at, zone }: { at: number | null | undefined; zone: string }) {
+  if (at == null) return <span class="dim">–</span>;
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return (
+    <time
+      dateTime={new Date(at * 1000).toISOString()}
+      title={t("time.yours", { time: zonedTime(at, own, language.value), zone: own })}
+    >
+      {zonedTime(at, knownZone(zone) ?? own, language.value)}
+    </time>
+  );
 }
 
 /** How long something took, or has been going on. */
@@ -117,7 +131,7 @@ export function Problem({ error }: { error: Error }) {
       <Glyph name="failed" />
       <p>
         {error instanceof TypeError ? t("problem.unreachable") : visible(error.message)}
-        {detail && <span class="dim"> {visible(detail)}</span>}
+        {detail && <span class="problem-detail"> {visible(detail)}</span>}
       </p>
     </div>
   );

@@ -61,6 +61,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     node_id: str | None
     schedule_id: str | None = None
     due_at: float | None = None
+    not_before: float | None = None
 
 
 class FlowRun(Struct, frozen=True, kw_only=True):

@@ -3,11 +3,11 @@ import { get, type Wait } from "../../api/client";
 import { link } from "../../app/router";
 import { visible } from "../../format";
 import { t } from "../../i18n";
+import { Deadline } from "../../ui/Deadline";
 import { Glyph } from "../../ui/icons";
 import { Age, Command, Empty, Plain, Problem } from "../../ui/texts";
 import { type Definition, definitionOf } from "../graphs/definition";
 import { badge } from "./answer";
-import { Deadline } from "./Deadline";
 import { inbox, inboxError } from "./inbox";
 import { ResumeForm } from "./ResumeForm";
 

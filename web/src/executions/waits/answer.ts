@@ -1,5 +1,4 @@
 /** What may be answered to a node that waits. */
-import { tickLabel } from "../../format";
 import type { Definition } from "../graphs/definition";
 
 /** What the graph reads of a node's output: names of fields, and "" where it reads the whole. */
@@ -26,17 +25,6 @@ export function skeleton(fields: readonly string[], asked: unknown): string {
   if (asked != null) return JSON.stringify(asked, null, 2);
   const names = fields.filter(Boolean);
   return JSON.stringify(names.length ? Object.fromEntries(names.map((name) => [name, null])) : { ok: true }, null, 2);
-}
-
-export type Urgency = "late" | "soon" | "calm";
-
-const SOON_SEC = 3600;
-
-/** How long there is until a deadline. */
-export function countdown(deadline: number, now: number): { text: string; urgency: Urgency } {
-  const left = deadline - now;
-  const urgency = left <= 0 ? "late" : left < SOON_SEC ? "soon" : "calm";
-  return { text: tickLabel(Math.floor(Math.abs(left))), urgency };
 }
 
 /** For the badge: `3`, or `99+`. */

@@ -1,13 +1,14 @@
-import { now } from "../../app/clock";
-import { dateTime } from "../../format";
-import { language, t } from "../../i18n";
-import { countdown } from "./answer";
+import { now } from "../app/clock";
+import { countdown, dateTime } from "../format";
+import { language, t } from "../i18n";
 
 /** How long there is. It says so more loudly when there is little; of a time that only comes, it does not. */
 export function Deadline({ at, isTime = false }: { at: number; isTime?: boolean }) {
   const left = countdown(at, now.value);
+  // Of the last second nothing is counted down.
+  const isDue = left.urgency === "late" || left.text === "0";
   const words = isTime
-    ? t(left.urgency === "late" ? "time.due" : "time.in", { time: left.text })
+    ? t(isDue ? "time.due" : "time.in", { time: left.text })
     : t(left.urgency === "late" ? "waits.overdue" : "waits.left", { time: left.text });
   return (
     <time
