@@ -13,8 +13,9 @@ from pyoco_server import ensure_resources
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable
 from pyoco_server.jetstream import nats_server
-from pyoco_server.jetstream.connection import NatsConnection
-from pyoco_server.jetstream.streams import CREATE_ATTEMPTS, ensure_stream, kv_bucket
+from pyoco_server.jetstream.admin import restore_stream, save_stream
+from pyoco_server.jetstream.connection import ApiError, NatsConnection
+from pyoco_server.jetstream.streams import CREATE_ATTEMPTS, ensure_stream, kv_bucket, stream_config
 from pyoco_server.wiring import EmbeddedNats, open_backend
 from support import flows
 from support.captured_logs import capture_logs
@@ -28,6 +29,52 @@ from support.workers import worker
 async def jetstream(config: NatsBackendConfig) -> AsyncIterator[Any]:
     async with raw_nats(config.nats_url) as client:
         yield client.jetstream()
+
+
+class ToStartingCluster(NatsConnection):
+    """Places no stream at first: a node that has just started is offline until it has reported."""
+
+    refusals = 2
+    reply = "no suitable peers for placement, peer offline"
+
+    async def api(self, verb: str, *arguments: Any) -> dict[str, Any]:
+        if verb.startswith(("STREAM.CREATE", "STREAM.RESTORE")) and self.refusals:
+            self.refusals -= 1
+            raise ApiError(10005, self.reply)
+        return await super().api(verb, *arguments)
+
+
+@asynccontextmanager
+async def starting_cluster(config: NatsBackendConfig) -> AsyncIterator[ToStartingCluster]:
+    connection = ToStartingCluster(config.nats_url, "test")
+    await connection.open()
+    yield connection
+    await connection.close()
+
+
+async def test_creation_and_restore_wait_for_the_nodes_of_a_cluster(
+    config: NatsBackendConfig, tmp_path: Path
+) -> None:
+    spec = kv_bucket(config.runs_kv_bucket, "runs")
+    async with starting_cluster(config) as connection:
+        with capture_logs() as logged:
+            await ensure_stream(connection, spec, replicas=1)
+        assert [entry["action"] for entry in logged] == ["stream.waits_for_nodes"]
+        saved = await save_stream(connection, spec.name, tmp_path)
+        assert saved is not None
+        await connection.api(f"STREAM.DELETE.{spec.name}")
+        connection.refusals = 2
+        await restore_stream(connection, saved, tmp_path, replicas=1)
+        assert connection.refusals == 0
+        assert await stream_config(connection, spec.name) is not None
+
+
+async def test_a_cluster_without_enough_nodes_is_reported_at_once(config: NatsBackendConfig) -> None:
+    async with starting_cluster(config) as connection:
+        connection.reply = "no suitable peers for placement"
+        with pytest.raises(ApiError, match="no suitable peers"):
+            await ensure_stream(connection, kv_bucket(config.runs_kv_bucket, "runs"), replicas=1)
+        assert connection.refusals == 1
 
 
 class LosesReplies(NatsConnection):

@@ -17,7 +17,7 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
 from pyoco_server.jetstream.connection import ApiError, ErrorInReply, NatsConnection, dotted, raise_api_error
 from pyoco_server.jetstream.kv import scan
-from pyoco_server.jetstream.streams import NOT_FOUND, StreamSpec, resources, stream_config
+from pyoco_server.jetstream.streams import NOT_FOUND, StreamSpec, place_stream, resources, stream_config
 
 
 class StreamReport(Struct, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ async def restore_stream(
     connection: NatsConnection, saved: SavedStream, directory: Path, replicas: int
 ) -> None:
     body = {"config": {**saved.config, "num_replicas": replicas}, "state": saved.state}
-    answer = await connection.api(f"STREAM.RESTORE.{saved.name}", body)
+    answer = await place_stream(connection, f"STREAM.RESTORE.{saved.name}", body)
     subject = answer["deliver_subject"]
     with _content(directory, saved.name).open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):

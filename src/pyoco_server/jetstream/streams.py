@@ -1,6 +1,7 @@
 """The streams and buckets that the product requires: their settings, their creation, a storage check."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,10 @@ NANOSECONDS = 1_000_000_000
 MANAGEMENT_TIMEOUT_SEC = 15.0
 CREATE_ATTEMPTS = 4
 """Creating a stream syncs files to disk, which takes seconds on a busy machine."""
+_NO_PEERS = 10005
+PEERS_SEC = 45.0
+PEERS_RETRY_SEC = 0.25
+"""Nodes of a cluster report to each other every 30 s; until then one that has just started is "offline"."""
 
 
 TICKS_MAX_AGE_SEC = 90 * 86_400.0
@@ -343,7 +348,7 @@ async def _request_creation(connection: NatsConnection, body: dict[str, Any]) ->
     name = body["name"]
     for attempt in range(1, CREATE_ATTEMPTS):
         try:
-            return await connection.api(f"STREAM.CREATE.{name}", body, MANAGEMENT_TIMEOUT_SEC)
+            return await place_stream(connection, f"STREAM.CREATE.{name}", body)
         except (ApiError, NobodyAnswers):
             raise
         except NatsUnavailable as error:
@@ -354,7 +359,33 @@ async def _request_creation(connection: NatsConnection, body: dict[str, Any]) ->
                 attempt=attempt,
                 error=str(error),
             )
-    return await connection.api(f"STREAM.CREATE.{name}", body, MANAGEMENT_TIMEOUT_SEC)
+    return await place_stream(connection, f"STREAM.CREATE.{name}", body)
+
+
+async def place_stream(connection: NatsConnection, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Create or restore a stream. Waits for nodes that the cluster still considers offline."""
+    deadline = time.monotonic() + PEERS_SEC
+    is_logged = False
+    while True:
+        try:
+            return await connection.api(verb, body, MANAGEMENT_TIMEOUT_SEC)
+        except ApiError as error:
+            if not _is_peer_offline(error) or time.monotonic() > deadline:
+                raise
+            if not is_logged:
+                log.warning(
+                    "too few nodes of the NATS cluster are online for the replicas of a stream; waiting",
+                    action="stream.waits_for_nodes",
+                    request=verb,
+                    wait_sec=PEERS_SEC,
+                    error=str(error),
+                )
+                is_logged = True
+        await asyncio.sleep(PEERS_RETRY_SEC)
+
+
+def _is_peer_offline(error: ApiError) -> bool:
+    return error.err_code == _NO_PEERS and "offline" in error.description
 
 
 def _sizes(wanted: int) -> list[int]:
