@@ -36,7 +36,7 @@ NODE_MODULES := web/node_modules/.package-lock.json
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --loglevel=error
 HAS_NODE = npm --version && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'
 
-.PHONY: help demo up web test test-long test-pyoco-0.6 test-lowest test-web test-matrix coverage lint unit bench types bench-peers chaos dist audit reference docs lock clean
+.PHONY: help demo up web test test-all test-long test-pyoco-0.6 test-lowest test-web test-matrix coverage lint unit bench types bench-peers chaos dist audit reference docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -56,14 +56,16 @@ web: $(DASHBOARD) ## Build the dashboard
 TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be built; going on without it" >&2
 
 # Many tests wait for processes to start or for leases to end, so there are more workers than cores.
-WORKERS := 3
+WORKERS := 4
 # Tests of a file share what they start. Files begin in the order of tests/conftest.py: the longest first.
 SPREAD := --dist loadfile --no-loadscope-reorder
-# Side by side; each prints its output in one piece, where make can do that.
-CHECKS := lint test-web test-pyoco-0.6
-TOGETHER := -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=recurse)
+# Two at a time. Where make can, each of the short ones prints its output in one piece, and the long ones line by line.
+TOGETHER = --no-print-directory -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=$(1))
 test: $(VENV)/node.stamp ## Everything that must hold
-	@$(MAKE) --no-print-directory $(TOGETHER) $(CHECKS)
+	@$(MAKE) $(call TOGETHER,recurse) lint test-web
+	@$(MAKE) $(call TOGETHER,line) test-all test-pyoco-0.6
+
+test-all: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD)
 
 test-long: $(VENV)/dev.stamp ## The promises at their full size: minutes
