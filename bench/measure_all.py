@@ -14,6 +14,7 @@ import idle_workers
 import lists
 import peers
 import run_cost
+import schedules
 import submit_rate
 import watchers
 import wheel_memory
@@ -33,6 +34,7 @@ WHOLE: Benchmarks = {
     "growth": lambda: growth.measure(runs=2000),
     "executions": lambda: executions.measure(executions=300, waits=5000, rest=5),
     "events": lambda: events.measure(events=3000, records=50_000),
+    "schedules": lambda: schedules.measure(schedules.usual(seconds=30)),
     "auth": lambda: auth.measure(times=100),
     "wheels": lambda: wheel_memory.measure(megabytes=200),
 }
@@ -46,6 +48,7 @@ QUICK: Benchmarks = {
     "growth": lambda: growth.measure(runs=400),
     "executions": lambda: executions.measure(executions=50, waits=500, rest=2, times=20),
     "events": lambda: events.measure(events=600, records=5000),
+    "schedules": lambda: schedules.measure([schedules.Load(100, 1.0, 5.0)]),
     "auth": lambda: auth.measure(times=30),
     "wheels": lambda: wheel_memory.measure(megabytes=50),
 }

@@ -25,21 +25,26 @@ class Load:
     every_sec: float
     """0: none is due while it is measured."""
     seconds: float
+    at_once: bool = False
+    """All are due in the same second, as those are of people who choose the full hour."""
 
     @property
     def text(self) -> str:
-        return f"{self.schedules:,} " + (f"every {self.every_sec:g} s" if self.every_sec else "not due")
+        if not self.every_sec:
+            return f"{self.schedules:,} not due"
+        return f"{self.schedules:,} every {self.every_sec:g} s" + ", in one second" * self.at_once
 
 
 async def put_schedules(http: httpx2.AsyncClient, load: Load) -> None:
-    """Spread over their interval, as those of people are who do not all choose the same minute."""
+    """Spread over their interval, or over one second of it."""
     putting_sec = load.schedules / PUTS_PER_SEC
     first = time.time() + SETTLE_SEC + (putting_sec if load.every_sec else DAY_SEC)
     body = {"target": {"flow": "tiny"}, "every_sec": load.every_sec or DAY_SEC, "overlap": "allow"}
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def put(number: int) -> None:
-        starts_at = round(first + load.every_sec * number / load.schedules, 3)
+        spread = 1.0 if load.at_once else load.every_sec
+        starts_at = round(first + spread * number / load.schedules, 3)
         async with turns:
             answer = await http.put(f"/schedules/s{number}", json={**body, "starts_at": starts_at})
             answer.raise_for_status()
@@ -82,6 +87,15 @@ def _p99(late: list[float]) -> str:
     return f"{1000 * late[int(len(late) * 0.99)]:.0f} ms"
 
 
+def usual(seconds: float) -> list[Load]:
+    return [
+        Load(1_000, 1.0, seconds),
+        Load(10_000, 60.0, 2 * seconds),
+        Load(10_000, 60.0, 2 * seconds, at_once=True),
+        Load(10_000, 0.0, seconds),
+    ]
+
+
 def measure(loads: list[Load]) -> Figures:
     head = ("schedules", "late, p50", "late, p99", "CPU of both gateways", "CPU of NATS")
     rows = [one_load(load) for load in loads]
@@ -92,11 +106,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, help="default: several loads")
     parser.add_argument("--every-sec", type=float, default=1.0, help="0: none is due")
+    parser.add_argument("--at-once", action="store_true", help="all are due in the same second")
     parser.add_argument("--seconds", type=float, default=30)
     chosen = parser.parse_args()
     seconds = chosen.seconds
-    usual = [Load(1_000, 1.0, seconds), Load(10_000, 60.0, 2 * seconds), Load(10_000, 0.0, seconds)]
-    show(measure([Load(chosen.schedules, chosen.every_sec, seconds)] if chosen.schedules else usual))
+    show(
+        measure(
+            [Load(chosen.schedules, chosen.every_sec, seconds, chosen.at_once)]
+            if chosen.schedules
+            else usual(seconds)
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -120,6 +120,16 @@ async def test_a_thousand_schedules_every_second_survive_two_minutes_of_kills(
     assert found["STARTED"] > 10_000
 
 
+@pytest.mark.long
+async def test_schedules_survive_hundreds_of_kills(
+    config: NatsBackendConfig, programs: Programs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = await survive(config, programs, schedules=20, kills=int(os.environ.get("KILLS", "300")))
+    with capsys.disabled():
+        sys.stdout.write(f"{dict(found)}\n")
+    assert found["STARTED"] > 20 * found["kills"] // 4
+
+
 @pytest.mark.parametrize(
     ("seconds", "every_sec"), [(14.0, 4), pytest.param(90.0, 20, marks=pytest.mark.long)]
 )

@@ -4,13 +4,17 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from support.installation import Lab
+from pyoco_server import PyocoNatsClient
+from pyoco_server.config import NatsBackendConfig
+from support.gateway import gateway
+from support.installation import TERMINAL, Lab
 from support.nats_server import jobs_waiting
-from support.programs import Program
+from support.programs import Program, Programs
 from support.silent_proxy import StoppingProxy, stopping_proxy
 from support.waiting import PATIENCE_SEC, until
 
@@ -224,3 +228,25 @@ async def test_a_cancel_wins_wherever_in_a_retry_a_worker_has_died(steps: Steps)
     assert len(list(lab.marks.glob("try-*"))) == starts == len(steps.all), "nothing was started again"
     for run in cancelled:
         assert (await lab.run(run["run_id"]))["status"] == "CANCELLED"
+
+
+async def test_the_next_worker_completes_a_retry_while_no_gateway_runs(
+    config: NatsBackendConfig, programs: Programs
+) -> None:
+    config = replace(config, **QUICK)
+    async with gateway(config) as http:
+        lab = Lab(config, programs, http)
+        run_id = await lab.submit("flaky", {"retry": AT_ONCE}, failures=1)
+    client = await PyocoNatsClient.connect(config)
+    async with stopping_proxy(int(config.nats_url.rpartition(":")[2])) as proxy:
+        steps = Steps(lab, proxy)
+        await steps.die_at("after the record")
+        waiting = await client.get_run(run_id)
+        assert (waiting["status"], len(waiting["tries"])) == ("PENDING", 1)
+        assert await jobs_waiting(config) == 1, "that of the failed try"
+        async with steps.worker():
+            run = await until(lambda: client.get_run(run_id), lambda found: found["status"] in TERMINAL)
+            await until(lambda: jobs_waiting(config), lambda count: count == 0)
+    await client.close()
+    assert (run["status"], kinds(run), run["result"]) == ("COMPLETED", ["error"], {"work": 2})
+    assert len(list(lab.marks.glob("try-*"))) == 2
