@@ -8,7 +8,7 @@ from typing import Any, Self
 import msgspec
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.domain.values import MAX_PARAMS_BYTES, from_caller
 from pyoco_server.errors import RunNotFound

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from pyoco_server.domain.events.templates import MAX_TEXT, MAX_YEAR, Period, Template, period
-from pyoco_server.domain.strict_json import Refused, decode_json
+from pyoco_server.domain.inputs import Refused, decode_json
 from pyoco_server.errors import InvalidRequest, InvalidYearMonth
 
 _KEY = re.compile(r"[A-Za-z0-9._:@-]{1,128}")

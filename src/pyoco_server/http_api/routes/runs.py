@@ -9,11 +9,10 @@ from msgspec import UNSET
 from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.answers import BatchResult, Run, RunLogs, RunTasks, Submitted
-from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
+from pyoco_server.domain.inputs import LABEL_RULE, MAX_LABEL, MAX_TAGS, Refused, decode_json, is_label
 from pyoco_server.domain.runs.jobs import Retry, Submission
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.domain.values import MAX_PARAMS_BYTES
 from pyoco_server.errors import (
     InvalidListQuery,

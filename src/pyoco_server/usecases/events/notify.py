@@ -17,15 +17,16 @@ from pyoco_server.domain.events.audit import (
     iso,
     new_record,
 )
-from pyoco_server.domain.events.notifications import (
+from pyoco_server.domain.events.retry import (
     TEST_TEXT,
     Delivered,
+    JobStatus,
     NotificationSettings,
+    RetryJob,
     check_webhook_url,
     escalation_text,
     masked,
 )
-from pyoco_server.domain.events.retry import JobStatus, RetryJob
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.errors import NatsUnavailable, NotificationFailed, WebhookNotConfigured
 from pyoco_server.logs import best_effort, get_logger

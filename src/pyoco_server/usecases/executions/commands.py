@@ -12,7 +12,7 @@ from pyoco_server.domain.executions.events import Commit, Payload
 from pyoco_server.domain.executions.evolve import fold
 from pyoco_server.domain.executions.model import Execution, possible_ids
 from pyoco_server.domain.executions.records import ExecutionRecord
-from pyoco_server.domain.names import is_tag
+from pyoco_server.domain.inputs import is_tag
 from pyoco_server.errors import (
     CommandRejected,
     ExecutionNotFound,

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyoco_server.domain.executions.graphs import Graph, graph_definition, parse_graph
+from pyoco_server.domain.executions.graphs import Graph, parse_graph
 from pyoco_server.domain.executions.records import (
     GraphRecord,
     GraphSummary,
@@ -14,8 +14,9 @@ from pyoco_server.domain.executions.records import (
     tenant_token,
     version_key,
 )
-from pyoco_server.domain.names import is_tag
+from pyoco_server.domain.inputs import is_tag
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
+from pyoco_server.domain.strict_yaml import graph_definition
 from pyoco_server.domain.value_previews import memory_of
 from pyoco_server.errors import (
     GraphNotFound,

@@ -6,10 +6,9 @@ from msgspec import Struct
 
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
-from pyoco_server.domain.events.notifications import Delivered, NotificationSettings
 from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot, WaitPlace
 from pyoco_server.domain.events.requests import ResumeTarget
-from pyoco_server.domain.events.retry import RetryJob
+from pyoco_server.domain.events.retry import Delivered, NotificationSettings, RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.events import ActorKind
