@@ -33,7 +33,7 @@ from pyoco_server.domain.executions.records import (
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.wheels import Wheel, WheelEvent
-from pyoco_server.usecases.ports.executions import BEGINNING
+from pyoco_server.usecases.ports.gateway import BEGINNING
 from pyoco_server.usecases.ports.stores import (
     Change,
     Clock,

@@ -18,7 +18,7 @@ from pyoco_server.usecases.events.resume import ResumeWaits
 from pyoco_server.usecases.events.retry import DrainRetryJobs, RetryQueue
 from pyoco_server.usecases.events.start import PATIENCE_SEC, StartTemplate
 from pyoco_server.usecases.events.transfer import ImportFiles
-from pyoco_server.usecases.ports.events import Executions, Notifier, ServerBackend, Waits
+from pyoco_server.usecases.ports.gateway import Executions, Notifier, ServerBackend, Waits
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.submit import SubmitRun

@@ -21,13 +21,12 @@ from pyoco_server.usecases.events.executions import ExecutionWaits, StartExecuti
 from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.events.transfer import Imported
 from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter, Writing
-from pyoco_server.usecases.executions.create import CreateExecutions
-from pyoco_server.usecases.executions.graphs import ManageGraphs
+from pyoco_server.usecases.executions.create import CreateExecutions, ManageGraphs
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
-from pyoco_server.usecases.ports.events import ServerBackend
+from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels

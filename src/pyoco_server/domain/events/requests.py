@@ -52,6 +52,11 @@ class EventRequest(Struct, frozen=True, kw_only=True):
     resume: ResumeTarget | UnsetType = UNSET
     """Unset, it is not encoded: the stored form and digest of other events stay as in older versions."""
 
+    @property
+    def target(self) -> ResumeTarget | None:
+        """The waiting node named by the event, unless the event or its source names a template."""
+        return None if self.template_id is not None or self.resume is UNSET else self.resume
+
 
 class ChosenKey(Struct, frozen=True):
     key: str | None

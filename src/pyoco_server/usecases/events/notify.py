@@ -35,7 +35,7 @@ from pyoco_server.usecases.consistency import change_value
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import LEASE_SEC, NOTIFY_LEASE, tenant_key
-from pyoco_server.usecases.ports.events import CountedStore, ListedStore, Notifier
+from pyoco_server.usecases.ports.gateway import CountedStore, ListedStore, Notifier
 from pyoco_server.usecases.ports.stores import Clock, Store
 
 log = get_logger(__name__)

@@ -16,7 +16,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.consistency import change_value
 from pyoco_server.usecases.events.definitions import tenant_key
 from pyoco_server.usecases.events.notify import KEY as WEBHOOK
-from pyoco_server.usecases.ports.events import EventsBackend, ListedStore
+from pyoco_server.usecases.ports.gateway import EventsBackend, ListedStore
 from pyoco_server.usecases.ports.stores import Clock, Store, WrongRevision
 
 log = get_logger(__name__)
