@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
     from pyoco_server.logs import configure_logging
     from pyoco_server.wiring import ensure_resources
-    from pyoco_server.wiring.client import PyocoNatsClient
+    from pyoco_server.wiring.worker import PyocoNatsClient
     from pyoco_server.worker import PyocoNatsWorker
 
 
@@ -29,7 +29,7 @@ _MODULES = {
     "AsyncPyocoHttpClient": "http_client",
     "NatsBackendConfig": "config",
     "PyocoHttpClient": "http_client",
-    "PyocoNatsClient": "wiring.client",
+    "PyocoNatsClient": "wiring.worker",
     "PyocoNatsWorker": "worker",
     "configure_logging": "logs",
     "ensure_resources": "wiring",

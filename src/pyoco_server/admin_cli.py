@@ -19,7 +19,7 @@ from pyoco_server.logs import configure_logging
 from pyoco_server.processes import free_port
 from pyoco_server.running_server import settings_here
 from pyoco_server.wiring import EmbeddedNats, back_up, restore
-from pyoco_server.wiring.client import AdminKeys, open_admin_keys, read_export
+from pyoco_server.wiring.worker import AdminKeys, open_admin_keys, read_export
 
 app = cyclopts.App(
     name="pyoco-server-admin",

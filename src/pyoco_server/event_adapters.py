@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 
 from pyoco_server.domain.events.audit import AuditRecord
-from pyoco_server.domain.events.notifications import HOST, Delivered, path_and_query
+from pyoco_server.domain.events.retry import CHAT_HOST, Delivered, path_and_query
 
 MAX_BYTES = 256 * 1024 * 1024
 MODE = 0o640
@@ -71,7 +71,7 @@ class GoogleChat:
 
     def __init__(self, base_url: str = "", *, timeout_sec: float = TIMEOUT_SEC) -> None:
         """`base_url`: a test server instead of Google."""
-        self._base_url = base_url.rstrip("/") or HOST
+        self._base_url = base_url.rstrip("/") or CHAT_HOST
         self._timeout_sec = timeout_sec
 
     async def send(self, webhook_url: str, text: str) -> Delivered:

@@ -19,7 +19,7 @@ from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.jetstream.events import ListedKvStore, ReceiptBucket
 from pyoco_server.jetstream.kv import KvStore
 from pyoco_server.memory.stores import MemoryEvents
-from pyoco_server.usecases.ports.events import EventsBackend
+from pyoco_server.usecases.ports.gateway import EventsBackend
 from pyoco_server.usecases.ports.stores import WrongRevision
 from pyoco_server.wiring import new_run_id, open_events
 from support.builders import NOW

@@ -19,7 +19,7 @@ from pyoco_server.domain.executions.events import (
 from pyoco_server.domain.executions.records import LoggedCommit, advance, summarise
 from pyoco_server.jetstream import executions
 from pyoco_server.jetstream.executions import JetStreamExecutionLog
-from pyoco_server.usecases.ports.executions import BEGINNING
+from pyoco_server.usecases.ports.gateway import BEGINNING
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from support.backends import World
 from support.builders import NOW

@@ -32,7 +32,7 @@ from pyoco_server.usecases.auth import (
     list_api_keys,
     revoke_api_key,
 )
-from pyoco_server.usecases.ports.events import ServerBackend
+from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.ports.stores import Revision, Versioned
 from pyoco_server.wiring.gateway import authentication, let_everybody_in
 from support.captured_logs import capture_logs

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.events.notifications import Delivered, is_webhook_url, masked
+from pyoco_server.domain.events.retry import Delivered, is_webhook_url, masked
 from pyoco_server.errors import ConfigError
 from pyoco_server.event_adapters import GoogleChat
 from pyoco_server.http_api import create_app

@@ -21,10 +21,17 @@ from pyoco_server.domain.events.templates import Action, Step, Template, Trigger
 from pyoco_server.errors import ExecutionNotFound
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.events.attempt import Answer, Attempt, Origin, Outcome
-from pyoco_server.usecases.events.receive import Arrival, Credentials, ReceiveEvent
+from pyoco_server.usecases.events.receive import (
+    Answer,
+    Arrival,
+    Attempt,
+    Credentials,
+    Origin,
+    Outcome,
+    ReceiveEvent,
+)
 from pyoco_server.usecases.events.start import PATIENCE_SEC
-from pyoco_server.usecases.ports.events import ExecutionOrder, Executions, Waits
+from pyoco_server.usecases.ports.gateway import ExecutionOrder, Executions, Waits
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.wiring import new_run_id
 from pyoco_server.wiring.event_level import EventLevel, EventUseCases

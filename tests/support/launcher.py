@@ -29,7 +29,7 @@ IMPORTED = (
     "pyoco_server.cli.server",
     "pyoco_server.cli.worker",
     # What they import when they need it:
-    "pyoco_server.cli.demo",
+    "pyoco_server.cli.serving",
     "pyoco_server.cli.doctor",
     "pyoco_server.cli.serving",
     "encodings.idna",

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
-from pyoco_server.usecases.ports.events import ExecutionOrder
+from pyoco_server.usecases.ports.gateway import ExecutionOrder
 from support.events import ACTION, EventsLab, RecordedExecutions, events_lab, post, prepare
 
 

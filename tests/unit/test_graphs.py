@@ -23,9 +23,9 @@ from pyoco_server.domain.executions.graphs import (
     OnTimeout,
     Retry,
     definition_of,
-    graph_definition,
     parse_graph,
 )
+from pyoco_server.domain.strict_yaml import graph_definition
 from pyoco_server.errors import InvalidRequest
 
 MONTHLY_CLOSE = """

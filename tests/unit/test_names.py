@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.domain.names import is_run_id, is_tag, is_worker_id, require_tag
+from pyoco_server.domain.inputs import is_run_id, is_tag, is_worker_id, require_tag
 from pyoco_server.errors import InvalidRequest
 from support.builders import RUN_ID
 

@@ -35,7 +35,7 @@ from pyoco_server.domain.values import (
     to_json,
     to_preview,
 )
-from pyoco_server.engine.results import MAX_TEXT, RecordBudget, described, result_of
+from pyoco_server.engine.tasks import MAX_TEXT, RecordBudget, described, result_of
 from pyoco_server.errors import InvalidRequest, RequestTooLarge
 
 ROOM = 262_144

@@ -1,24 +1,295 @@
-"""`pyoco-client`: submit, watch and manage runs, executions and workers over HTTP."""
+"""`pyoco-client`: submit, watch and manage runs, executions and workers over HTTP.
 
+The commands for workers, flows, metrics and wheels are here, the others in `client_<noun>.py`.
+"""
+
+import re
 import sys
-from typing import Annotated, NoReturn
+from collections.abc import Mapping
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
 
 import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_events, client_executions, client_fleet, client_runs, client_schedules
+from pyoco_server.cli import client_events, client_executions, client_runs, client_schedules
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.failures import facts_of, fail, reporting_failures, run_app, with_message
-from pyoco_server.cli.output import fail_http, server_url
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Shown, fail_http, note, server_url
+from pyoco_server.cli.run_view import duration
 from pyoco_server.cli.terminal import add_completion
 from pyoco_server.config import secret_variable
-from pyoco_server.errors import GatewayUnreachable, PyocoServerError, UntrustedCertificate
+from pyoco_server.domain.wheels import (
+    Fit,
+    WheelContent,
+    WheelName,
+    check_wheel,
+    fit_of,
+    read_content,
+    read_tags,
+)
+from pyoco_server.errors import (
+    GatewayUnreachable,
+    InvalidCliInput,
+    InvalidRequest,
+    PyocoServerError,
+    UntrustedCertificate,
+)
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client.answers import Flow
+
+# Workers, flows, metrics and wheels
+
+_WORKERS = Columns(
+    ("worker_id",),
+    ("state", "worker_id", "tags", "current_run_id", "last_run_status", "last_seen_at", "hidden"),
+    ("hidden", "last_run_status", "last_seen_at", "current_run_id", "tags"),
+)
+_FLOWS = Columns(
+    ("name",),
+    ("flow", "tags", "workers", "last_run", "ended_at", "success", "p50", "p95"),
+    ("p95", "ended_at", "workers", "p50", "tags", "success"),
+)
+WorkerId = Annotated[str, Parameter(help="Worker id.")]
+
+
+def workers(
+    *,
+    scope: Literal["active", "all"] | None = None,
+    state: str | None = None,
+    include_hidden: Flag = False,
+    limit: int | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """List workers.
+
+    Parameters
+    ----------
+    scope
+        active: live workers; all: also stopped and disconnected ones.
+    state
+        Filter by state: RUNNING, IDLE, STOPPED_GRACEFUL or DISCONNECTED.
+    include_hidden
+        Include hidden workers.
+    limit
+        Maximum number of entries (up to 500).
+    """
+    found: Any = client.get_workers(scope, state, include_hidden=include_hidden or None, limit=limit)
+    shown.list(found, found, _WORKERS, texts.NO_WORKERS)
+
+
+def worker_hide(worker_id: WorkerId, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Hide a worker from lists."""
+    shown.one(client.patch_worker_hidden(worker_id, hidden=True), "worker_id")
+
+
+def worker_show(worker_id: WorkerId, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Unhide a worker."""
+    shown.one(client.patch_worker_hidden(worker_id, hidden=False), "worker_id")
+
+
+def flows(*, cursor: Cursor = None, limit: int | None = None, shown: Shown = AS_JSON, client: Client) -> None:
+    """List the flows that workers report or that have runs.
+
+    Parameters
+    ----------
+    limit
+        Maximum number of entries (up to 200).
+    """
+    page = client.list_flows(cursor, limit)
+    shown.page(page, _FLOWS, texts.NO_FLOWS, [*map(_flow_row, page["items"])])
+
+
+def _flow_row(flow: Flow) -> dict[str, Any]:
+    last = flow["last_runs"][0] if flow["last_runs"] else None
+    rate, p50, p95 = flow["success_rate"], flow["p50_sec"], flow["p95_sec"]
+    return {
+        **flow,
+        "flow": flow["name"],
+        "last_run": None if last is None else last["status"],
+        "ended_at": None if last is None else last["end_time"],
+        "success": None if rate is None else f"{rate:.0%}",
+        "p50": None if p50 is None else duration(p50),
+        "p95": None if p95 is None else duration(p95),
+    }
+
+
+def metrics(*, client: Client) -> None:
+    """Print the server's metrics in Prometheus format."""
+    print(client.get_metrics(), end="")
+
+
+# Wheels
+
+TASKS = "pyoco.tasks"
+_ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*(\s*:\s*[A-Za-z_][\w.]*)?(\s*\[.*\])?")
+
+_WHEELS = Columns(
+    ("name",),
+    ("name", "size_bytes", "tags", "modified", "sha256_hex"),
+    ("sha256_hex", "modified", "size_bytes", "tags"),
+)
+_HISTORY = Columns(("event_id",), ("occurred_at", "action", "wheel_name", "tags", "by"), ("by", "tags"))
+
+
+def wheels(*, shown: Shown = AS_JSON, client: Client) -> None:
+    """List registered wheels."""
+    found: Any = client.list_wheels()
+    shown.list(found, found, _WHEELS, texts.NO_WHEELS)
+
+
+def wheel_history(
+    wheel_name: str | None = None,
+    *,
+    limit: int = 100,
+    action: Literal["upload", "delete"] | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """List wheel uploads and deletions, newest first.
+
+    Parameters
+    ----------
+    wheel_name
+        Filter by wheel.
+    limit
+        Maximum number of entries (up to 500).
+    action
+        Filter by action.
+    """
+    events = client.list_wheel_history(limit, wheel_name, action)
+    rows = [
+        {**event, "by": event["actor"]["api_key_id"] or event["source"]["remote_addr"]} for event in events
+    ]
+    shown.list(events, rows, _HISTORY, texts.NO_WHEEL_HISTORY)
+
+
+def wheel_upload(
+    wheel_file: Path,
+    *,
+    tags: str = "",
+    replace: bool = True,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """Check a wheel and register it for installation on workers.
+
+    Parameters
+    ----------
+    wheel_file
+        Wheel file, e.g. dist/my_flows-1.0-py3-none-any.whl.
+    tags
+        Target workers by tag, e.g. cpu,linux. Default: all workers.
+    replace
+        No effect; kept for compatibility. A new upload needs a higher version.
+    """
+    _check(wheel_file)
+    try:
+        wanted = read_tags(tags)
+    except InvalidRequest as error:
+        raise InvalidCliInput(f"--tags: {error.detail}") from error
+    shown.one(client.upload_wheel(wheel_file, wanted, replace=replace), "name")
+
+
+def wheel_delete(name: str, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Delete a wheel; workers uninstall it at their next sync.
+
+    Parameters
+    ----------
+    name
+        Wheel file name, e.g. my_flows-1.0-py3-none-any.whl.
+    """
+    shown.one(client.delete_wheel(name), "name")
+
+
+def _check(path: Path) -> None:
+    """Refuse before the upload what the server would refuse or no worker could install."""
+    if not path.is_file():
+        raise InvalidCliInput(texts.NO_SUCH_WHEEL_FILE(path=path))
+    with path.open("rb") as file:
+        try:
+            name = check_wheel(path.name, file, path.stat().st_size)
+            content = read_content(file)
+            fit = fit_of(name.tags, content.requires_python)
+        except InvalidRequest as error:
+            raise InvalidCliInput(texts.BAD_WHEEL(path=path, reason=error.detail)) from error
+    _check_fit(path, name, fit, content.requires_python)
+    _check_tasks(path, content)
+
+
+def _check_fit(path: Path, name: WheelName, fit: Fit, requires_python: str) -> None:
+    if not fit.minors:
+        requires = texts.WHEEL_REQUIRES(wanted=requires_python) if requires_python else ""
+        built_for = ", ".join(sorted(map(str, name.tags)))
+        raise InvalidCliInput(texts.WHEEL_FITS_NOWHERE(path=path, built_for=built_for, requires=requires))
+    if fit.platforms:
+        note(texts.WHEEL_FITS_SOME_PLATFORMS(pythons=fit.pythons, platforms=", ".join(fit.platforms)))
+    elif not fit.is_everywhere:
+        note(texts.WHEEL_FITS_SOME_PYTHONS(pythons=fit.pythons))
+
+
+def _check_tasks(path: Path, content: WheelContent) -> None:
+    tasks = _entry_points(content.entry_points)
+    if not tasks:
+        note(texts.NO_TASKS_IN_WHEEL())
+    for task, value in tasks.items():
+        reason = _problem(value, content.members)
+        if reason:
+            raise InvalidCliInput(texts.BAD_ENTRY_POINT(path=path, name=task, value=value, reason=reason))
+
+
+class _EntryPoints(ConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr  # names keep their case
+
+
+def _entry_points(text: str) -> dict[str, str]:
+    parser = _EntryPoints(delimiters=("=",), interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except ConfigParserError as error:
+        raise InvalidCliInput(f"entry_points.txt: {error}") from error
+    return dict(parser[TASKS]) if parser.has_section(TASKS) else {}
+
+
+def _problem(value: str, members: frozenset[str]) -> str:
+    """The reason why an entry point cannot work, or an empty string."""
+    if not _ENTRY_POINT.fullmatch(value.strip()):
+        return texts.IS_NOT_MODULE_FUNCTION()
+    module = value.partition(":")[0].strip()
+    file = module.replace(".", "/")
+    exists = any(name.startswith((f"{file}.", f"{file}/")) for name in members)
+    return "" if exists else texts.NAMES_NO_MODULE(module=module)
+
+
+COMMANDS = {
+    "workers": workers,
+    "worker-hide": worker_hide,
+    "worker-show": worker_show,
+    "flows": flows,
+    "metrics": metrics,
+    "wheels": wheels,
+    "wheel-history": wheel_history,
+    "wheel-upload": wheel_upload,
+    "wheel-delete": wheel_delete,
+}
+
+
+# The command itself
 
 app = cyclopts.App(name="pyoco-client", help="Submit and inspect runs on a pyoco-server.")
-for part in (client_runs, client_fleet, client_executions, client_schedules):
-    for name, command in part.COMMANDS.items():
+PARTS: tuple[Mapping[str, Any], ...] = (
+    client_runs.COMMANDS,
+    COMMANDS,
+    client_executions.COMMANDS,
+    client_schedules.COMMANDS,
+)
+for part in PARTS:
+    for name, command in part.items():
         app.command(command, name=name)
 app.command(client_executions.graphs_app)
 app.command(client_executions.app)

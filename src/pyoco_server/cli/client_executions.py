@@ -26,8 +26,8 @@ from pyoco_server.cli.output import (
     print_table,
     printable,
 )
-from pyoco_server.domain.executions.graph_model import graph_definition
-from pyoco_server.domain.strict_json import Refused, decode_json
+from pyoco_server.domain.inputs import Refused, decode_json
+from pyoco_server.domain.strict_yaml import graph_definition
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
 
 app = cyclopts.App(name="executions", help="Start, watch and control graph executions.")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.domain.strict_json import Refused, decode_json, read_json
+from pyoco_server.domain.inputs import Refused, decode_json, read_json
 from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
 

@@ -130,7 +130,7 @@ def demo(*, stay: Flag = False, port: int | None = None) -> None:
     port
         Gateway port. Default: a free port.
     """
-    from pyoco_server.cli.demo import run_demo  # noqa: PLC0415 - see the top of this file
+    from pyoco_server.cli.serving import run_demo  # noqa: PLC0415 - see the top of this file
 
     with reporting_failures():
         sys.exit(run(run_demo(stay=stay, port=port)))

@@ -1,14 +1,19 @@
-"""`pyoco-server up`: gateway, NATS and worker until they are stopped, and what a person reads first."""
+"""Gateway, NATS and worker until they are stopped: `pyoco-server up`, and `pyoco-server demo`."""
 
+import asyncio
 import signal
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+from rich.json import JSON
+
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
-from pyoco_server.cli.http_server import holder_of, is_loopback, local_url, require_free
+from pyoco_server.cli.http_server import DRAIN_SEC, holder_of, is_loopback, local_url, require_free
 from pyoco_server.cli.output import BootstrapOptions, note
+from pyoco_server.cli.run_view import follow, style_for
 from pyoco_server.cli.stack import (
     Child,
     OwnNats,
@@ -21,11 +26,17 @@ from pyoco_server.cli.stack import (
 )
 from pyoco_server.cli.terminal import serve
 from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, is_set
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_api.pages import is_built
-from pyoco_server.processes import is_taken
+from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client.answers import Run
+from pyoco_server.logs import configure_logging
+from pyoco_server.processes import free_port, is_taken
 from pyoco_server.running_server import Durability, RunningServer, announced
 from pyoco_server.wiring import EmbeddedNats, check_nats_access, without_credentials
+
+# All that `up` starts, and what a person reads first
 
 DEFAULT_NATS_PORT = 4222
 
@@ -111,3 +122,64 @@ def _nats_option(config: NatsBackendConfig) -> str:
     """The option a worker needs to connect here; without it a worker uses the default port."""
     is_default = config.nats_url == NatsBackendConfig.nats_url
     return "" if is_default else f" --nats-url {without_credentials(config.nats_url)}"
+
+
+# The demonstration in the terminal
+
+DEMO_HOST = "127.0.0.1"
+DEMO_DATA = Path(".pyoco/demo")
+DEMO_FLOWS = ("--flow-resolver", "pyoco_server.engine.sample_flows:resolve")
+OPEN_TIMEOUT_SEC = 60.0
+"""On a busy machine the first start creates its streams for seconds, and until then a run is refused."""
+RUN_TIMEOUT_SEC = 60.0
+
+
+async def run_demo(*, stay: bool, port: int | None) -> int:
+    console = Console()
+    with ExitStack() as files:
+        DEMO_DATA.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing is running yet
+        log_path = DEMO_DATA / "server.log"
+        configure_logging(service="pyoco-server:http", stream=files.enter_context(log_path.open("w")))
+        worker_log = files.enter_context((DEMO_DATA / "worker.log").open("wb"))
+        config, nats = files.enter_context(
+            nats_for(NatsBackendConfig(), external=False, directory=DEMO_DATA / "nats", durability="safe")
+        )
+        chosen = free_port(DEMO_HOST, port if port is not None else 8000)
+        url = f"http://{DEMO_HOST}:{chosen}"
+        console.print(f"[bold]NATS[/]       {describe_nats(config, nats)}")
+        worker = worker_child(config, DEMO_FLOWS, "demo-worker", worker_log, DRAIN_SEC)
+        async with running_stack(config, nats, DEMO_HOST, chosen, worker) as serving:
+            console.print(f"[bold]Gateway[/]    {url}   (log: {log_path})")
+            await serving.opened(OPEN_TIMEOUT_SEC)
+            run = await asyncio.to_thread(_show_a_run, console, url)
+            if stay:
+                _print_next_steps(console, url)
+                received = await stop_signal(serving, worker)
+                return INTERRUPTED if received is signal.SIGINT else 0
+    console.print(texts.DEMO_STOPPED(), style="dim")
+    return 0 if run["status"] == RunStatus.COMPLETED else FAILED
+
+
+def _show_a_run(console: Console, url: str) -> Run:
+    with PyocoHttpClient(url) as client:
+        run_id = client.submit_run("sample", {"rows": 5})["run_id"]
+        console.print(
+            f'[bold]POST[/] /runs  {{"flow_name": "sample", "params": {{"rows": 5}}}}  →  {run_id}\n'
+        )
+        events = client.watch_run(run_id, records=True, timeout_sec=RUN_TIMEOUT_SEC)
+        style = style_for(console.file, "status")
+        run = follow(client, run_id, events, style, console.file)
+    console.print(f"\n[bold]Status[/]     {run['status']}")
+    console.print("[bold]Result[/]    ", JSON.from_data(run["result"], indent=None), end="")
+    console.print(f"\n[bold]Dashboard[/]  {url}/")
+    return run
+
+
+def _print_next_steps(console: Console, url: str) -> None:
+    console.print(f"\n{texts.TRY_IT()}")
+    for line in (
+        f"curl {url}/runs -H 'content-type: application/json' -d '{{\"flow_name\": \"sample\"}}'",
+        f"pyoco-client submit --server {url} --flow-name sample --params '{{\"rows\": 9}}'",
+    ):
+        console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
+    console.print(texts.CTRL_C_STOPS_IT())

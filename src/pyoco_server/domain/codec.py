@@ -11,10 +11,9 @@ import msgspec
 from pyoco_server.domain.auth import ApiKeyRecord
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
-from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot
 from pyoco_server.domain.events.requests import EventRequest
-from pyoco_server.domain.events.retry import RetryJob
+from pyoco_server.domain.events.retry import NotificationSettings, RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord

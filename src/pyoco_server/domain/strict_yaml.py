@@ -12,6 +12,7 @@ from typing import Any, Never
 import yaml
 from msgspec import Struct
 
+from pyoco_server.domain.inputs import read_json
 from pyoco_server.domain.values import MAX_INT, MIN_INT
 from pyoco_server.errors import InvalidRequest
 
@@ -48,6 +49,7 @@ class YamlKind(Struct, frozen=True, kw_only=True):
 
 FLOW_YAML = YamlKind(name="flow.yaml", max_nodes=5_000)
 """The limit is more than a flow needs, and is read in some 20 ms."""
+GRAPH_YAML = YamlKind(name="graph", max_nodes=100_000, text_keys=frozenset({"on"}))
 
 
 class YamlDocument(Struct, frozen=True):
@@ -288,3 +290,18 @@ def _mark(mark: Any) -> Mark:
 
 def _mark_in_bytes(data: bytes, index: int) -> Mark:
     return Mark(data.count(b"\n", 0, index) + 1, index - data.rfind(b"\n", 0, index))
+
+
+# Graphs, which may also be JSON
+
+
+def graph_definition(text: str | bytes, content_type: str | None) -> dict[str, Any]:
+    """The unvalidated definition in a text: JSON by content type, else YAML. Raises InvalidRequest."""
+    if isinstance(text, bytes):
+        text = decode(text, GRAPH_YAML)
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    is_json = kind == "application/json" or kind.endswith("+json")
+    definition = read_json(text, GRAPH_YAML.name) if is_json else read_yaml(text, GRAPH_YAML).value
+    if not isinstance(definition, dict):
+        raise InvalidRequest("graph: must be an object with id, nodes and edges")
+    return definition

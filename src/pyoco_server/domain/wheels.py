@@ -16,7 +16,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pyoco_server.domain.names import MAX_TAGS, is_tag
+from pyoco_server.domain.inputs import MAX_TAGS, is_tag
 from pyoco_server.errors import InvalidRequest, WheelVersionConflict
 
 MAX_NAME = 255

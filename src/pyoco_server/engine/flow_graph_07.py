@@ -17,7 +17,7 @@ from typing import NamedTuple, Never
 
 from msgspec import Struct, field
 
-from pyoco_server.domain.names import nearest
+from pyoco_server.domain.inputs import nearest
 from pyoco_server.domain.strict_yaml import place_in, shown
 from pyoco_server.engine import flow_expressions
 from pyoco_server.errors import InvalidRequest

@@ -23,22 +23,20 @@ from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Rai
 from pyoco_server.domain.runs.model import FailureKind, KeptTasks, Reusable, TaskRecord, TaskState, replace
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
-from pyoco_server.engine.results import (
+from pyoco_server.engine.tasks import (
     MAX_VALUE_BYTES,
     BadOutput,
     RecordBudget,
     Result,
+    RunLoop,
     capped_text,
+    close_never_awaited,
     described,
+    entered_loop,
     is_exact,
+    is_never_awaited,
     raised,
     result_of,
-)
-from pyoco_server.engine.tasks import (
-    RunLoop,
-    close_never_awaited,
-    entered_loop,
-    is_never_awaited,
 )
 from pyoco_server.errors import ExecutionFailed
 

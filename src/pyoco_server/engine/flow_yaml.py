@@ -22,7 +22,7 @@ from pyoco.discovery.loader import TaskLoader
 from pyoco.dsl.syntax import TaskWrapper, switch
 from pyoco.schemas.config import PyocoConfig
 
-from pyoco_server.domain.names import nearest
+from pyoco_server.domain.inputs import nearest
 from pyoco_server.domain.strict_yaml import Path, YamlDocument, decode, read_yaml, shown
 from pyoco_server.engine import flow_graph_06, flow_graph_07
 from pyoco_server.engine.flow_expressions import check_references

@@ -1,8 +1,9 @@
-"""Finding flows: what `--flow-resolver` and `--flows` may name, and the flow of a job."""
+"""From a job to its running flow: what `--flow-resolver` and `--flows` may name, and the handle of a flow."""
 
 import importlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib.machinery import SourceFileLoader
@@ -14,13 +15,15 @@ from msgspec import Struct
 from pyoco.core.models import Flow
 
 from pyoco_server.domain.fleet import reportable_flows
-from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job
+from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import FailureKind
 from pyoco_server.domain.value_previews import article, type_name
 from pyoco_server.engine.flow_plan import left_out_of
+from pyoco_server.engine.flow_run import FlowRun, OnTask
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
-from pyoco_server.engine.results import described, raised
-from pyoco_server.engine.tasks import check_tasks, close_never_awaited
+from pyoco_server.engine.print_capture import CallLater, OutputSource, PrintCapture, PrintReports
+from pyoco_server.engine.tasks import MAX_VALUE_BYTES, check_tasks, close_never_awaited, described, raised
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
 from pyoco_server.logs import get_logger
 
@@ -273,3 +276,99 @@ def _from_resolver(job: Job, resolver: FlowResolver) -> FlowOfJob | FlowOutcome:
 
 def _suggestion(error: KeyError) -> str:
     return f"; {error.advice}" if isinstance(error, UnknownFlow) else ""
+
+
+# The handle of a flow in the process that runs it: an executor, or a worker that runs flows in a thread
+
+FindFlow = Callable[[Job], FlowOfJob | FlowOutcome]
+
+
+class LocalFlowHandle:
+    """`run` blocks the calling thread; other threads may call `cancel` and `go_live`, even before it.
+
+    Most flows end before anyone watches: nothing is reported until `go_live`. Subclasses deliver the reports
+    (`progressed`, `printed`).
+    """
+
+    def __init__(self, call_later: CallLater | None) -> None:
+        self._lock = threading.Lock()
+        self._flow_run: FlowRun | None = None
+        self._is_live = False
+        self._is_cancelled = False
+        self._prints = PrintReports(self.printed, call_later)
+
+    def run(
+        self,
+        job: Job,
+        find: FindFlow,
+        output: OutputSource,
+        *,
+        own_threads: Iterable[threading.Thread] = (),
+        max_value_bytes: int = MAX_VALUE_BYTES,
+    ) -> FlowOutcome:
+        capture = PrintCapture(output, self._output_added, own_threads)
+        self._prints.begin(capture)
+        with capture:
+            found = find(job)
+            if isinstance(found, FlowOutcome):
+                return found
+            on_task = self._watched(found.flow, capture.entered)
+            return self._run(
+                FlowRun(
+                    found.flow,
+                    job.run_id,
+                    found.params,
+                    on_task,
+                    max_value_bytes=max_value_bytes,
+                    kept=job.kept,
+                )
+            )
+
+    def _run(self, run: FlowRun) -> FlowOutcome:
+        with self._lock:
+            self._flow_run = run
+            is_cancelled, is_live = self._is_cancelled, self._is_live
+        if is_cancelled:
+            run.cancel()
+        if is_live:
+            run.follow(self.progressed)
+        try:
+            return run.run()
+        finally:
+            with self._lock:
+                self._flow_run = None
+
+    def cancel(self) -> None:
+        """Stop at the next task."""
+        with self._lock:
+            self._is_cancelled = True
+            run = self._flow_run
+        if run is not None:
+            run.cancel()
+
+    def go_live(self) -> None:
+        """Report the progress now and after every step, and output as it is printed."""
+        with self._lock:
+            self._is_live = True
+            run = self._flow_run
+        self._prints.flush_soon()
+        if run is not None:
+            run.follow(self.progressed)
+
+    def unreported_output(self) -> list[LogEntry]:
+        """At the end: what was printed and not reported. Nothing is reported after it."""
+        return self._prints.finish()
+
+    def progressed(self, progress: FlowProgress) -> None:
+        raise NotImplementedError
+
+    def printed(self, entries: list[LogEntry]) -> None:
+        raise NotImplementedError
+
+    def _watched(self, flow: Flow, on_task: OnTask) -> OnTask:  # noqa: ARG002 - for subclasses
+        """Called with every start and end of a task."""
+        return on_task
+
+    def _output_added(self) -> None:
+        if self._is_live:
+            self._prints.flush_soon()

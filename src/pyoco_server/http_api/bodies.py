@@ -13,10 +13,9 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.requests import ClientDisconnect
 
-from pyoco_server.domain.names import nearest
+from pyoco_server.domain.inputs import Refused, decode_json, nearest
 from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP, unix_time
 from pyoco_server.domain.runs.model import RunRetry
-from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.errors import BodyTooSlow, PyocoServerError, RequestTooLarge
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import header_of, wait_for_turn

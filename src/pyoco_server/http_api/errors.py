@@ -1,4 +1,4 @@
-"""The one table from errors to answers: status, body and language, and their OpenAPI."""
+"""The one table from errors to answers: status, body and language; and what routes answer, in OpenAPI."""
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -8,9 +8,16 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
+from msgspec import Struct
 
-from pyoco_server.answers import ErrorBody
+from pyoco_server import answers
+from pyoco_server.answers import (
+    ErrorBody,
+)
 from pyoco_server.domain.codec import Unreadable
+from pyoco_server.domain.events.retry import JobStatus
+from pyoco_server.domain.executions.events import Actor
+from pyoco_server.domain.wheels import Actor as WheelActor
 from pyoco_server.errors import (
     ApiKeyRequired,
     CommandRejected,
@@ -20,7 +27,6 @@ from pyoco_server.errors import (
     NatsUnavailable,
     PyocoServerError,
 )
-from pyoco_server.http_api import schemas
 from pyoco_server.logs import get_logger
 
 log = get_logger(__name__)
@@ -130,6 +136,44 @@ def _quality(weight: str) -> float:
         return 0.0
 
 
+# OpenAPI: the schemas of answers
+
+_ALIKE = (Actor, WheelActor)
+"""Types with the same name: msgspec adds their modules, which are internal."""
+
+
+def _components() -> dict[str, Any]:
+    _, found = msgspec.json.schema_components(
+        [*answers.kinds(), JobStatus], ref_template="#/components/schemas/{name}"
+    )
+    text = msgspec.json.encode(found).decode()
+    for kind in _ALIKE:
+        text = text.replace(f"{kind.__module__}.{kind.__name__}", answers.name_of(kind))
+    components: dict[str, Any] = msgspec.json.decode(text)
+    return components
+
+
+COMPONENTS = _components()
+
+
+def schema_of(kind: type[Struct]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
+def any_schema_of(*kinds: type[Struct]) -> dict[str, Any]:
+    return {"anyOf": [schema_of(kind) for kind in kinds]}
+
+
+def list_schema_of(kind: type[Struct]) -> dict[str, Any]:
+    return {"type": "array", "items": schema_of(kind)}
+
+
+RUN_LIST = {
+    "anyOf": [list_schema_of(answers.RunSummary), list_schema_of(answers.Run), schema_of(answers.RunPage)]
+}
+"""Summaries, or whole runs with `include=full`; an object with `next_cursor` where there are pages."""
+
+
 # OpenAPI: the responses of a route
 
 Responses = dict[int | str, dict[str, Any]]
@@ -138,9 +182,7 @@ Responses = dict[int | str, dict[str, Any]]
 def answers_with(*errors: type[PyocoServerError]) -> Responses:
     """For `responses=` of a route: the errors it answers with."""
     return {
-        error().status.value: _documented(
-            schemas.of(ErrorBody), f"{error.entry.err_id}: {error.entry.detail}"
-        )
+        error().status.value: _documented(schema_of(ErrorBody), f"{error.entry.err_id}: {error.entry.detail}")
         for error in errors
     }
 

@@ -13,7 +13,7 @@ from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import AskWho, Authenticate, Caller
 from pyoco_server.usecases.events.transfer import Imported
-from pyoco_server.usecases.ports.events import ServerBackend
+from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.wiring.gateway import Levels, Setup, authentication
 
 log = get_logger(__name__)

@@ -33,6 +33,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._add_run_metrics()
+        self._add_http_metrics()
+        self._add_execution_metrics()
+        self._add_schedule_metrics()
+
+    def _add_run_metrics(self) -> None:
         self.submitted = Counter(
             "pyoco_runs_submitted", "Runs accepted by this gateway.", registry=self.registry
         )
@@ -62,6 +68,8 @@ class Metrics:
         self._redeliveries = Counter(
             "pyoco_run_redeliveries", "Runs taken over by a later delivery.", registry=self.registry
         )
+
+    def _add_http_metrics(self) -> None:
         self._http = Histogram(
             "pyoco_http_request_duration_seconds",
             "Time to the first byte of a response.",
@@ -70,6 +78,7 @@ class Metrics:
             registry=self.registry,
         )
 
+    def _add_execution_metrics(self) -> None:
         self._rejected = Counter(
             "pyoco_execution_commands_rejected",
             "Rejected execution commands, by code.",
@@ -89,6 +98,7 @@ class Metrics:
             registry=self.registry,
         )
 
+    def _add_schedule_metrics(self) -> None:
         self._ticks = Counter(
             "pyoco_schedule_ticks",
             "Ticks of schedules that this gateway recorded, by status.",

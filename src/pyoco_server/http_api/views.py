@@ -46,7 +46,7 @@ from pyoco_server.errors import CommandRejected, NatsUnavailable, StillStarting
 from pyoco_server.http_api.errors import RETRY_AFTER_SEC, error_body
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import caller_of
-from pyoco_server.usecases.events.attempt import Answer
+from pyoco_server.usecases.events.receive import Answer
 from pyoco_server.usecases.events.resume import Resumed
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.read import RunView

@@ -21,7 +21,7 @@ from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadT
 from pyoco_server.jetstream.kv import NO_MESSAGE, KvStore, is_removal, scan
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.concurrency import off_loop
-from pyoco_server.usecases.ports.executions import BEGINNING
+from pyoco_server.usecases.ports.gateway import BEGINNING
 from pyoco_server.usecases.ports.stores import Revision, Versioned, WrongRevision
 
 log = get_logger(__name__)

@@ -18,9 +18,8 @@ from pyoco_server.domain.auth import ApiKeyRecord, record_key
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
-from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot
-from pyoco_server.domain.events.retry import RetryJob
+from pyoco_server.domain.events.retry import NotificationSettings, RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, encode_commit
@@ -34,7 +33,7 @@ from pyoco_server.domain.executions.records import (
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.wheels import Wheel, WheelEvent
-from pyoco_server.usecases.ports.executions import BEGINNING
+from pyoco_server.usecases.ports.gateway import BEGINNING
 from pyoco_server.usecases.ports.stores import (
     Change,
     Clock,

@@ -12,7 +12,7 @@ import msgspec
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import ExecutionSummary, LoggedCommit, Wait
 from pyoco_server.domain.runs.listing import Place
-from pyoco_server.usecases.ports.executions import ExecutionFilter, SummaryPage
+from pyoco_server.usecases.ports.gateway import ExecutionFilter, SummaryPage
 from pyoco_server.usecases.ports.stores import Change
 
 _SCHEMA = """

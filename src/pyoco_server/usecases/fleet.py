@@ -17,7 +17,7 @@ from pyoco_server.domain.fleet import (
     seen_by,
     with_observed_state,
 )
-from pyoco_server.domain.names import is_worker_id, nearest
+from pyoco_server.domain.inputs import is_worker_id, nearest
 from pyoco_server.errors import NatsUnavailable, WorkerNotFound
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.consistency import MAX_TRIES

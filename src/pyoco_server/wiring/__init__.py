@@ -2,8 +2,7 @@
 
 gateway.py          a gateway: one value with the three levels
 event_level.py      its level of workflow events
-worker.py           a worker: executors, wheels, `PyocoNatsWorker`
-client.py           `PyocoNatsClient`, and what the admin command does
+worker.py           a worker: executors, wheels, `PyocoNatsWorker`; `PyocoNatsClient`; the admin command
 backends.py         the ports of runs on NATS: what a worker, a client and a gateway need; NATS itself
 gateway_backend.py  the ports of executions and events, and all three levels for a gateway
 """
@@ -22,7 +21,6 @@ from pyoco_server.wiring.backends import (
     new_run_id,
     new_salt,
     open_backend,
-    open_wheels,
     open_worker_backend,
     restore,
 )
@@ -58,7 +56,6 @@ __all__ = [
     "open_events",
     "open_gateway_backend",
     "open_process_executors",
-    "open_wheels",
     "open_worker_backend",
     "restore",
     "running_embedded_url",

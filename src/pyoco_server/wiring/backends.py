@@ -26,9 +26,8 @@ from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnectio
 from pyoco_server.jetstream.events import ListedKvStore
 from pyoco_server.jetstream.feed import BucketFeed
 from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
-from pyoco_server.jetstream.kv import KvStore
+from pyoco_server.jetstream.kv import BucketSignals, KvStore, LogStream
 from pyoco_server.jetstream.queue import DlqStream, JetStreamTimers, JetStreamUndeliverable, WorkQueue
-from pyoco_server.jetstream.runs import BucketSignals, LogStream
 from pyoco_server.jetstream.streams import (
     JetStreamStorage,
     ensure_streams,

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.events.notifications import FORM, is_webhook_url
-from pyoco_server.domain.events.retry import RetryPolicy
+from pyoco_server.domain.events.retry import WEBHOOK_FORM, RetryPolicy, is_webhook_url
 from pyoco_server.domain.schedules.timing import is_zone
 from pyoco_server.errors import ConfigError, NatsUnavailable
 from pyoco_server.usecases.coordination import Lease
@@ -19,7 +18,7 @@ from pyoco_server.usecases.events.resume import ResumeWaits
 from pyoco_server.usecases.events.retry import DrainRetryJobs, RetryQueue
 from pyoco_server.usecases.events.start import PATIENCE_SEC, StartTemplate
 from pyoco_server.usecases.events.transfer import ImportFiles
-from pyoco_server.usecases.ports.events import Executions, Notifier, ServerBackend, Waits
+from pyoco_server.usecases.ports.gateway import Executions, Notifier, ServerBackend, Waits
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.submit import SubmitRun
@@ -98,7 +97,7 @@ class EventLevel:
 def check_settings(config: NatsBackendConfig) -> None:
     """Raises ConfigError."""
     if config.google_chat_webhook_url and not is_webhook_url(config.google_chat_webhook_url):
-        raise ConfigError([f"AX_GOOGLE_CHAT_WEBHOOK_URL=***: must have the form {FORM}"])
+        raise ConfigError([f"AX_GOOGLE_CHAT_WEBHOOK_URL=***: must have the form {WEBHOOK_FORM}"])
 
 
 class EventUseCases:

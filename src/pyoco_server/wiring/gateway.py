@@ -21,13 +21,12 @@ from pyoco_server.usecases.events.executions import ExecutionWaits, StartExecuti
 from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.events.transfer import Imported
 from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter, Writing
-from pyoco_server.usecases.executions.create import CreateExecutions
-from pyoco_server.usecases.executions.graphs import ManageGraphs
+from pyoco_server.usecases.executions.create import CreateExecutions, ManageGraphs
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
-from pyoco_server.usecases.ports.events import ServerBackend
+from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
@@ -108,9 +107,16 @@ class RunLevel:
     """Runs, and the workers and wheels that they need."""
 
     def __init__(self, backend: ServerBackend, setup: Setup, watchers: WatchHub) -> None:
-        config, clock, new_id = setup.config, setup.clock, setup.new_id
         self.index = backend.run_index
         self._looks: list[LookAtRuns] = []
+        self._add_followers(backend, setup, watchers)
+        own_writes = OwnWrites(self.follow)
+        self._add_submits(backend, setup, own_writes)
+        self._add_reads(backend, setup, own_writes, watchers)
+        self._add_changes(backend, setup, own_writes)
+        self._add_sweeps(backend, setup)
+
+    def _add_followers(self, backend: ServerBackend, setup: Setup, watchers: WatchHub) -> None:
         self.reassert_cancels = self._reassert_cancels(backend, setup)
         # When the store forgets is a time of the store, not of this host.
         self.follow = FollowRuns(
@@ -122,8 +128,10 @@ class RunLevel:
             self._look,
             expire_interval_sec=setup.tuning.expire_interval_sec,
         )
-        self.follow_workers = FollowWorkers(backend.worker_feed, clock, backend.shared_clock)
-        own_writes = OwnWrites(self.follow)
+        self.follow_workers = FollowWorkers(backend.worker_feed, setup.clock, backend.shared_clock)
+
+    def _add_submits(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
+        clock, new_id = setup.clock, setup.new_id
         self.expiry = RunExpiry(backend.timers, backend.runs, clock)
         self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
         self.submit = SubmitRun(
@@ -132,20 +140,34 @@ class RunLevel:
             clock,
             new_id,
             own_writes.wrote,
-            config.runs_retention_sec,
+            setup.config.runs_retention_sec,
             expire_at=self.expiry.set,
             files=self.flow_files,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
-        self.read = ReadRun(backend.runs, self.follow_workers, config.worker_disconnect_timeout_sec)
+
+    def _add_reads(
+        self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites, watchers: WatchHub
+    ) -> None:
+        silent_sec = setup.config.worker_disconnect_timeout_sec
+        self.read = ReadRun(backend.runs, self.follow_workers, silent_sec)
         self.read_logs = ReadLogs(self.read, backend.task_logs)
         self.list = ListRuns(backend.runs, backend.run_index, own_writes)
-        self.watch = WatchRun(backend.runs, backend.task_logs, watchers, clock)
+        self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock)
         self.watch_list = WatchRuns(backend.run_index, watchers)
+        self.list_workers = ListWorkers(
+            self.follow_workers,
+            backend.run_index,
+            silent_sec,
+            setup.monotonic,
+            setup.tuning.first_worker_sec,
+        )
+        self.list_flows = ListFlows(backend.run_index, self.list_workers, own_writes)
+
+    def _add_changes(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
+        clock = setup.clock
         self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
-        self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, new_id)
-        self.list_workers = self._list_workers(backend, setup)
         self.link_retries = LinkRetries(backend.runs, clock)
         self._looks.append(self.link_retries.look)
         self.retry = RetryRun(
@@ -156,18 +178,22 @@ class RunLevel:
             self.list_workers,
             self.link_retries,
         )
-        self.list_flows = ListFlows(backend.run_index, self.list_workers, own_writes)
+        self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, setup.new_id)
         self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
+
+    def _add_sweeps(self, backend: ServerBackend, setup: Setup) -> None:
+        """What ends, repeats and counts runs, whoever started them."""
+        runs, queue, clock, holder = backend.runs, backend.queue, setup.clock, setup.new_id()
         self.count_dead_letters = CountDeadLetters(backend.dead_letters)
         self.check_storage = CheckStorage(backend.storage)
         self._end_undeliverable = EndMaxDelivered(
-            backend.undeliverable, backend.runs, backend.queue, backend.dead_letters, clock
+            backend.undeliverable, runs, queue, backend.dead_letters, clock
         )
-        self._next_tries = QueueNextTries(backend.runs, backend.queue, backend.undeliverable)
+        self._next_tries = QueueNextTries(runs, queue, backend.undeliverable)
         self._looks.append(self._next_tries.look)
-        self.sweep = SweepRuns(backend.runs, backend.run_index, backend.queue, self._end_undeliverable, clock)
+        self.sweep = SweepRuns(runs, backend.run_index, queue, self._end_undeliverable, clock)
         self.sweep_lease = Lease(
-            backend.leases, "sweep", new_id(), clock, lasts_sec=SWEEP_SILENT_SEC, beat_sec=SWEEP_BEAT_SEC
+            backend.leases, "sweep", holder, clock, lasts_sec=SWEEP_SILENT_SEC, beat_sec=SWEEP_BEAT_SEC
         )
 
     def _reassert_cancels(self, backend: ServerBackend, setup: Setup) -> ReassertCancels:
@@ -176,15 +202,6 @@ class RunLevel:
         reassert.began_with(run_id for run_id, _, now in unfinished if now is RunStatus.CANCELLING)
         self._looks.append(reassert.look)
         return reassert
-
-    def _list_workers(self, backend: ServerBackend, setup: Setup) -> ListWorkers:
-        return ListWorkers(
-            self.follow_workers,
-            backend.run_index,
-            setup.config.worker_disconnect_timeout_sec,
-            setup.monotonic,
-            setup.tuning.first_worker_sec,
-        )
 
     def on_changes(self, look: LookAtRuns) -> None:
         """`look` gets every change of a run, before it is in the index."""

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.events.imports import ImportMark
-from pyoco_server.domain.events.notifications import NotificationSettings
 from pyoco_server.domain.events.receipts import DAY_SEC, KeptResume, Slot
-from pyoco_server.domain.events.retry import RetryJob
+from pyoco_server.domain.events.retry import NotificationSettings, RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_record

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
-from pyoco_server.domain.names import is_run_id, is_tag
+from pyoco_server.domain.inputs import is_run_id, is_tag
 from pyoco_server.domain.runs.changes import Claim, GiveUp, Refusal
 from pyoco_server.domain.runs.jobs import (
     DeadLetter,

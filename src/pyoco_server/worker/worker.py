@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.fleet import WorkerActivity, WorkerRecord, WorkerState
-from pyoco_server.domain.names import is_tag, is_worker_id
+from pyoco_server.domain.inputs import is_tag, is_worker_id
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.wheels import WheelSync
 from pyoco_server.errors import NatsUnavailable

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct, field
 
 from pyoco_server.domain.events import retry
-from pyoco_server.domain.events.notifications import NotificationSettings, is_webhook_url
 from pyoco_server.domain.events.receipts import (
     RESUMES,
     UNKNOWN_CONTENT,
@@ -18,7 +17,15 @@ from pyoco_server.domain.events.receipts import (
     receipt_key,
 )
 from pyoco_server.domain.events.requests import choose_key
-from pyoco_server.domain.events.retry import JobStatus, QueuedEvent, RetryJob, RetryPolicy, job_id
+from pyoco_server.domain.events.retry import (
+    JobStatus,
+    NotificationSettings,
+    QueuedEvent,
+    RetryJob,
+    RetryPolicy,
+    is_webhook_url,
+    job_id,
+)
 from pyoco_server.domain.events.templates import is_id
 from pyoco_server.errors import InvalidRequest
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from pyoco_server.domain.events.templates import MAX_TEXT, MAX_YEAR, Period, Template, period
-from pyoco_server.domain.strict_json import Refused, decode_json
+from pyoco_server.domain.inputs import Refused, decode_json
 from pyoco_server.errors import InvalidRequest, InvalidYearMonth
 
 _KEY = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
@@ -51,6 +51,11 @@ class EventRequest(Struct, frozen=True, kw_only=True):
     """An unusable key was given."""
     resume: ResumeTarget | UnsetType = UNSET
     """Unset, it is not encoded: the stored form and digest of other events stay as in older versions."""
+
+    @property
+    def target(self) -> ResumeTarget | None:
+        """The waiting node named by the event, unless the event or its source names a template."""
+        return None if self.template_id is not None or self.resume is UNSET else self.resume
 
 
 class ChosenKey(Struct, frozen=True):

@@ -1,9 +1,11 @@
-"""Retry jobs: failed events, retried with exponential backoff, then escalated."""
+"""Retry jobs: failed events, retried with exponential backoff, then escalated with a notification."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
+from urllib.parse import parse_qsl
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +14,7 @@ from pyoco_server.domain.events.audit import Reason
 from pyoco_server.domain.events.receipts import DAY_SEC
 from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.events.templates import Template
+from pyoco_server.errors import InvalidRequest
 
 MAX_DELAY_SEC = DAY_SEC
 JITTER = 0.1
@@ -223,3 +226,82 @@ def counts(jobs: Iterable[RetryJob], now: float) -> QueueCounts:
     for job in known:
         by_status[job.status] += 1
     return QueueCounts(len(known), sum(is_due(job, now) for job in known), by_status)
+
+
+# Notifications of escalations, by Google Chat: allowed webhook URLs, their masked form, and the texts
+
+CHAT_HOST = "https://chat.googleapis.com"
+WEBHOOK_FORM = f"{CHAT_HOST}/v1/spaces/.../messages?key=...&token=..."
+MAX_URL = 2000
+_URL = re.compile(
+    r"https://chat\.googleapis\.com(/v1/spaces/([A-Za-z0-9_-]{1,100})/messages\?([A-Za-z0-9_%&=.~+-]{1,1500}))"
+)
+"""The whole URL, so that a client has no host, port, user info or escape to interpret."""
+_SHOWN_CHARACTERS = 4
+
+
+class NotificationSettings(Struct, frozen=True, kw_only=True):
+    webhook_url: str
+    updated_at: str
+
+    def __repr__(self) -> str:
+        return "NotificationSettings(***)"
+
+
+class Delivered(Struct, frozen=True):
+    """Result of sending a message."""
+
+    is_sent: bool
+    http_status: int | None
+    message: str
+
+
+def check_webhook_url(text: str) -> str:
+    """Raises InvalidRequest, without the URL: it is a secret."""
+    if not is_webhook_url(text):
+        raise InvalidRequest(f"webhook_url: must have the form {WEBHOOK_FORM}")
+    return text
+
+
+def is_webhook_url(text: str) -> bool:
+    match = _URL.fullmatch(text) if len(text) <= MAX_URL else None
+    if match is None:
+        return False
+    names = [name for name, value in parse_qsl(match[3], keep_blank_values=True) if value]
+    return names.count("key") == 1 and names.count("token") == 1
+
+
+def path_and_query(url: str) -> str:
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise InvalidRequest(f"webhook_url: must have the form {WEBHOOK_FORM}")
+    return match[1]
+
+
+def masked(url: str | None) -> str:
+    match = _URL.fullmatch(url or "")
+    if match is None or not is_webhook_url(match[0]):
+        return ""
+    return f"{CHAT_HOST}/v1/spaces/{match[2][:_SHOWN_CHARACTERS]}***/messages?key=***&token=***"
+
+
+TEST_TEXT = "pyoco-server: test of the notification settings."
+
+
+def escalation_text(job: RetryJob) -> str:
+    lines = [
+        "pyoco-server: a workflow event needs manual action",
+        f"template: {_line(job.template_name)} ({job.template_id})",
+        f"action: {job.action}",
+        f"event: {_line(job.event_name or '-')}   source: {_line(job.source or '-')}",
+        f"idempotency_key: {job.idempotency_key}",
+        f"attempts: {job.attempts} of {job.max_attempts}",
+        f"reason: {job.last_reason_class}/{job.last_reason_code}: {_line(job.last_error or '-')}",
+        f"job: {job.id}",
+    ]
+    return "\n".join(lines)
+
+
+def _line(text: str) -> str:
+    """Names come from outside: no links, mentions or extra lines."""
+    return "".join(c if c.isprintable() and c not in "<>*_`~" else " " for c in text)[:200]

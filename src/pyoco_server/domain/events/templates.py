@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from pyoco_server.domain.names import MAX_FLOW_NAME, is_tag
+from pyoco_server.domain.inputs import MAX_FLOW_NAME, is_tag
 from pyoco_server.domain.runs.model import RunRetry
 from pyoco_server.errors import InvalidRequest, WorkflowConflict, WorkflowNotFound
 

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from pyoco_server.domain.executions.events import Actor, ActorKind, Failure
 from pyoco_server.domain.executions.model import NodeStatus, Phase
-from pyoco_server.domain.names import nearest
+from pyoco_server.domain.inputs import nearest
 from pyoco_server.domain.runs.jobs import claim_key
 from pyoco_server.errors import InvalidRequest
 

@@ -30,7 +30,7 @@ from pyoco_server.domain.executions.condition_cost import (
     walk,
 )
 from pyoco_server.domain.executions.interpolation import NODE_FIELDS
-from pyoco_server.domain.names import nearest
+from pyoco_server.domain.inputs import nearest
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 100

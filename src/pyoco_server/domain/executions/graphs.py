@@ -11,7 +11,9 @@ from typing import Any, Never
 from msgspec import Struct
 
 from pyoco_server.domain.executions import conditions
-from pyoco_server.domain.executions.graph_model import (
+from pyoco_server.domain.executions.graph_parts import (
+    ENOUGH_PROBLEMS,
+    NAME_RULE,
     Edge,
     EdgeOn,
     Graph,
@@ -19,21 +21,16 @@ from pyoco_server.domain.executions.graph_model import (
     JoinPolicy,
     NodeType,
     OnTimeout,
+    Problems,
     Retry,
     Then,
-    graph_definition,
-)
-from pyoco_server.domain.executions.graph_parts import (
-    ENOUGH_PROBLEMS,
-    NAME_RULE,
-    Problems,
     check_keys,
     edge_name,
     nodes_read_by,
     read_edge,
     read_node,
 )
-from pyoco_server.domain.names import is_tag, nearest
+from pyoco_server.domain.inputs import is_tag, nearest
 from pyoco_server.errors import InvalidRequest
 
 # Structure of a graph: entry, order, and the fork of each join.
@@ -150,7 +147,6 @@ __all__ = [
     "Retry",
     "Then",
     "definition_of",
-    "graph_definition",
     "parse_graph",
 ]
 

@@ -14,7 +14,7 @@ from typing import Any, Never
 import msgspec
 from msgspec import Struct
 
-from pyoco_server.domain.names import nearest
+from pyoco_server.domain.inputs import nearest
 
 NODE_FIELDS = ("output", "status", "error")
 """The readable fields of a node."""

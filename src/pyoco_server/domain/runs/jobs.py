@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pyoco_server.domain.names import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
+from pyoco_server.domain.inputs import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
 from pyoco_server.domain.runs.changes import Conclude
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import (

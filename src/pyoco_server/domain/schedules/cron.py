@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pyoco_server.domain.names import nearest
+from pyoco_server.domain.inputs import nearest
 from pyoco_server.errors import InvalidRequest
 
 MAX_CRON = 200

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pyoco_server.domain.names import is_tag
+from pyoco_server.domain.inputs import is_tag
 from pyoco_server.domain.runs.model import RunRetry
 from pyoco_server.domain.schedules.cron import parse_cron
 from pyoco_server.domain.schedules.timing import Interval, Window, ZonedCron, zone_of

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from msgspec import Struct
 
-from pyoco_server.domain.names import nearest
+from pyoco_server.domain.inputs import nearest
 from pyoco_server.domain.schedules.cron import Cron
 from pyoco_server.errors import InvalidRequest
 

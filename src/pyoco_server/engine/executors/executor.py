@@ -46,13 +46,19 @@ from pyoco_server.engine.executors.protocol import (
     frame,
     job_of,
 )
-from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
 from pyoco_server.engine.flow_run import OnTask
 from pyoco_server.engine.output import OutputPipes
 from pyoco_server.engine.print_capture import HostOutput
-from pyoco_server.engine.resolve import FlowOfJob, FlowResolver, flow_names, flow_of, load_resolver
-from pyoco_server.engine.results import described
-from pyoco_server.engine.tasks import end_fork
+from pyoco_server.engine.resolve import (
+    FindFlow,
+    FlowOfJob,
+    FlowResolver,
+    LocalFlowHandle,
+    flow_names,
+    flow_of,
+    load_resolver,
+)
+from pyoco_server.engine.tasks import described, end_fork
 
 _WORKER_GONE = 3
 """Exit code."""

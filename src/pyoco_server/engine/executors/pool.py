@@ -21,7 +21,7 @@ from pyoco_server.domain.runs.jobs import FlowListener, Job
 from pyoco_server.engine.executors.process import ExecutorProcess
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
-from pyoco_server.engine.executors.zygote_process import Zygote, ZygoteEnded
+from pyoco_server.engine.executors.zygote import Zygote, ZygoteEnded
 from pyoco_server.engine.resolve import reported_flows
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import get_logger

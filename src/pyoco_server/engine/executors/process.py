@@ -38,7 +38,7 @@ from pyoco_server.engine.executors.protocol import (
     end_of_frame,
     frame,
 )
-from pyoco_server.engine.executors.zygote_process import how_it_ended
+from pyoco_server.engine.executors.zygote import how_it_ended
 from pyoco_server.engine.output import Ends, close_all, unread_output
 from pyoco_server.engine.resolve import FlowNames
 from pyoco_server.logs import get_logger

@@ -18,7 +18,7 @@ from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, TaskRecord
 from pyoco_server.engine.resolve import FlowNames
-from pyoco_server.engine.results import MAX_VALUE_BYTES
+from pyoco_server.engine.tasks import MAX_VALUE_BYTES
 
 MAX_QUEUE = 8
 """Most flows of one executor, including the running one."""

@@ -13,10 +13,16 @@ from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.engine.executors.process_flow import timed_out, timeout_text
-from pyoco_server.engine.flow_handle import FindFlow, LocalFlowHandle
 from pyoco_server.engine.print_capture import HostOutput
-from pyoco_server.engine.resolve import FlowResolver, flow_names, flow_of, reported_flows
-from pyoco_server.engine.results import MAX_VALUE_BYTES
+from pyoco_server.engine.resolve import (
+    FindFlow,
+    FlowResolver,
+    LocalFlowHandle,
+    flow_names,
+    flow_of,
+    reported_flows,
+)
+from pyoco_server.engine.tasks import MAX_VALUE_BYTES
 from pyoco_server.logs import get_logger
 
 log = get_logger(__name__)

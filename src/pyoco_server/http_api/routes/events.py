@@ -6,6 +6,17 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from starlette.requests import ClientDisconnect
 
+from pyoco_server.answers import (
+    EventPinged,
+    EventResumed,
+    EventStarted,
+    EventSummary,
+    NotificationSettingsState,
+    NotificationTested,
+    RetryJobChanged,
+    RetryJobs,
+    RetryJobsDrained,
+)
 from pyoco_server.domain.events.audit import MAX_RECENT, AuditActor
 from pyoco_server.errors import (
     EventFailed,
@@ -17,14 +28,20 @@ from pyoco_server.errors import (
     WorkflowConflict,
     WorkflowNotFound,
 )
-from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
-from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, any_schema_of, schema_of
 from pyoco_server.http_api.gateway import Gateway, gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of, caller_or_refusal
 from pyoco_server.http_api.views import answer_view, job_view, json_response, queue_view
-from pyoco_server.usecases.events.attempt import Answer, Attempt, Origin, Outcome
-from pyoco_server.usecases.events.receive import Arrival, Credentials, ReceiveEvent
+from pyoco_server.usecases.events.receive import (
+    Answer,
+    Arrival,
+    Attempt,
+    Credentials,
+    Origin,
+    Outcome,
+    ReceiveEvent,
+)
 from pyoco_server.usecases.events.retry import DEFAULT_LIMIT, MAX_LIMIT
 
 EVENT_BODY_BYTES = 1024 * 1024
@@ -37,7 +54,7 @@ receiving = APIRouter(
     tags=["workflow events"],
     responses={
         **EVERYWHERE,
-        **answers_like(schemas.any_of(schemas.EventStarted, schemas.EventResumed, schemas.EventPinged)),
+        **answers_like(any_schema_of(EventStarted, EventResumed, EventPinged)),
         **answers_with(
             InvalidYearMonth,
             InvalidEventToken,
@@ -115,7 +132,7 @@ async def replay_event(request: Request, event_id: str) -> Response:
 @router.get(
     "/api/workflow-events/summary",
     summary="Monthly event summary",
-    responses=answers_like(schemas.of(schemas.EventSummary)),
+    responses=answers_like(schema_of(EventSummary)),
 )
 async def summary(
     request: Request,
@@ -130,7 +147,7 @@ async def summary(
 @router.get(
     "/api/workflow-events/retry-jobs",
     summary="List retry jobs",
-    responses=answers_like(schemas.of(schemas.RetryJobs)),
+    responses=answers_like(schema_of(RetryJobs)),
 )
 async def list_retry_jobs(
     request: Request, *, limit: Annotated[int, Query(description="1 to 200")] = DEFAULT_SHOWN
@@ -145,7 +162,7 @@ async def list_retry_jobs(
     "/api/workflow-events/retry-jobs/drain",
     summary="Drain the retry queue",
     responses={
-        **answers_like(schemas.of(schemas.RetryJobsDrained)),
+        **answers_like(schema_of(RetryJobsDrained)),
         **answers_with(WorkflowConflict, RequestTooLarge),
     },
     openapi_extra=json_body_docs(DrainRequest, required=False),
@@ -163,7 +180,7 @@ async def drain_retry_jobs(request: Request) -> Response:
     "/api/workflow-events/retry-jobs/{job_id}/retry",
     summary="Restart a retry job",
     responses={
-        **answers_like(schemas.of(schemas.RetryJobChanged)),
+        **answers_like(schema_of(RetryJobChanged)),
         **answers_with(WorkflowNotFound, WorkflowConflict),
     },
 )
@@ -178,7 +195,7 @@ async def retry_job(request: Request, job_id: str) -> Response:
     "/api/workflow-events/retry-jobs/{job_id}/discard",
     summary="Discard a retry job",
     responses={
-        **answers_like(schemas.of(schemas.RetryJobChanged)),
+        **answers_like(schema_of(RetryJobChanged)),
         **answers_with(WorkflowNotFound, WorkflowConflict),
     },
 )
@@ -192,7 +209,7 @@ async def discard_job(request: Request, job_id: str) -> Response:
 @router.get(
     "/api/workflow-events/notification-settings",
     summary="Get the notification settings",
-    responses=answers_like(schemas.of(schemas.NotificationSettingsState)),
+    responses=answers_like(schema_of(NotificationSettingsState)),
 )
 async def get_notification_settings(request: Request) -> Response:
     settings = levels_of(request).events.notification_settings
@@ -203,7 +220,7 @@ async def get_notification_settings(request: Request) -> Response:
     "/api/workflow-events/notification-settings",
     summary="Set the Google Chat webhook",
     responses={
-        **answers_like(schemas.of(schemas.NotificationSettingsState)),
+        **answers_like(schema_of(NotificationSettingsState)),
         **answers_with(RequestTooLarge),
     },
     openapi_extra=json_body_docs(NotificationSettingsRequest),
@@ -218,7 +235,7 @@ async def save_notification_settings(request: Request) -> Response:
     "/api/workflow-events/notification-settings/test",
     summary="Send a test message",
     responses={
-        **answers_like(schemas.of(schemas.NotificationTested)),
+        **answers_like(schema_of(NotificationTested)),
         **answers_with(WebhookNotConfigured),
     },
 )

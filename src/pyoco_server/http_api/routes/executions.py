@@ -21,9 +21,8 @@ from pyoco_server.errors import (
     InvalidRequest,
     RequestTooLarge,
 )
-from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body, validated
-from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import Stale, levels_of, reading_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import (
@@ -37,7 +36,7 @@ from pyoco_server.http_api.views import (
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.commands import Commanded
 from pyoco_server.usecases.executions.create import NewExecution
-from pyoco_server.usecases.ports.executions import ExecutionFilter
+from pyoco_server.usecases.ports.gateway import ExecutionFilter
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute, responses=EVERYWHERE)
 
@@ -65,8 +64,8 @@ KEY_DOCS: list[dict[str, Any]] = [
         "description": "Stored with the events that the request causes.",
     },
 ]
-STATE = answers_like(schemas.of(ExecutionState))
-CREATED = answers_like(schemas.of(ExecutionState), 201, "Created")
+STATE = answers_like(schema_of(ExecutionState))
+CREATED = answers_like(schema_of(ExecutionState), 201, "Created")
 NODE_VERBS = {
     "ready": "MarkNodeReady",
     "start": "StartNode",
@@ -187,7 +186,7 @@ def _check_size(name: str, value: Any, body_size: int) -> None:
 @router.get(
     "/executions",
     summary="List executions, newest first",
-    responses=answers_like(schemas.of(ExecutionPage)),
+    responses=answers_like(schema_of(ExecutionPage)),
 )
 async def list_executions(  # noqa: PLR0913 - the filters of the contract
     request: Request,
@@ -215,7 +214,7 @@ async def list_executions(  # noqa: PLR0913 - the filters of the contract
 @router.get(
     "/waits",
     summary="List waiting nodes, oldest first",
-    responses=answers_like(schemas.of(WaitPage)),
+    responses=answers_like(schema_of(WaitPage)),
 )
 async def list_waits(
     request: Request,
@@ -258,7 +257,7 @@ async def get_execution(
 @router.get(
     "/executions/{execution_id}/events",
     summary="Get the event log of an execution",
-    responses={**answers_like(schemas.of(EventPage)), **answers_with(ExecutionNotFound)},
+    responses={**answers_like(schema_of(EventPage)), **answers_with(ExecutionNotFound)},
 )
 async def list_events(
     request: Request,

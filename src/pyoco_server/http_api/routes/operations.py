@@ -1,27 +1,54 @@
-"""Liveness, readiness, metrics, workers and flows (`/health`, `/ready`, `/metrics`, `/workers`, `/flows`)."""
+"""Operations: liveness, readiness and metrics; workers, flows and wheels."""
 
 from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
 
-from pyoco_server.answers import FlowPage, Health, Ready, Worker, WorkerPatched, shown
+from pyoco_server.answers import (
+    FlowPage,
+    Health,
+    Ready,
+    WheelDeleted,
+    WheelEvent,
+    WheelFile,
+    Worker,
+    WorkerPatched,
+    shown,
+)
 from pyoco_server.domain.fleet import WorkerState
-from pyoco_server.errors import InvalidListQuery, InvalidWorkersRequest, RequestTooLarge, WorkerNotFound
-from pyoco_server.http_api import schemas
-from pyoco_server.http_api.bodies import Body, json_body_docs, parse_json, read_body, refusing_with
-from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
+from pyoco_server.domain.wheels import Actor, Source, WheelAction, read_tags
+from pyoco_server.errors import (
+    InvalidListQuery,
+    InvalidWorkersRequest,
+    RequestTooLarge,
+    WheelNotFound,
+    WheelVersionConflict,
+    WorkerNotFound,
+)
+from pyoco_server.http_api.bodies import (
+    Body,
+    StrictRoute,
+    json_body_docs,
+    parse_json,
+    read_body,
+    refusing_with,
+)
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, list_schema_of, schema_of
+from pyoco_server.http_api.forms import WHEEL_DOCS, open_wheel_form
 from pyoco_server.http_api.gateway import Stale, gateway_of, levels_of, reading_of
 from pyoco_server.http_api.metrics import CONTENT_TYPE
 from pyoco_server.http_api.middleware import caller_of
-from pyoco_server.http_api.views import json_response, worker_view
+from pyoco_server.http_api.views import json_response, wheel_view, worker_view
 from pyoco_server.usecases.fleet import WorkerFilter
+from pyoco_server.usecases.wheels import Upload
 
 router = APIRouter(tags=["operations"], responses=EVERYWHERE)
 
 
-@router.get("/health", summary="Liveness", responses=answers_like(schemas.of(Health)))
+@router.get("/health", summary="Liveness", responses=answers_like(schema_of(Health)))
 async def health(request: Request) -> Response:
     """Always 200: restarting the gateway does not bring NATS back, so `nats` only reports its state."""
     return json_response(Health("ok", "ok" if levels_of(request).is_connected else "unavailable"))
@@ -30,7 +57,7 @@ async def health(request: Request) -> Response:
 @router.get(
     "/ready",
     summary="Readiness",
-    responses={**answers_like(schemas.of(Ready)), **answers_like(schemas.of(Ready), 503, "Not ready")},
+    responses={**answers_like(schema_of(Ready)), **answers_like(schema_of(Ready), 503, "Not ready")},
 )
 async def ready(request: Request) -> Response:
     """503 while NATS is unavailable or rejects writes, and after a start until the runs have been read."""
@@ -77,7 +104,7 @@ class PatchWorkerRequest(Body):
     hidden: StrictBool = Field(description="Whether lists omit the worker")
 
 
-@workers_router.get("/workers", summary="List workers", responses=answers_like(schemas.list_of(Worker)))
+@workers_router.get("/workers", summary="List workers", responses=answers_like(list_schema_of(Worker)))
 async def list_workers(
     request: Request,
     *,
@@ -101,7 +128,7 @@ async def list_workers(
     "/workers/{worker_id}",
     summary="Hide or show a worker",
     responses={
-        **answers_like(schemas.of(WorkerPatched)),
+        **answers_like(schema_of(WorkerPatched)),
         **answers_with(WorkerNotFound, RequestTooLarge),
     },
     openapi_extra=json_body_docs(PatchWorkerRequest),
@@ -125,7 +152,7 @@ flows_router = APIRouter(
 )
 
 
-@flows_router.get("/flows", summary="List flows", responses=answers_like(schemas.of(FlowPage)))
+@flows_router.get("/flows", summary="List flows", responses=answers_like(schema_of(FlowPage)))
 async def list_flows(
     request: Request,
     *,
@@ -141,3 +168,106 @@ async def list_flows(
     reading = reading_of(request, stale)
     page = await reading.levels.runs.list_flows(caller_of(request), cursor, limit)
     return reading.marked(json_response(FlowPage(page.items, page.next_cursor)))
+
+
+# Wheels, the code that workers install: register, list, download, remove.
+
+wheels_router = APIRouter(tags=["wheels"], route_class=StrictRoute, responses=EVERYWHERE)
+
+WheelName = Annotated[str, Path(description="File name of the wheel")]
+
+
+@wheels_router.get("/wheels", summary="List wheels", responses=answers_like(list_schema_of(WheelFile)))
+async def list_wheels(request: Request) -> Response:
+    wheels = await levels_of(request).runs.wheels.list_wheels()
+    return json_response([wheel_view(wheel) for wheel in wheels])
+
+
+@wheels_router.post(
+    "/wheels",
+    summary="Register a wheel",
+    responses={
+        **answers_like(schema_of(WheelFile)),
+        **answers_with(WheelVersionConflict, RequestTooLarge),
+    },
+    openapi_extra=WHEEL_DOCS,
+)
+async def upload_wheel(request: Request) -> Response:
+    """The version must be newer than all registered versions of the package."""
+    gateway = gateway_of(request)
+    async with open_wheel_form(request, gateway.config.wheel_max_bytes) as form:
+        wheel = await gateway.levels.runs.wheels.upload(
+            Upload(
+                name=form.name,
+                file=form.file,
+                size=form.size,
+                tags=read_tags(form.tags),
+                replace=form.replace,
+                actor=_actor(request),
+                source=_source(request),
+            )
+        )
+    return json_response(wheel_view(wheel))
+
+
+@wheels_router.get(
+    "/wheels/history",
+    summary="List wheel uploads and removals",
+    responses=answers_like(list_schema_of(WheelEvent)),
+)
+async def wheel_history(
+    request: Request,
+    *,
+    limit: Annotated[int, Query(ge=1, le=500, description="Maximum number of entries")] = 100,
+    wheel_name: Annotated[
+        str | None, Query(pattern=r"\.whl$", max_length=255, description="Filter by file name")
+    ] = None,
+    action: Annotated[WheelAction | None, Query(description="Filter by action")] = None,
+) -> Response:
+    events = await levels_of(request).runs.wheels.history(wheel_name, action, limit)
+    return json_response(events)
+
+
+@wheels_router.get(
+    "/wheels/{wheel_name}",
+    summary="Download a wheel",
+    responses={200: {"content": {"application/octet-stream": {}}}, **answers_with(WheelNotFound)},
+)
+async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
+    wheels = levels_of(request).runs.wheels
+    wheel = await wheels.find(wheel_name)
+    return StreamingResponse(
+        wheels.read(wheel),
+        media_type="application/octet-stream",
+        headers={
+            "Content-Disposition": f'attachment; filename="{wheel.name}"',
+            "Content-Length": str(wheel.size_bytes),
+        },
+    )
+
+
+@wheels_router.delete(
+    "/wheels/{wheel_name}",
+    summary="Remove a wheel",
+    responses={**answers_like(schema_of(WheelDeleted)), **answers_with(WheelNotFound)},
+)
+async def delete_wheel(request: Request, wheel_name: WheelName) -> Response:
+    wheel = await levels_of(request).runs.wheels.delete(wheel_name, _actor(request), _source(request))
+    return json_response(WheelDeleted(wheel.name, deleted=True))
+
+
+def _actor(request: Request) -> Actor:
+    caller = caller_of(request)
+    return Actor(tenant_id=caller.tenant_id, api_key_id=caller.api_key_id)
+
+
+def _source(request: Request) -> Source:
+    headers = request.headers
+    return Source(
+        remote_addr=request.client.host if request.client else None,
+        x_forwarded_for=headers.get("x-forwarded-for"),
+        x_real_ip=headers.get("x-real-ip"),
+        user_agent=headers.get("user-agent"),
+        host=headers.get("host"),
+        scheme=request.url.scheme,
+    )

@@ -9,11 +9,10 @@ from msgspec import UNSET
 from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.answers import BatchResult, Run, RunLogs, RunTasks, Submitted
-from pyoco_server.domain.names import LABEL_RULE, MAX_LABEL, MAX_TAGS, is_label
+from pyoco_server.domain.inputs import LABEL_RULE, MAX_LABEL, MAX_TAGS, Refused, decode_json, is_label
 from pyoco_server.domain.runs.jobs import Retry, Submission
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.domain.strict_json import Refused, decode_json
 from pyoco_server.domain.values import MAX_PARAMS_BYTES
 from pyoco_server.errors import (
     InvalidListQuery,
@@ -25,7 +24,6 @@ from pyoco_server.errors import (
     TimersUnsupported,
     WorkflowTooLarge,
 )
-from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import (
     Body,
     RunFields,
@@ -39,7 +37,14 @@ from pyoco_server.http_api.bodies import (
     read_body,
     refusing_with,
 )
-from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, error_body
+from pyoco_server.http_api.errors import (
+    EVERYWHERE,
+    RUN_LIST,
+    answers_like,
+    answers_with,
+    error_body,
+    schema_of,
+)
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of, levels_of, reading_of
 from pyoco_server.http_api.middleware import caller_of, header_of
@@ -123,7 +128,7 @@ class CancelRequest(Body):
 @router.post(
     "/runs",
     summary="Submit a run",
-    responses={**answers_like(schemas.of(Submitted)), **answers_with(RequestTooLarge, TimersUnsupported)},
+    responses={**answers_like(schema_of(Submitted)), **answers_with(RequestTooLarge, TimersUnsupported)},
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_run(request: Request) -> Response:
@@ -166,7 +171,7 @@ def _accepted(run_id: str, warning: str | None) -> Submitted:
 @router.post(
     "/runs/batch",
     summary="Submit a batch of runs",
-    responses={**answers_like(schemas.of(BatchResult)), **answers_with(RequestTooLarge)},
+    responses={**answers_like(schema_of(BatchResult)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(RunBatchRequest),
 )
 async def submit_batch(request: Request) -> Response:
@@ -216,7 +221,7 @@ async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Sub
 @router.post(
     "/runs/yaml",
     summary="Submit a flow.yaml",
-    responses={**answers_like(schemas.of(Submitted)), **answers_with(WorkflowTooLarge, TimersUnsupported)},
+    responses={**answers_like(schema_of(Submitted)), **answers_with(WorkflowTooLarge, TimersUnsupported)},
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_yaml(request: Request) -> Response:
@@ -256,7 +261,7 @@ def _check_params(params: dict[str, Any], body_size: int) -> None:
         raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
 
 
-@lists.get("/runs", summary="List runs, newest first", responses=answers_like(schemas.RUN_LIST))
+@lists.get("/runs", summary="List runs, newest first", responses=answers_like(RUN_LIST))
 async def list_runs(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
@@ -310,7 +315,7 @@ async def watch_runs(request: Request) -> Response:
 @router.get(
     "/runs/{run_id}",
     summary="Get a run",
-    responses={**answers_like(schemas.of(Run)), **answers_with(RunNotFound)},
+    responses={**answers_like(schema_of(Run)), **answers_with(RunNotFound)},
 )
 async def get_run(request: Request, run_id: RunId, include: Include = []) -> Response:  # noqa: B006
     view = await levels_of(request).runs.read(run_id, caller_of(request))
@@ -320,7 +325,7 @@ async def get_run(request: Request, run_id: RunId, include: Include = []) -> Res
 @router.get(
     "/runs/{run_id}/tasks",
     summary="Get the tasks of a run and their records",
-    responses={**answers_like(schemas.of(RunTasks)), **answers_with(RunNotFound)},
+    responses={**answers_like(schema_of(RunTasks)), **answers_with(RunNotFound)},
 )
 async def get_tasks(request: Request, run_id: RunId) -> Response:
     view = await levels_of(request).runs.read(run_id, caller_of(request))
@@ -330,7 +335,7 @@ async def get_tasks(request: Request, run_id: RunId) -> Response:
 @router.get(
     "/runs/{run_id}/logs",
     summary="Get the log of a run",
-    responses={**answers_like(schemas.of(RunLogs)), **answers_with(RunNotFound)},
+    responses={**answers_like(schema_of(RunLogs)), **answers_with(RunNotFound)},
 )
 async def get_logs(
     request: Request,
@@ -399,7 +404,7 @@ def _revision(text: str) -> Revision | None:
     "/runs/{run_id}/retry",
     summary="Run an ended run again",
     responses={
-        **answers_like(schemas.of(Submitted)),
+        **answers_like(schema_of(Submitted)),
         **answers_with(RunNotFound, RunNotRetriable, RequestTooLarge),
     },
     openapi_extra={
@@ -424,7 +429,7 @@ async def retry_run(request: Request, run_id: RunId) -> Response:
 @router.post(
     "/runs/{run_id}/cancel",
     summary="Cancel a run",
-    responses={**answers_like(schemas.of(Run)), **answers_with(RunNotFound, RequestTooLarge)},
+    responses={**answers_like(schema_of(Run)), **answers_with(RunNotFound, RequestTooLarge)},
     openapi_extra=json_body_docs(CancelRequest, required=False),
 )
 async def cancel_run(request: Request, run_id: RunId) -> Response:

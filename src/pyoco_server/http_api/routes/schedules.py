@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, Field, model_validator
 
+from pyoco_server.answers import DeletedId
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.schedules.model import CatchUp, Definition, Overlap, Target
 from pyoco_server.domain.schedules.views import (
@@ -26,7 +27,6 @@ from pyoco_server.errors import (
     TimersUnsupported,
     WorkflowConflict,
 )
-from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import (
     Body,
     RunFields,
@@ -37,7 +37,7 @@ from pyoco_server.http_api.bodies import (
     read_body,
     refusing_with,
 )
-from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.views import json_response
@@ -117,7 +117,7 @@ class BackfillRequest(Body):
 @router.post(
     "/schedules/preview",
     summary="Show the next ticks of a schedule that is not stored",
-    responses={**answers_like(schemas.of(SchedulePreview)), **answers_with(RequestTooLarge)},
+    responses={**answers_like(schema_of(SchedulePreview)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(ScheduleRequest),
 )
 async def preview_unsaved(request: Request, count: Count = 10) -> Response:
@@ -130,8 +130,8 @@ async def preview_unsaved(request: Request, count: Count = 10) -> Response:
     "/schedules/{schedule_id}",
     summary="Create or change a schedule",
     responses={
-        **answers_like(schemas.of(ScheduleView)),
-        **answers_like(schemas.of(ScheduleView), 201, "New"),
+        **answers_like(schema_of(ScheduleView)),
+        **answers_like(schema_of(ScheduleView), 201, "New"),
         **answers_with(RequestTooLarge, TimersUnsupported),
     },
     openapi_extra=json_body_docs(ScheduleRequest),
@@ -147,7 +147,7 @@ async def put_schedule(request: Request, schedule_id: str) -> Response:
     return response
 
 
-@lists.get("/schedules", summary="List schedules by id", responses=answers_like(schemas.of(ScheduleList)))
+@lists.get("/schedules", summary="List schedules by id", responses=answers_like(schema_of(ScheduleList)))
 async def list_schedules(request: Request, cursor: Cursor = None, limit: Limit = DEFAULT_LIMIT) -> Response:
     page = await levels_of(request).schedules.manage.page(cursor, limit, caller_of(request))
     return json_response(ScheduleList([schedule_view(one) for one in page.items], page.next_cursor))
@@ -156,7 +156,7 @@ async def list_schedules(request: Request, cursor: Cursor = None, limit: Limit =
 @router.get(
     "/schedules/{schedule_id}",
     summary="Get a schedule",
-    responses={**answers_like(schemas.of(ScheduleView)), **answers_with(ScheduleNotFound)},
+    responses={**answers_like(schema_of(ScheduleView)), **answers_with(ScheduleNotFound)},
 )
 async def get_schedule(request: Request, schedule_id: str) -> Response:
     return json_response(
@@ -167,7 +167,7 @@ async def get_schedule(request: Request, schedule_id: str) -> Response:
 @router.delete(
     "/schedules/{schedule_id}",
     summary="Delete a schedule",
-    responses={**answers_like(schemas.of(schemas.DeletedId)), **answers_with(ScheduleNotFound)},
+    responses={**answers_like(schema_of(DeletedId)), **answers_with(ScheduleNotFound)},
 )
 async def delete_schedule(request: Request, schedule_id: str) -> Response:
     """Its runs stay."""
@@ -181,7 +181,7 @@ async def delete_schedule(request: Request, schedule_id: str) -> Response:
 @router.post(
     "/schedules/{schedule_id}/pause",
     summary="Pause a schedule",
-    responses={**answers_like(schemas.of(ScheduleView)), **answers_with(ScheduleNotFound)},
+    responses={**answers_like(schema_of(ScheduleView)), **answers_with(ScheduleNotFound)},
     openapi_extra=json_body_docs(PauseRequest, required=False),
 )
 async def pause_schedule(request: Request, schedule_id: str) -> Response:
@@ -194,7 +194,7 @@ async def pause_schedule(request: Request, schedule_id: str) -> Response:
 @router.post(
     "/schedules/{schedule_id}/resume",
     summary="Resume a schedule",
-    responses={**answers_like(schemas.of(ScheduleView)), **answers_with(ScheduleNotFound)},
+    responses={**answers_like(schema_of(ScheduleView)), **answers_with(ScheduleNotFound)},
 )
 async def resume_schedule(request: Request, schedule_id: str) -> Response:
     """Nothing is caught up."""
@@ -206,7 +206,7 @@ async def resume_schedule(request: Request, schedule_id: str) -> Response:
     "/schedules/{schedule_id}/trigger",
     summary="Start a tick now",
     responses={
-        **answers_like(schemas.of(ScheduleTriggered)),
+        **answers_like(schema_of(ScheduleTriggered)),
         **answers_with(ScheduleNotFound, WorkflowConflict),
     },
 )
@@ -223,7 +223,7 @@ async def trigger_schedule(request: Request, schedule_id: str) -> Response:
 @router.post(
     "/schedules/{schedule_id}/backfill",
     summary="Start the ticks of a stretch of the past",
-    responses={**answers_like(schemas.of(ScheduleBackfill)), **answers_with(ScheduleNotFound)},
+    responses={**answers_like(schema_of(ScheduleBackfill)), **answers_with(ScheduleNotFound)},
     openapi_extra=json_body_docs(BackfillRequest),
 )
 async def backfill_schedule(request: Request, schedule_id: str) -> Response:
@@ -246,7 +246,7 @@ async def backfill_schedule(request: Request, schedule_id: str) -> Response:
 @lists.get(
     "/schedules/{schedule_id}/ticks",
     summary="List the ticks of a schedule, newest first",
-    responses={**answers_like(schemas.of(ScheduleTicks)), **answers_with(ScheduleNotFound)},
+    responses={**answers_like(schema_of(ScheduleTicks)), **answers_with(ScheduleNotFound)},
 )
 async def list_ticks(
     request: Request, schedule_id: str, cursor: Cursor = None, limit: Limit = DEFAULT_LIMIT
@@ -258,7 +258,7 @@ async def list_ticks(
 @router.get(
     "/schedules/{schedule_id}/preview",
     summary="Show the next ticks of a schedule",
-    responses={**answers_like(schemas.of(SchedulePreview)), **answers_with(ScheduleNotFound)},
+    responses={**answers_like(schema_of(SchedulePreview)), **answers_with(ScheduleNotFound)},
 )
 async def preview_schedule(request: Request, schedule_id: str, count: Count = 10) -> Response:
     schedule, ticks = await levels_of(request).schedules.manage.upcoming(

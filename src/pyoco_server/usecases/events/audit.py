@@ -20,7 +20,7 @@ from pyoco_server.domain.events.retry import QueueCounts
 from pyoco_server.errors import AuditNotWritten, InvalidRequest, NatsUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.consistency import FeedProgress
-from pyoco_server.usecases.ports.events import AuditLog, AuditStream
+from pyoco_server.usecases.ports.gateway import AuditLog, AuditStream
 from pyoco_server.usecases.ports.stores import Clock, Feed, Revision
 
 log = get_logger(__name__)

@@ -17,7 +17,7 @@ from pyoco_server.domain.events.templates import (
 )
 from pyoco_server.errors import UnsupportedAction, WorkflowConflict, WorkflowNotFound
 from pyoco_server.usecases.consistency import change_value
-from pyoco_server.usecases.ports.events import ListedStore
+from pyoco_server.usecases.ports.gateway import ListedStore
 from pyoco_server.usecases.ports.stores import Clock
 
 NO_TENANT = "="

@@ -17,15 +17,16 @@ from pyoco_server.domain.events.audit import (
     iso,
     new_record,
 )
-from pyoco_server.domain.events.notifications import (
+from pyoco_server.domain.events.retry import (
     TEST_TEXT,
     Delivered,
+    JobStatus,
     NotificationSettings,
+    RetryJob,
     check_webhook_url,
     escalation_text,
     masked,
 )
-from pyoco_server.domain.events.retry import JobStatus, RetryJob
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.errors import NatsUnavailable, NotificationFailed, WebhookNotConfigured
 from pyoco_server.logs import best_effort, get_logger
@@ -34,7 +35,7 @@ from pyoco_server.usecases.consistency import change_value
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import LEASE_SEC, NOTIFY_LEASE, tenant_key
-from pyoco_server.usecases.ports.events import CountedStore, ListedStore, Notifier
+from pyoco_server.usecases.ports.gateway import CountedStore, ListedStore, Notifier
 from pyoco_server.usecases.ports.stores import Clock, Store
 
 log = get_logger(__name__)

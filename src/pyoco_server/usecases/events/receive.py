@@ -11,47 +11,123 @@ where `work` admits the sender (`admit`), reads the body, and passes the whole `
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.events import audit as records
-from pyoco_server.domain.events.audit import EventStatus, StoredEvent, may_be_queued, reason_of
-from pyoco_server.domain.events.requests import EventRequest, read_request, with_source
-from pyoco_server.domain.events.retry import Failure
+from pyoco_server.domain.events.audit import (
+    DUPLICATE,
+    MAX_USER_AGENT,
+    AuditActor,
+    AuditRecord,
+    EventStatus,
+    Reason,
+    StoredEvent,
+    may_be_queued,
+    new_record,
+    reason_of,
+    status_of,
+)
+from pyoco_server.domain.events.requests import EventRequest, ResumeTarget, read_request, with_source
+from pyoco_server.domain.events.retry import Failure, RetryJob
 from pyoco_server.domain.events.sources import SIGNATURE_TEXT, Source, is_ping, read_signed, verify
 from pyoco_server.domain.events.templates import Template
 from pyoco_server.errors import (
+    EventFailed,
     InvalidEventToken,
     NatsUnavailable,
     PyocoServerError,
     WorkflowConflict,
     WorkflowNotFound,
 )
+from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import off_loop
-from pyoco_server.usecases.events.attempt import (
-    Answer,
-    Attempt,
-    Origin,
-    Outcome,
-    Pinged,
-    Refused,
-    audited,
-    settled,
-    target_of,
-)
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import ManageSources, ManageTemplates
-from pyoco_server.usecases.events.resume import ResumeWaits
+from pyoco_server.usecases.events.resume import ACTION as RESUME_ACTION
+from pyoco_server.usecases.events.resume import Resumed, ResumeWaits
 from pyoco_server.usecases.events.retry import RetryQueue
 from pyoco_server.usecases.events.start import Started, StartOrder, StartTemplate
-from pyoco_server.usecases.ports.events import AuditStream
+from pyoco_server.usecases.ports.gateway import AuditStream
 from pyoco_server.usecases.ports.stores import Clock
+
+log = get_logger(__name__)
+T = TypeVar("T")
 
 IN_FLIGHT = 50
 """Concurrency limit: a burst queues here instead of overloading the store."""
+PONG = "webhook ping; starts nothing"
+
+
+class Origin(Struct, frozen=True):
+    """Where a request came from."""
+
+    ip: str | None = None
+    user_agent: str | None = None
+
+
+@dataclass
+class Attempt:
+    """Filled in while the request is handled: whatever the outcome, the record has what was known."""
+
+    event_id: str
+    event_type: str
+    caller: Caller
+    origin: Origin
+    request: EventRequest | None = None
+    template: Template | None = None
+    target: ResumeTarget | None = None
+    """The node to resume."""
+    replay_of: str | None = None
+
+    @property
+    def actor(self) -> AuditActor:
+        return AuditActor(
+            tenant_id=self.caller.tenant_id,
+            api_key_id=self.caller.api_key_id,
+            ip=self.origin.ip,
+            user_agent=self.origin.user_agent and self.origin.user_agent[:MAX_USER_AGENT],
+        )
+
+
+class Pinged(Struct, frozen=True):
+    """GitHub tested a new webhook."""
+
+
+class Refused(Struct, frozen=True):
+    error: PyocoServerError
+    job: RetryJob | None = None
+    """The retry job, if the event was queued."""
+
+
+Outcome = Started | Resumed | Pinged | Refused
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Response to the sender. One of `started`, `resumed`, `is_ping` and `error` is set."""
+
+    event_id: str
+    template: Template | None = None
+    request: EventRequest | None = None
+    started: Started | None = None
+    resumed: Resumed | None = None
+    is_ping: bool = False
+    is_resume_ignored: bool = False
+    """The event also names a waiting node, but it started a template."""
+    error: PyocoServerError | None = None
+    reason: Reason | None = None
+    job: RetryJob | None = None
+    """The retry job, if the event was queued."""
+
+    @property
+    def is_duplicate(self) -> bool:
+        done = self.started or self.resumed
+        return done is not None and done.is_duplicate
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
@@ -121,7 +197,20 @@ class ReceiveEvent:
         return self._attempt(records.WORKFLOW_EVENT, self._token_caller, origin)
 
     async def audited(self, attempt: Attempt, work: Awaitable[Outcome]) -> Answer:
-        return await audited(attempt, work, self._audit, self._clock)
+        """Carry out `work`. However it ends, there is one answer and one audit record."""
+        answer = _answer(attempt, await settled(attempt.event_id, work))
+        stored = StoredEvent(record=_record(attempt, answer, self._clock()), request=attempt.request)
+        if await self._audit.record(stored) and answer.error is not None:
+            log.info(
+                "event refused",
+                action="event.refused",
+                event_id=attempt.event_id,
+                status=int(answer.error.status),
+                reason_code=reason_of(answer.error).reason_code,
+                is_queued=answer.job is not None,
+                **answer.error.ids,
+            )
+        return answer
 
     async def admit(self, attempt: Attempt, credentials: Credentials) -> Caller | Source:
         """A signing source, or a caller with a token or an API key. Raises a PyocoServerError."""
@@ -220,7 +309,7 @@ class ReceiveEvent:
             try:
                 attempt.template = await self._template_for(attempt, request)
             except WorkflowNotFound:
-                attempt.target = target_of(request)
+                attempt.target = request.target
                 if attempt.target is None:
                     raise
                 return await self._parts().resume_waits(
@@ -230,7 +319,7 @@ class ReceiveEvent:
 
     async def _template_for(self, attempt: Attempt, request: EventRequest) -> Template:
         """Raises WorkflowNotFound. A template takes precedence over a node that the event also names."""
-        if target_of(request) is not None and request.event_name is None:
+        if request.target is not None and request.event_name is None:
             raise WorkflowNotFound  # nothing in the event means the only template there is
         return await self._parts().templates.resolve(
             attempt.caller.tenant_id, request.template_id, request.event_name
@@ -270,3 +359,91 @@ def _caller_by_key(found: Caller | PyocoServerError) -> Caller:
 def _for_replay(stored: StoredEvent, request: EventRequest) -> EventRequest:
     is_done = stored.record.status in (EventStatus.SUCCESS, EventStatus.SKIPPED)
     return replace(request, key=None if is_done else request.key, is_key_ignored=False)
+
+
+# Outcome, answer and audit record
+
+
+async def settled(event_id: str, work: Awaitable[T]) -> T | Refused:
+    """The result of `work`, with an error as a value."""
+    try:
+        return await work
+    except PyocoServerError as error:
+        return Refused(error)
+    except Unreadable as error:
+        return Refused(NatsUnavailable(f"stored data is unreadable: {error}"))
+    except Exception:
+        log.exception("unexpected error while handling an event", action="event.failed", event_id=event_id)
+        return Refused(EventFailed())
+
+
+def _answer(attempt: Attempt, outcome: Outcome) -> Answer:
+    request = attempt.request
+    error = outcome.error if isinstance(outcome, Refused) else None
+    reason = None if error is None else reason_of(error)
+    if isinstance(outcome, Started | Resumed) and outcome.is_duplicate:
+        reason = DUPLICATE
+    return Answer(
+        event_id=attempt.event_id,
+        template=attempt.template,
+        request=request,
+        started=outcome if isinstance(outcome, Started) else None,
+        resumed=outcome if isinstance(outcome, Resumed) else None,
+        is_ping=isinstance(outcome, Pinged),
+        is_resume_ignored=isinstance(outcome, Started) and request is not None and request.target is not None,
+        error=error,
+        reason=reason,
+        job=outcome.job if isinstance(outcome, Refused) else None,
+    )
+
+
+def _record(attempt: Attempt, answer: Answer, now: float) -> AuditRecord:
+    return new_record(
+        attempt.event_type,
+        _status(answer),
+        event_id=attempt.event_id,
+        now=now,
+        actor=attempt.actor,
+        action=_action(attempt),
+        run_id=answer.started.run_id if answer.started else None,
+        execution_id=_execution_id(attempt, answer),
+        request=attempt.request,
+        template=attempt.template,
+        reason=answer.reason,
+        reason_text=PONG if answer.is_ping else answer.error.detail if answer.error else None,
+        duplicate=answer.is_duplicate,
+        replay_of=attempt.replay_of,
+        **_resume_details(attempt, answer),
+    )
+
+
+def _status(answer: Answer) -> EventStatus:
+    if answer.error is not None:
+        return status_of(answer.error)
+    return EventStatus.SKIPPED if answer.is_duplicate or answer.is_ping else EventStatus.SUCCESS
+
+
+def _action(attempt: Attempt) -> str | None:
+    if attempt.template is not None:
+        return attempt.template.first.action
+    return None if attempt.target is None else RESUME_ACTION
+
+
+def _execution_id(attempt: Attempt, answer: Answer) -> str | None:
+    if answer.started is not None:
+        return answer.started.execution_id
+    if answer.resumed is not None and answer.resumed.place is not None:
+        return answer.resumed.place.execution_id
+    return None if attempt.target is None else attempt.target.execution_id
+
+
+def _resume_details(attempt: Attempt, answer: Answer) -> dict[str, Any]:
+    target = attempt.target
+    if target is None:
+        return {}
+    resumed = answer.resumed
+    return {
+        "node_id": resumed.place.node_id if resumed and resumed.place else target.node_id,
+        "wait_key": target.wait_key,
+        "kept": resumed is not None and resumed.is_kept,
+    }

@@ -43,7 +43,7 @@ from pyoco_server.usecases.consistency import MAX_TRIES, change_value
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import of_tenant, tenant_key
 from pyoco_server.usecases.events.start import MAX_PARAMS_BYTES
-from pyoco_server.usecases.ports.events import CountedStore, ListedStore, NotWaitingYet, Waits
+from pyoco_server.usecases.ports.gateway import CountedStore, ListedStore, NotWaitingYet, Waits
 from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
 
 log = get_logger(__name__)

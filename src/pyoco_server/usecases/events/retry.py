@@ -63,7 +63,7 @@ from pyoco_server.usecases.events.definitions import (
     tenant_key,
 )
 from pyoco_server.usecases.events.start import StartOrder, StartTemplate
-from pyoco_server.usecases.ports.events import CountedStore
+from pyoco_server.usecases.ports.gateway import CountedStore
 from pyoco_server.usecases.ports.stores import Clock, Store, WrongRevision
 
 log = get_logger(__name__)

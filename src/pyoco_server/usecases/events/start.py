@@ -42,7 +42,7 @@ from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.consistency import change_value, write
 from pyoco_server.usecases.events.definitions import ManageActions, tenant_key
-from pyoco_server.usecases.ports.events import ExecutionOrder, Executions, ListedStore
+from pyoco_server.usecases.ports.gateway import ExecutionOrder, Executions, ListedStore
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
 from pyoco_server.usecases.runs.submit import SubmitRun

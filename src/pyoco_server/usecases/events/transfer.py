@@ -9,15 +9,14 @@ from msgspec import Struct
 from pyoco_server.domain.events import imports
 from pyoco_server.domain.events.audit import iso
 from pyoco_server.domain.events.imports import Found, ImportMark
-from pyoco_server.domain.events.notifications import NotificationSettings, masked
 from pyoco_server.domain.events.receipts import Receipt, receipt_key
-from pyoco_server.domain.events.retry import RetryJob, RetryPolicy
+from pyoco_server.domain.events.retry import NotificationSettings, RetryJob, RetryPolicy, masked
 from pyoco_server.errors import InvalidRequest
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.consistency import change_value
 from pyoco_server.usecases.events.definitions import tenant_key
 from pyoco_server.usecases.events.notify import KEY as WEBHOOK
-from pyoco_server.usecases.ports.events import EventsBackend, ListedStore
+from pyoco_server.usecases.ports.gateway import EventsBackend, ListedStore
 from pyoco_server.usecases.ports.stores import Clock, Store, WrongRevision
 
 log = get_logger(__name__)

@@ -12,7 +12,7 @@ from pyoco_server.domain.executions.events import Commit, Payload
 from pyoco_server.domain.executions.evolve import fold
 from pyoco_server.domain.executions.model import Execution, possible_ids
 from pyoco_server.domain.executions.records import ExecutionRecord
-from pyoco_server.domain.names import is_tag
+from pyoco_server.domain.inputs import is_tag
 from pyoco_server.errors import (
     CommandRejected,
     ExecutionNotFound,
@@ -23,7 +23,7 @@ from pyoco_server.errors import (
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.repository import ExecutionRepository
-from pyoco_server.usecases.ports.executions import ExecutionLog, Graphs
+from pyoco_server.usecases.ports.gateway import ExecutionLog, Graphs
 from pyoco_server.usecases.ports.stores import Clock, WrongRevision
 
 # The end of an execution, logged once by the process that appended it.

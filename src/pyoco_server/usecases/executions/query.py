@@ -19,7 +19,7 @@ from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.executions.commands import find_visible
 from pyoco_server.usecases.executions.repository import ExecutionRepository
-from pyoco_server.usecases.ports.executions import (
+from pyoco_server.usecases.ports.gateway import (
     ExecutionFilter,
     ExecutionIndex,
     ExecutionLog,

@@ -21,7 +21,7 @@ from pyoco_server.domain.executions.records import (
 from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.concurrency import ROOM_WAIT_SEC, BoundedMemory, Room
-from pyoco_server.usecases.ports.executions import ExecutionCache, ExecutionIndex, ExecutionLog
+from pyoco_server.usecases.ports.gateway import ExecutionCache, ExecutionIndex, ExecutionLog
 from pyoco_server.usecases.ports.stores import Change, Revision, Versioned, WrongRevision
 
 log = get_logger(__name__)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
-from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.changes import ConvergeCancel, Refusal, RequestCancel
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RunNotFound

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from pyoco_server.domain.fleet import ALIVE, WorkerRecord, observed_state
-from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.listing import (
     Flow,
     FlowRun,

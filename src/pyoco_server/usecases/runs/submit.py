@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import Struct
 
 from pyoco_server.domain.fleet import KEPT_TASKS
-from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.changes import LinkRetry
 from pyoco_server.domain.runs.jobs import (
     IdempotencyClaim,

@@ -8,7 +8,7 @@ from itertools import chain
 
 from msgspec import Struct
 
-from pyoco_server.domain.names import is_run_id
+from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.listing import RunSummary, changed_at, is_beat, summary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus

@@ -5,7 +5,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from pyoco_server.domain.names import is_tag, nearest
+from pyoco_server.domain.inputs import is_tag, nearest
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
 from pyoco_server.domain.schedules.model import (
     PAGE,

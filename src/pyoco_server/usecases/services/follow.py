@@ -18,7 +18,7 @@ from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.executions.commands import is_execution_id
 from pyoco_server.usecases.executions.query import ExecutionHub
 from pyoco_server.usecases.executions.repository import ExecutionRepository
-from pyoco_server.usecases.ports.executions import ExecutionIndex
+from pyoco_server.usecases.ports.gateway import ExecutionIndex
 from pyoco_server.usecases.ports.runs import RunIndex
 from pyoco_server.usecases.ports.stores import Change, Clock, Feed, FeedBatch, Revision, Storage, Versioned
 from pyoco_server.usecases.runs.watch import WatchHub

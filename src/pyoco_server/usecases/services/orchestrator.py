@@ -24,7 +24,7 @@ from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.executions.commands import EndMeter, is_execution_id, tell_if_ended
 from pyoco_server.usecases.executions.node_runs import LiveRuns, NodeRuns, fact_of
 from pyoco_server.usecases.executions.repository import ExecutionRepository
-from pyoco_server.usecases.ports.executions import ExecutionIndex, Graphs
+from pyoco_server.usecases.ports.gateway import ExecutionIndex, Graphs
 from pyoco_server.usecases.ports.stores import Change, Clock, WrongRevision
 
 log = get_logger(__name__)

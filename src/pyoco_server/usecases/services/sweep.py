@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pyoco_server.domain import codec
-from pyoco_server.domain.names import is_run_id, is_tag
+from pyoco_server.domain.inputs import is_run_id, is_tag
 from pyoco_server.domain.runs.changes import Expire, GiveUp, Refusal, decide
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job, job_of_next_try
 from pyoco_server.domain.runs.model import FailureKind, RunSnapshot, RunStatus

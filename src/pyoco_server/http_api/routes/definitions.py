@@ -1,22 +1,41 @@
-"""Templates, actions and sources: what events may start, and who may sign them."""
+"""Definitions: graphs of executions; templates, actions and sources of events."""
 
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 
+from pyoco_server.answers import (
+    DeletedId,
+    DeletedKey,
+    EventStarted,
+    GraphPage,
+    GraphRecord,
+    GraphSummary,
+    WorkflowAction,
+    WorkflowActions,
+    WorkflowSource,
+    WorkflowSources,
+    WorkflowTemplate,
+    WorkflowTemplates,
+    shown,
+)
 from pyoco_server.domain.events.requests import EventRequest, from_fields
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import RUN_FIELDS, Action, Step, Template, TriggerKind
+from pyoco_server.domain.executions.records import summary
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import (
     EventFailed,
+    GraphNotFound,
+    InvalidListQuery,
     InvalidYearMonth,
     RequestTooLarge,
     WorkflowConflict,
     WorkflowNotFound,
 )
-from pyoco_server.http_api import schemas
 from pyoco_server.http_api.bodies import (
     Body,
     RunFields,
@@ -24,12 +43,119 @@ from pyoco_server.http_api.bodies import (
     json_body_docs,
     parse_json,
     read_body,
+    refusing_with,
 )
-from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import gateway_of, levels_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.http_api.routes.events import EVENT_BODY_BYTES, answered, origin_of
 from pyoco_server.http_api.views import json_response, source_view
+
+# Graphs
+
+graphs_router = APIRouter(tags=["graphs"], route_class=StrictRoute, responses=EVERYWHERE)
+graph_lists = APIRouter(
+    tags=["graphs"],
+    route_class=refusing_with(InvalidListQuery),
+    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
+)
+
+MAX_GRAPH_BYTES = 1024 * 1024
+"""YAML can be longer than its stored form."""
+MAX_GRAPH_VERSION = 2**53
+
+_GRAPH = {
+    "type": "object",
+    "required": ["nodes"],
+    "properties": {
+        "id": {"type": "string", "description": "Same as in the path; optional"},
+        "nodes": {"type": "object", "minProperties": 1, "maxProperties": 1000},
+        "edges": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["from", "to"],
+                "properties": {
+                    "from": {"type": "string"},
+                    "to": {"type": "string"},
+                    "on": {"enum": ["success", "failure"], "default": "success"},
+                    "then": {
+                        "enum": ["continue", "fail"],
+                        "default": "continue",
+                        "description": "With on: failure: handle the failure, or fail the execution",
+                    },
+                    "when": {"type": "string", "description": "Condition in CEL"},
+                },
+                "additionalProperties": False,
+            },
+        },
+    },
+    "additionalProperties": False,
+}
+GRAPH_DOCS: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": _GRAPH}, "application/yaml": {"schema": _GRAPH}},
+    }
+}
+
+
+@graphs_router.put(
+    "/graphs/{graph_id}",
+    summary="Register a graph",
+    responses={
+        **answers_like(schema_of(GraphSummary)),
+        **answers_like(schema_of(GraphSummary), 201, "New version"),
+        **answers_with(RequestTooLarge),
+    },
+    openapi_extra=GRAPH_DOCS,
+)
+async def put_graph(request: Request, graph_id: str) -> Response:
+    """201 with a new version; 200 with the newest one if the definition is unchanged."""
+    body = await read_body(request, MAX_GRAPH_BYTES)
+    registered = await levels_of(request).executions.graphs.register(
+        graph_id, body, request.headers.get("content-type"), caller_of(request)
+    )
+    response = json_response(summary(registered.record))
+    response.status_code = HTTPStatus.CREATED if registered.is_new else HTTPStatus.OK
+    return response
+
+
+@graph_lists.get(
+    "/graphs",
+    summary="List graphs, newest version each",
+    responses=answers_like(schema_of(GraphPage)),
+)
+async def list_graphs(
+    request: Request,
+    *,
+    cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
+) -> Response:
+    page = await levels_of(request).executions.graphs.page(cursor, limit, caller_of(request))
+    return json_response(shown(GraphPage, page))
+
+
+@graphs_router.get(
+    "/graphs/{graph_id}",
+    summary="Get a graph",
+    responses={**answers_like(schema_of(GraphRecord)), **answers_with(GraphNotFound)},
+)
+async def get_graph(
+    request: Request,
+    graph_id: str,
+    version: Annotated[
+        int | None, Query(ge=1, le=MAX_GRAPH_VERSION, description="Default: the newest")
+    ] = None,
+) -> Response:
+    record = await levels_of(request).executions.graphs.find(graph_id, version, caller_of(request))
+    return json_response(record)
+
+
+graphs_router.include_router(graph_lists)
+
+
+# What events may start, and who may sign them
 
 MAX_BODY_BYTES = 300 * 1024
 
@@ -95,7 +221,7 @@ class StartRequest(Body):
 @router.get(
     "/api/workflow-templates",
     summary="List templates",
-    responses=answers_like(schemas.of(schemas.WorkflowTemplates)),
+    responses=answers_like(schema_of(WorkflowTemplates)),
 )
 async def list_templates(request: Request) -> Response:
     templates = levels_of(request).events.templates
@@ -105,7 +231,7 @@ async def list_templates(request: Request) -> Response:
 @router.get(
     "/api/workflow-templates/{template_id}",
     summary="Get a template",
-    responses={**answers_like(schemas.of(schemas.WorkflowTemplate)), **answers_with(WorkflowNotFound)},
+    responses={**answers_like(schema_of(WorkflowTemplate)), **answers_with(WorkflowNotFound)},
 )
 async def get_template(request: Request, template_id: str) -> Response:
     templates = levels_of(request).events.templates
@@ -116,7 +242,7 @@ async def get_template(request: Request, template_id: str) -> Response:
     "/api/workflow-templates/{template_id}",
     summary="Create or change a template",
     responses={
-        **answers_like(schemas.of(schemas.WorkflowTemplate)),
+        **answers_like(schema_of(WorkflowTemplate)),
         **answers_with(WorkflowConflict, RequestTooLarge),
     },
     openapi_extra=json_body_docs(TemplateRequest),
@@ -137,7 +263,7 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
     "/api/workflow-templates/{template_id}",
     summary="Delete a template",
     responses={
-        **answers_like(schemas.of(schemas.DeletedId)),
+        **answers_like(schema_of(DeletedId)),
         **answers_with(WorkflowNotFound, WorkflowConflict),
     },
 )
@@ -151,7 +277,7 @@ async def delete_template(request: Request, template_id: str, if_match: IfMatch 
     "/api/workflow-templates/{template_id}/start",
     summary="Start a template",
     responses={
-        **answers_like(schemas.of(schemas.EventStarted)),
+        **answers_like(schema_of(EventStarted)),
         **answers_with(InvalidYearMonth, WorkflowNotFound, WorkflowConflict, RequestTooLarge, EventFailed),
     },
     openapi_extra=json_body_docs(StartRequest, required=False),
@@ -176,7 +302,7 @@ def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:
 @router.get(
     "/api/workflow-actions",
     summary="List actions",
-    responses=answers_like(schemas.of(schemas.WorkflowActions)),
+    responses=answers_like(schema_of(WorkflowActions)),
 )
 async def list_actions(request: Request) -> Response:
     actions = levels_of(request).events.actions
@@ -186,7 +312,7 @@ async def list_actions(request: Request) -> Response:
 @router.get(
     "/api/workflow-actions/{key}",
     summary="Get an action",
-    responses={**answers_like(schemas.of(schemas.WorkflowAction)), **answers_with(WorkflowNotFound)},
+    responses={**answers_like(schema_of(WorkflowAction)), **answers_with(WorkflowNotFound)},
 )
 async def get_action(request: Request, key: str) -> Response:
     actions = levels_of(request).events.actions
@@ -196,7 +322,7 @@ async def get_action(request: Request, key: str) -> Response:
 @router.put(
     "/api/workflow-actions/{key}",
     summary="Create or change an action",
-    responses={**answers_like(schemas.of(schemas.WorkflowAction)), **answers_with(RequestTooLarge)},
+    responses={**answers_like(schema_of(WorkflowAction)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(ActionRequest),
 )
 async def put_action(request: Request, key: str) -> Response:
@@ -214,7 +340,7 @@ async def put_action(request: Request, key: str) -> Response:
 @router.delete(
     "/api/workflow-actions/{key}",
     summary="Delete an action",
-    responses={**answers_like(schemas.of(schemas.DeletedKey)), **answers_with(WorkflowNotFound)},
+    responses={**answers_like(schema_of(DeletedKey)), **answers_with(WorkflowNotFound)},
 )
 async def delete_action(request: Request, key: str) -> Response:
     await levels_of(request).events.actions.delete(caller_of(request).tenant_id, key)
@@ -227,7 +353,7 @@ async def delete_action(request: Request, key: str) -> Response:
 @router.get(
     "/api/workflow-sources",
     summary="List sources of signed events",
-    responses=answers_like(schemas.of(schemas.WorkflowSources)),
+    responses=answers_like(schema_of(WorkflowSources)),
 )
 async def list_sources(request: Request) -> Response:
     sources = levels_of(request).events.sources
@@ -238,7 +364,7 @@ async def list_sources(request: Request) -> Response:
 @router.get(
     "/api/workflow-sources/{source_id}",
     summary="Get a source",
-    responses={**answers_like(schemas.of(schemas.WorkflowSource)), **answers_with(WorkflowNotFound)},
+    responses={**answers_like(schema_of(WorkflowSource)), **answers_with(WorkflowNotFound)},
 )
 async def get_source(request: Request, source_id: str) -> Response:
     sources = levels_of(request).events.sources
@@ -249,7 +375,7 @@ async def get_source(request: Request, source_id: str) -> Response:
     "/api/workflow-sources/{source_id}",
     summary="Create or change a source",
     responses={
-        **answers_like(schemas.of(schemas.WorkflowSource)),
+        **answers_like(schema_of(WorkflowSource)),
         **answers_with(WorkflowConflict, RequestTooLarge),
     },
     openapi_extra=json_body_docs(SourceRequest),
@@ -269,7 +395,7 @@ async def put_source(request: Request, source_id: str) -> Response:
 @router.delete(
     "/api/workflow-sources/{source_id}",
     summary="Delete a source",
-    responses={**answers_like(schemas.of(schemas.DeletedId)), **answers_with(WorkflowNotFound)},
+    responses={**answers_like(schema_of(DeletedId)), **answers_with(WorkflowNotFound)},
 )
 async def delete_source(request: Request, source_id: str) -> Response:
     await levels_of(request).events.sources.delete(caller_of(request).tenant_id, source_id)
