@@ -59,11 +59,12 @@ TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be b
 WORKERS := 4
 # Tests of a file share what they start. Files begin in the order of tests/conftest.py: the longest first.
 SPREAD := --dist loadfile --no-loadscope-reorder
-# Two at a time. Where make can, each of the short ones prints its output in one piece, and the long ones line by line.
-TOGETHER = --no-print-directory -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=$(1))
+# Two at a time. The short ones print their output in one piece, where make can do that.
+TOGETHER := --no-print-directory -j 2
+IN_ONE_PIECE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=recurse)
 test: $(VENV)/node.stamp ## Everything that must hold
-	@$(MAKE) $(call TOGETHER,recurse) lint test-web
-	@$(MAKE) $(call TOGETHER,line) test-all test-pyoco-0.6
+	@$(MAKE) $(TOGETHER) $(IN_ONE_PIECE) lint test-web
+	@$(MAKE) $(TOGETHER) test-all test-pyoco-0.6
 
 test-all: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, fields
 
+from pyoco_server.domain.audit_trail import AUDIT_ANSWERS
 from pyoco_server.domain.events.audit import AuditDetails
 from pyoco_server.domain.events.retry import QueueCounts, RetryJob, RetryPolicy
 from pyoco_server.domain.events.sources import KeyOf, SourceKind
@@ -43,13 +44,12 @@ def shown(kind: type[T], stored: Struct, **changed: Any) -> T:
 
 
 def kinds() -> list[type[Struct]]:
-    """All answers."""
     own = [
         kind
         for name, kind in globals().items()
         if isinstance(kind, type) and (kind.__module__ == __name__ or name in __all__) and name[0] != "_"
     ]
-    return [*own, *SCHEDULE_ANSWERS]
+    return [*own, *SCHEDULE_ANSWERS, *AUDIT_ANSWERS]
 
 
 def name_of(kind: type) -> str:

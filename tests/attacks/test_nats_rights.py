@@ -39,7 +39,9 @@ class Site:
     nats: NatsWithAccounts
     programs: Programs
     client: PyocoHttpClient
-    key_id: str
+    url: str
+    key: dict[str, str]
+    """Of the client."""
 
 
 @pytest.fixture
@@ -60,8 +62,9 @@ def site(programs: Programs) -> Iterator[Site]:
         }
         with programs.started("pyoco-server", "up", "--port", str(port), **rights) as gateway:
             gateway.says("gateway ready")
-            with PyocoHttpClient(f"http://127.0.0.1:{port}", api_key=key["api_key"]) as client:
-                yield Site(server, programs, client, key["key_id"])
+            url = f"http://127.0.0.1:{port}"
+            with PyocoHttpClient(url, api_key=key["api_key"]) as client:
+                yield Site(server, programs, client, url, key)
 
 
 def worker_of(site: Site, *options: str, user: str = "worker") -> Any:
@@ -154,6 +157,21 @@ GRAPH: dict[str, Any] = {
         {"from": "gather", "to": "approve"},
     ],
 }
+
+
+async def test_with_these_rights_a_schedule_fires_and_its_changes_are_on_record(site: Site) -> None:
+    site.client.schedules.put("often", {"flow": "tiny", "params": {}}, every_sec=1, overlap="allow")
+
+    async def ticks() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = site.client.schedules.ticks("often")["items"]
+        return found
+
+    started = await until(ticks, lambda found: len(found) > 1)
+    assert {tick["status"] for tick in started} == {"STARTED"}
+    site.client.schedules.delete("often")
+    trail = httpx2.get(f"{site.url}/audit", headers={"X-API-Key": site.key["api_key"]}).json()["items"]
+    assert [entry["action"] for entry in trail] == ["schedule.delete", "schedule.put"]
+    assert {entry["actor"]["api_key_id"] for entry in trail} == {site.key["key_id"]}
 
 
 def test_with_these_rights_a_graph_is_carried_out_and_resumed_by_an_event(site: Site) -> None:
@@ -354,7 +372,7 @@ async def test_an_answer_of_nats_cannot_be_sent_where_the_asker_may_not_write(si
 
     So a worker would forge an API key by storing it as a run and asking for that run, to be answered there.
     """
-    key = f"api_keys.{site.key_id}"
+    key = f"api_keys.{site.key['key_id']}"
     before = await stored(site, "pyoco_auth", key)
     assert before is not None
     async with connected(site, "worker") as hostile:

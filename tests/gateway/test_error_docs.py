@@ -12,6 +12,14 @@ PATHS: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_b
 PROTECTED = [(path, method) for path, methods in PATHS.items() for method in methods if is_protected(path)]
 
 
+OPEN = {"/health", "/ready"}
+
+
+def test_every_path_but_the_probes_needs_a_key() -> None:
+    """A path that is missing in the list would be open to everybody."""
+    assert {path for path in PATHS if not is_protected(path)} == OPEN
+
+
 @pytest.mark.parametrize(("path", "method"), PROTECTED)
 def test_invalid_input_auth_and_an_unavailable_nats_are_documented(path: str, method: str) -> None:
     """ERR-PYOCO-0003, ERR-PYOCO-0014, ERR-PYOCO-0015"""

@@ -408,3 +408,85 @@ def test_the_default_time_zone_is_a_setting_else_that_of_the_machine() -> None:
     assert default_timezone("", {"TZ": "JST-9"}) == "UTC"
     with pytest.raises(ConfigError, match="PYOCO_TIMEZONE='Mars/Base'"):
         create_app(NatsBackendConfig(timezone="Mars/Base"))
+
+
+# Audit trail
+
+
+async def changes(gateway: TimedGateway, **query: Any) -> list[dict[str, Any]]:
+    answer = await gateway.client.get("/audit", params=query)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+async def test_every_change_of_a_schedule_is_on_record(gateway: TimedGateway) -> None:
+    await gateway.put(every_sec=60)
+    await gateway.put(every_sec=60)  # changes nothing
+    await gateway.put(every_sec=30)
+    await gateway.client.post("/schedules/nightly/pause", json={"reason": "month end"})
+    await gateway.client.post("/schedules/nightly/resume")
+    await gateway.client.post("/schedules/nightly/trigger")
+    await gateway.client.delete("/schedules/nightly")
+    found = await changes(gateway)
+    assert [entry["action"] for entry in found[::-1]] == [
+        "schedule.put",
+        "schedule.put",
+        "schedule.pause",
+        "schedule.resume",
+        "schedule.trigger",
+        "schedule.delete",
+    ]
+    new, changed, paused = found[::-1][:3]
+    assert new["target"] == {"kind": "schedule", "id": "nightly"}
+    assert (new["before"], new["after"]["every_sec"], new["after"]["paused"]) == (None, 60.0, False)
+    assert (changed["before"]["every_sec"], changed["after"]["every_sec"]) == (60.0, 30.0)
+    assert (paused["after"]["paused"], paused["after"]["paused_reason"]) == (True, "month end")
+    assert found[0]["after"] is None
+    assert new["source"]["user_agent"].startswith("python-httpx")
+    assert new["at"] == NOW
+
+
+async def test_a_refused_change_leaves_no_record(gateway: TimedGateway) -> None:
+    refused = await gateway.client.put("/schedules/a", json={"target": {"flow": "f"}, "cron": "never"})
+    assert refused.status_code == 422
+    assert (await gateway.client.delete("/schedules/a")).status_code == 404
+    assert await changes(gateway) == []
+
+
+async def test_changes_are_found_by_what_was_changed_and_when(gateway: TimedGateway) -> None:
+    for name in ("a", "b", "c"):
+        await gateway.client.put(f"/schedules/{name}", json={"target": {"flow": "f"}, "every_sec": 60})
+        gateway.clock.now += 1
+    assert [entry["target"]["id"] for entry in await changes(gateway, target="b")] == ["b"]
+    assert [entry["target"]["id"] for entry in await changes(gateway, target="schedule/b")] == ["b"]
+    assert len(await changes(gateway, target="schedule", action="schedule.put")) == 3
+    assert await changes(gateway, action="schedule.delete") == []
+    assert [entry["target"]["id"] for entry in await changes(gateway, since=NOW + 1, until=NOW + 1)] == ["b"]
+    assert await changes(gateway, key_id="other") == []
+    lines = await gateway.client.get("/audit", params={"format": "jsonl"})
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert len(lines.text.splitlines()) == 3
+
+
+async def test_pages_of_changes_are_complete(gateway: TimedGateway) -> None:
+    for number in range(5):
+        await gateway.client.put(f"/schedules/s{number}", json={"target": {"flow": "f"}, "every_sec": 60})
+    found: list[str] = []
+    cursor = None
+    for _ in range(3):
+        page = (
+            await gateway.client.get("/audit", params={"limit": 2, **({"cursor": cursor} if cursor else {})})
+        ).json()
+        found += [entry["target"]["id"] for entry in page["items"]]
+        cursor = page["next_cursor"]
+    assert (found, cursor) == (["s4", "s3", "s2", "s1", "s0"], None)
+
+
+@pytest.mark.parametrize(
+    "query", [{"since": "yesterday"}, {"until": "2026-01-01"}, {"limit": 0}, {"cursor": "x"}]
+)
+async def test_a_bad_question_about_changes_is_refused(gateway: TimedGateway, query: dict[str, Any]) -> None:
+    answer = await gateway.client.get("/audit", params=query)
+    assert answer.status_code == 422
+    assert next(iter(query)) in answer.text

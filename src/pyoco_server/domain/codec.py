@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.auth import ApiKeyRecord
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
@@ -105,6 +106,7 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     return msgspec.field(default_factory=field.default_factory) if is_made else field.default
 
 
+decode_audit_entry = decoding(AuditEntry, "audit entry")
 _decode_listed_action = decoding(light(Action, params=msgspec.Raw), "workflow action")
 _decode_listed_job = decoding(light(RetryJob, "data"), "retry job")
 _decode_listed_file = decoding(light(FlowFile, "text"), "flow.yaml")

@@ -115,6 +115,7 @@ def _add_routes(app: FastAPI) -> None:
         runs.lists,
         runs.router,
         operations.workers_router,
+        operations.audit_router,
         operations.flows_router,
         operations.wheels_router,
         definitions.graphs_router,

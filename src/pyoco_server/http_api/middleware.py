@@ -3,9 +3,11 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from fastapi import Request, Response
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.audit_trail import origin
 from pyoco_server.errors import ForeignRequest, InvalidApiKey, PyocoServerError
 from pyoco_server.http_api.errors import answer_any, answer_error
 from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Caller
@@ -16,6 +18,16 @@ def caller_of(request: Request) -> Caller:
     """As authenticated by the middleware; with auth off, everybody is the same."""
     caller: Caller = getattr(request.state, "caller", ANONYMOUS)
     return caller
+
+
+def author_of(request: Request) -> Caller:
+    """The caller, with the origin of the request, which is recorded with a change."""
+    headers = request.headers
+    peer = request.client.host if request.client else None
+    return replace(
+        caller_of(request),
+        origin=origin(peer, headers.get("user-agent"), headers.get("x-forwarded-for")),
+    )
 
 
 def caller_or_refusal(request: Request) -> Caller | PyocoServerError:
@@ -41,6 +53,7 @@ PROTECTED = frozenset(
         "/graphs",
         "/waits",
         "/schedules",
+        "/audit",
         "/api",
     }
 )

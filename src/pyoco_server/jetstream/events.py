@@ -13,6 +13,7 @@ from msgspec import Struct
 from nats.aio.msg import Msg
 
 from pyoco_server.domain import codec
+from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.events.audit import StoredEvent
 from pyoco_server.domain.events.receipts import Receipt
 from pyoco_server.errors import NatsUnavailable
@@ -21,6 +22,7 @@ from pyoco_server.jetstream.feed import StreamFeed
 from pyoco_server.jetstream.kv import KvStore, is_removal, scan, sequence_of
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.events.definitions import of_tenant
+from pyoco_server.usecases.ports.gateway import ChangeWindow
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 
 log = get_logger(__name__)
@@ -292,6 +294,35 @@ class AuditFeed(StreamFeed[StoredEvent]):
         self, connection: NatsConnection, stream: str, subject_prefix: str, restore: Callable[[], Any]
     ) -> None:
         super().__init__(connection, stream, subject_prefix, codec.decode_audited, restore)
+
+
+class JetStreamChangeLog:
+    """The audit trail: one message per change, under `<prefix>.<tenant>.<kind>`."""
+
+    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._prefix = subject_prefix
+
+    async def append(self, entry: AuditEntry) -> None:
+        subject = f"{self._prefix}.{of_tenant(entry.actor.tenant_id)}{entry.target.kind}"
+        await self._connection.publish_acked(subject, codec.encode(entry), {"Nats-Msg-Id": entry.id})
+
+    async def before(self, number: int | None, limit: int) -> ChangeWindow:
+        state = (await self._connection.api(f"STREAM.INFO.{self._stream}"))["state"]
+        first, end = state["first_seq"], state["last_seq"] + 1
+        end = end if number is None else min(end, number)
+        start = max(first, end - limit)
+        found: list[tuple[int, AuditEntry]] = []
+        if start < end:
+            messages = scan(self._connection, self._stream, f"{self._prefix}.>", batch=limit, start=start)
+            async with aclosing(messages):
+                async for message in messages:
+                    sequence = sequence_of(message)
+                    if sequence >= end:
+                        break
+                    found.append((sequence, codec.decode_audit_entry(message.data)))
+        return ChangeWindow(found[::-1], start, first)
 
 
 def _time_of(event_id: str) -> float | None:

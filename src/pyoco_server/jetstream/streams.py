@@ -35,6 +35,7 @@ PEERS_RETRY_SEC = 0.25
 """Nodes of a cluster report to each other every 30 s; until then one that has just started is "offline"."""
 
 
+TRAIL_MAX_BYTES = 256 * 1024 * 1024
 TICKS_MAX_AGE_SEC = 90 * 86_400.0
 ADVISORIES_MAX_AGE_SEC = 604_800.0
 """Advisory retention; after a longer outage the sweep finds such jobs."""
@@ -220,6 +221,11 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
     ]
 
 
+def audit_trail_names(config: NatsBackendConfig) -> tuple[str, str, str]:
+    """Stream, purpose and subjects of the audit trail, beside the audit records of events."""
+    return f"{config.audit_stream}_TRAIL", "audit trail", f"{config.audit_subject_prefix}_trail"
+
+
 def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
     return [
         kv_bucket(config.workflows_kv_bucket, "workflow"),
@@ -233,6 +239,12 @@ def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_age_sec=config.audit_max_age_sec,
             max_msgs=-1,
             max_bytes=config.audit_max_bytes,
+        ),
+        limits_stream(
+            *audit_trail_names(config),
+            max_age_sec=config.audit_max_age_sec,
+            max_msgs=-1,
+            max_bytes=TRAIL_MAX_BYTES,
         ),
     ]
 

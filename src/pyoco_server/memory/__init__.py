@@ -22,6 +22,7 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
 from pyoco_server.memory.stores import (
     MemoryApiKeys,
+    MemoryChangeLog,
     MemoryEvents,
     MemoryExecutionLog,
     MemoryGraphs,
@@ -203,6 +204,7 @@ class MemoryGatewayBackend(MemoryBackend):
     tick_pages: MemoryStore[TickPage] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_tick_page)
     )
+    change_log: MemoryChangeLog = field(default_factory=MemoryChangeLog)
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
 
     @property

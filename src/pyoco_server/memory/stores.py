@@ -14,6 +14,7 @@ from typing import Generic, Self, TypeVar
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.auth import ApiKeyRecord, record_key
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.events.audit import StoredEvent
@@ -33,7 +34,7 @@ from pyoco_server.domain.executions.records import (
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.wheels import Wheel, WheelEvent
-from pyoco_server.usecases.ports.gateway import BEGINNING
+from pyoco_server.usecases.ports.gateway import BEGINNING, ChangeWindow
 from pyoco_server.usecases.ports.stores import (
     Change,
     Clock,
@@ -403,3 +404,18 @@ class MemoryEvents:
     @property
     def audit_feed(self) -> MemoryAudit:
         return self.audit
+
+
+class MemoryChangeLog:
+    def __init__(self) -> None:
+        self._entries: dict[str, bytes] = {}
+
+    async def append(self, entry: AuditEntry) -> None:
+        self._entries.setdefault(entry.id, codec.encode(entry))
+
+    async def before(self, number: int | None, limit: int) -> ChangeWindow:
+        everything = list(self._entries.values())
+        end = len(everything) + 1 if number is None else number
+        start = max(1, end - limit)
+        found = [(at, codec.decode_audit_entry(everything[at - 1])) for at in range(start, end)]
+        return ChangeWindow(found[::-1], start, 1)

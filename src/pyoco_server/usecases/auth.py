@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from pyoco_server.domain.audit_trail import Origin
 from pyoco_server.domain.auth import (
     ApiKey,
     ApiKeyRecord,
@@ -32,6 +33,8 @@ class Caller(Struct, frozen=True):
 
     tenant_id: str | None = None
     api_key_id: str | None = None
+    origin: Origin | None = None
+    """For the audit trail; only where a request changes something."""
 
     @property
     def name(self) -> str:

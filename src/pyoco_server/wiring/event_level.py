@@ -9,6 +9,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.retry import WEBHOOK_FORM, RetryPolicy, is_webhook_url
 from pyoco_server.domain.schedules.timing import is_zone
 from pyoco_server.errors import ConfigError, NatsUnavailable
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit, Summarise
 from pyoco_server.usecases.events.definitions import ManageActions, ManageSources, ManageTemplates
@@ -273,6 +274,7 @@ class ScheduleLevel:
         work: StartScheduled,
         meter: TickMeter,
         new_id: Callable[[], str],
+        trail: AuditTrail,
     ) -> None:
         clock = backend.shared_clock
         self.follow = FollowSchedules(backend.schedule_feed)
@@ -296,6 +298,7 @@ class ScheduleLevel:
             clock=clock,
             new_id=new_id,
             queue=backend.queue,
+            trail=trail,
         )
         lease = Lease(
             backend.leases,

@@ -13,6 +13,7 @@ from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import NatsUnavailable
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.consistency import OwnWrites
@@ -167,6 +168,7 @@ class RunLevel:
 
     def _add_changes(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
         clock = setup.clock
+        self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
         self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
         self.link_retries = LinkRetries(backend.runs, clock)
         self._looks.append(self.link_retries.look)
@@ -385,7 +387,8 @@ class Levels:
             start_template=events.start_template,
             default_tag=self._setup.config.default_tag,
         )
-        level = ScheduleLevel(backend, self._setup.config, work, self._setup.meter, self._setup.new_id)
+        setup = self._setup
+        level = ScheduleLevel(backend, setup.config, work, setup.meter, setup.new_id, runs.trail)
         runs.on_changes(level.fire.look)
         executions.on_commits(level.fire.look_at_commit)
         return level
@@ -426,7 +429,6 @@ class Levels:
 
     @property
     def watchers(self) -> int:
-        """How many there are now."""
         return self._run_watchers.count + self._execution_watchers.count
 
     def close_watchers(self) -> None:

@@ -21,11 +21,18 @@ from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
-from pyoco_server.jetstream.events import AuditFeed, AuditRecords, CountedBucket, ListedKvStore, ReceiptBucket
+from pyoco_server.jetstream.events import (
+    AuditFeed,
+    AuditRecords,
+    CountedBucket,
+    JetStreamChangeLog,
+    ListedKvStore,
+    ReceiptBucket,
+)
 from pyoco_server.jetstream.executions import JetStreamExecutionLog, JetStreamGraphs
 from pyoco_server.jetstream.feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.kv import KvStore
-from pyoco_server.jetstream.streams import JetStreamTime, ensure_streams, stream_config
+from pyoco_server.jetstream.streams import JetStreamTime, audit_trail_names, ensure_streams, stream_config
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.wiring.backends import (
@@ -51,6 +58,7 @@ class JetStreamExecutionLevel:
     schedules: KvStore[Schedule]
     schedule_feed: BucketFeed[Schedule]
     tick_pages: KvStore[TickPage]
+    change_log: JetStreamChangeLog
 
 
 @asynccontextmanager
@@ -80,7 +88,13 @@ async def open_execution_level(
             tick_pages=await bucket_of(
                 requests, config.ticks_kv_bucket, codec.encode, codec.decode_tick_page, restore
             ),
+            change_log=_change_log(requests, config),
         )
+
+
+def _change_log(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamChangeLog:
+    stream, _, subjects = audit_trail_names(config)
+    return JetStreamChangeLog(connection, stream, subjects)
 
 
 async def _graphs(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamGraphs:

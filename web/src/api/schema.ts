@@ -304,6 +304,26 @@ export interface paths {
         patch: operations["patch_worker_workers__worker_id__patch"];
         trace?: never;
     };
+    "/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List changes
+         * @description Who changed what, when and from where, newest first. `format=jsonl`: one entry per line.
+         */
+        get: operations["list_changes_audit_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/flows": {
         parameters: {
             query?: never;
@@ -2536,6 +2556,53 @@ export interface components {
             run_id?: string;
             execution_id?: string;
         };
+        /** AuditEntry */
+        AuditEntry: {
+            id: string;
+            at: number;
+            action: string;
+            target: components["schemas"]["ChangeTarget"];
+            actor: components["schemas"]["ChangeAuthor"];
+            source: components["schemas"]["Origin"];
+            /** @default null */
+            before: unknown;
+            /** @default null */
+            after: unknown;
+        };
+        /** ChangeTarget */
+        ChangeTarget: {
+            kind: string;
+            id: string;
+        };
+        /** ChangeAuthor */
+        ChangeAuthor: {
+            /** @default null */
+            tenant_id: string | null;
+            /** @default null */
+            api_key_id: string | null;
+            /** @default null */
+            claimed: string | null;
+        };
+        /**
+         * Origin
+         * @description Where a request came from. The address is that of the socket; the other fields are claims.
+         */
+        Origin: {
+            /** @default null */
+            remote_addr: string | null;
+            /** @default null */
+            user_agent: string | null;
+            /** @default null */
+            x_forwarded_for: string | null;
+        };
+        /**
+         * AuditPage
+         * @description Newest first. A page may be short although there are more: follow its cursor.
+         */
+        AuditPage: {
+            items: components["schemas"]["AuditEntry"][];
+            next_cursor: string | null;
+        };
     };
     responses: never;
     parameters: never;
@@ -3814,6 +3881,79 @@ export interface operations {
                 };
             };
             /** @description ERR-PYOCO-0019: invalid workers request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_changes_audit_get: {
+        parameters: {
+            query?: {
+                /** @description E.g. `schedule.put` */
+                action?: string | null;
+                /** @description An id, a kind, or `kind/id` */
+                target?: string | null;
+                /** @description API key of the author */
+                key_id?: string | null;
+                /** @description RFC 3339 or Unix seconds */
+                since?: string | null;
+                /** @description RFC 3339 or Unix seconds */
+                until?: string | null;
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+                format?: "json" | "jsonl";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                    "application/x-ndjson": unknown;
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
             422: {
                 headers: {
                     [name: string]: unknown;

@@ -3,6 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
@@ -18,7 +19,10 @@ from pyoco_server.answers import (
     WorkerPatched,
     shown,
 )
+from pyoco_server.domain.audit_trail import AuditFilter, AuditPage
 from pyoco_server.domain.fleet import WorkerState
+from pyoco_server.domain.runs.jobs import unix_time
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.wheels import Actor, Source, WheelAction, read_tags
 from pyoco_server.errors import (
     InvalidListQuery,
@@ -141,6 +145,59 @@ async def patch_worker(
         worker_id, caller_of(request).tenant_id, hidden=wanted.hidden
     )
     return json_response(shown(WorkerPatched, record))
+
+
+# Audit trail
+
+audit_router = APIRouter(
+    tags=["operations"],
+    route_class=refusing_with(InvalidListQuery),
+    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
+)
+
+Time = Annotated[str | None, Query(description="RFC 3339 or Unix seconds")]
+
+
+_PAGE_OR_LINES = {"application/json": {"schema": schema_of(AuditPage)}, "application/x-ndjson": {}}
+
+
+@audit_router.get("/audit", summary="List changes", responses={200: {"content": _PAGE_OR_LINES}})
+async def list_changes(  # noqa: PLR0913 - one per filter
+    request: Request,
+    *,
+    action: Annotated[str | None, Query(description="E.g. `schedule.put`")] = None,
+    target: Annotated[str | None, Query(description="An id, a kind, or `kind/id`")] = None,
+    key_id: Annotated[str | None, Query(description="API key of the author")] = None,
+    since: Time = None,
+    until: Time = None,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
+    response_format: Annotated[Literal["json", "jsonl"], Query(alias="format")] = "json",
+) -> Response:
+    """Who changed what, when and from where, newest first. `format=jsonl`: one entry per line."""
+    wanted = AuditFilter(
+        tenant_id=caller_of(request).tenant_id,
+        action=action,
+        target=target,
+        key_id=key_id,
+        since=_time("since", since),
+        until=_time("until", until),
+    )
+    page = await levels_of(request).runs.trail.page(wanted, cursor, limit)
+    if response_format == "jsonl":
+        return Response(msgspec.json.Encoder().encode_lines(page.items), media_type="application/x-ndjson")
+    return json_response(page)
+
+
+def _time(name: str, text: str | None) -> float | None:
+    try:
+        return (
+            None
+            if text is None
+            else unix_time(float(text) if text[:1].isdigit() and "-" not in text else text)
+        )
+    except ValueError as error:
+        raise InvalidListQuery(f"invalid list query: {name}: {error}") from error
 
 
 # Flows

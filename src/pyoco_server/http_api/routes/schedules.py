@@ -39,7 +39,7 @@ from pyoco_server.http_api.bodies import (
 )
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import gateway_of, levels_of
-from pyoco_server.http_api.middleware import caller_of
+from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 300 * 1024
@@ -140,7 +140,7 @@ async def put_schedule(request: Request, schedule_id: str) -> Response:
     """A change takes effect from the next tick. An equal definition changes nothing."""
     definition = await _definition(request)
     schedule, is_new = await levels_of(request).schedules.manage.put(
-        schedule_id, definition, caller_of(request)
+        schedule_id, definition, author_of(request)
     )
     response = json_response(schedule_view(schedule))
     response.status_code = HTTPStatus.CREATED if is_new else HTTPStatus.OK
@@ -171,7 +171,7 @@ async def get_schedule(request: Request, schedule_id: str) -> Response:
 )
 async def delete_schedule(request: Request, schedule_id: str) -> Response:
     """Its runs stay."""
-    await levels_of(request).schedules.manage.delete(schedule_id, caller_of(request))
+    await levels_of(request).schedules.manage.delete(schedule_id, author_of(request))
     return json_response({"id": schedule_id, "deleted": True})
 
 
@@ -188,7 +188,7 @@ async def pause_schedule(request: Request, schedule_id: str) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, PauseRequest) if body.strip() else PauseRequest()
     manage = levels_of(request).schedules.manage
-    return json_response(schedule_view(await manage.pause(schedule_id, wanted.reason, caller_of(request))))
+    return json_response(schedule_view(await manage.pause(schedule_id, wanted.reason, author_of(request))))
 
 
 @router.post(
@@ -199,7 +199,7 @@ async def pause_schedule(request: Request, schedule_id: str) -> Response:
 async def resume_schedule(request: Request, schedule_id: str) -> Response:
     """Nothing is caught up."""
     manage = levels_of(request).schedules.manage
-    return json_response(schedule_view(await manage.resume(schedule_id, caller_of(request))))
+    return json_response(schedule_view(await manage.resume(schedule_id, author_of(request))))
 
 
 @router.post(
@@ -212,7 +212,7 @@ async def resume_schedule(request: Request, schedule_id: str) -> Response:
 )
 async def trigger_schedule(request: Request, schedule_id: str) -> Response:
     """Whatever runs, and whether the schedule is paused."""
-    tick = tick_view(await levels_of(request).schedules.manage.trigger(schedule_id, caller_of(request)))
+    tick = tick_view(await levels_of(request).schedules.manage.trigger(schedule_id, author_of(request)))
     return json_response(
         ScheduleTriggered(
             schedule_id=schedule_id, due_at=tick.due_at, run_id=tick.run_id, execution_id=tick.execution_id
@@ -233,7 +233,7 @@ async def backfill_schedule(request: Request, schedule_id: str) -> Response:
         schedule_id,
         float(wanted.first),
         float(wanted.to),
-        caller_of(request),
+        author_of(request),
         only_missing=wanted.only_missing,
         dry_run=wanted.dry_run,
     )

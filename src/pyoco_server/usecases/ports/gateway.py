@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot, WaitPlace
@@ -117,6 +118,30 @@ class ExecutionBackend(Protocol):
     def execution_index(self) -> ExecutionIndex: ...
     @property
     def leases(self) -> Store[LeaseRecord]: ...
+
+
+# The audit trail
+
+
+class ChangeWindow(Struct, frozen=True):
+    """A stretch of the audit trail."""
+
+    items: list[tuple[int, AuditEntry]]
+    """With their numbers, newest first."""
+    start: int
+    """The lowest number that was read."""
+    first: int
+    """The lowest number that there is."""
+
+
+class ChangeLog(Protocol):
+    async def append(self, entry: AuditEntry) -> None:
+        """Repeats of an id within minutes are one entry."""
+        ...
+
+    async def before(self, number: int | None, limit: int) -> ChangeWindow:
+        """At most `limit` entries before this number; None: the newest."""
+        ...
 
 
 # Workflow events: stores, audit, notifications; executions as they need them
@@ -255,3 +280,5 @@ class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     def schedule_feed(self) -> Feed[Schedule]: ...
     @property
     def tick_pages(self) -> Store[TickPage]: ...
+    @property
+    def change_log(self) -> ChangeLog: ...

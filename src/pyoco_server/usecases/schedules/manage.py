@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.inputs import is_tag, nearest
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
 from pyoco_server.domain.schedules.model import (
@@ -26,6 +28,7 @@ from pyoco_server.domain.schedules.ticks import backfilled, paused, resumed, tic
 from pyoco_server.domain.schedules.timing import ticks_after
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, ScheduleNotFound, WorkflowConflict
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.ports.runs import JobQueue, Timers
 from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
@@ -65,6 +68,7 @@ class ManageSchedules:
         clock: Clock,
         new_id: Callable[[], str],
         queue: JobQueue,
+        trail: AuditTrail,
     ) -> None:
         self._schedules = schedules
         self._pages = pages
@@ -75,6 +79,7 @@ class ManageSchedules:
         self._clock = clock
         self._new_id = new_id
         self._queue = queue
+        self._trail = trail
 
     # Definitions
 
@@ -97,6 +102,7 @@ class ManageSchedules:
                     revision = await self._schedules.create(wanted.key, wanted)
                     created = await self._attend.settle(wanted.key, Versioned(wanted, revision))
                     log.info("schedule created", action="schedule.created", **_facts(created.value, caller))
+                    await self._record(caller, "put", None, created.value)
                     return created.value, True
                 return await self._change_definition(stored, definition, caller), False
             except WrongRevision:
@@ -120,6 +126,7 @@ class ManageSchedules:
             return stored.value
         written = await self._attend.change(key, stored, change)
         log.info("schedule changed", action="schedule.changed", **_facts(written.value, caller))
+        await self._record(caller, "put", stored.value, written.value)
         return written.value
 
     async def find(self, schedule_id: str, caller: Caller) -> Schedule:
@@ -143,16 +150,17 @@ class ManageSchedules:
         self._followed.forget(key)
         await self._timers.clear(TIMER, key)
         log.info("schedule deleted", action="schedule.deleted", **_facts(stored.value, caller))
+        await self._record(caller, "delete", stored.value, None)
 
     # By hand
 
     async def pause(self, schedule_id: str, reason: str | None, caller: Caller) -> Schedule:
-        found = await self._change(schedule_id, caller, lambda it: paused(it, reason, self._clock()))
+        found = await self._change(schedule_id, caller, "pause", lambda it: paused(it, reason, self._clock()))
         log.info("schedule paused", action="schedule.paused", **_facts(found, caller))
         return found
 
     async def resume(self, schedule_id: str, caller: Caller) -> Schedule:
-        found = await self._change(schedule_id, caller, lambda it: resumed(it, self._clock()))
+        found = await self._change(schedule_id, caller, "resume", lambda it: resumed(it, self._clock()))
         log.info("schedule resumed", action="schedule.resumed", **_facts(found, caller))
         return found
 
@@ -160,7 +168,7 @@ class ManageSchedules:
         """Raises WorkflowConflict if the target cannot be started."""
         again = self._new_id()
         at = round(self._clock(), 3)
-        found = await self._change(schedule_id, caller, lambda it: triggered(it, again, at))
+        found = await self._change(schedule_id, caller, "trigger", lambda it: triggered(it, again, at))
         tick = next(tick for tick in reversed(found.ticks) if tick.manual and tick.fired_at == at)
         if tick.status is not TickStatus.STARTED:
             raise WorkflowConflict(f"schedule {schedule_id}: {tick.reason}")
@@ -188,7 +196,7 @@ class ManageSchedules:
             return wanted
         again = "" if only_missing else self._new_id()
         due = [Due(due_at, again) for due_at in wanted]
-        found = await self._change(schedule_id, caller, lambda it: backfilled(it, due, now))
+        found = await self._change(schedule_id, caller, "backfill", lambda it: backfilled(it, due, now))
         log.info(
             "schedule backfilled", action="schedule.backfilled", ticks=len(wanted), **_facts(found, caller)
         )
@@ -206,16 +214,26 @@ class ManageSchedules:
                 break
         return found
 
-    async def _change(self, schedule_id: str, caller: Caller, change: ChangeSchedule) -> Schedule:
+    async def _change(self, schedule_id: str, caller: Caller, verb: str, change: ChangeSchedule) -> Schedule:
         for _ in range(MAX_TRIES):
             stored = await self._stored(schedule_id, caller)
             if change(stored.value) is stored.value:
                 return stored.value
             try:
-                return (await self._attend.change(stored.value.key, stored, change)).value
+                written = await self._attend.change(stored.value.key, stored, change)
             except WrongRevision:
                 continue
+            await self._record(caller, verb, stored.value, written.value)
+            return written.value
         raise NatsUnavailable(f"schedule {schedule_id} could not be written")
+
+    async def _record(
+        self, caller: Caller, verb: str, before: Schedule | None, after: Schedule | None
+    ) -> None:
+        changed = after or before
+        if changed is not None:
+            target = ChangeTarget("schedule", changed.id)
+            await self._trail.record(caller, f"schedule.{verb}", target, _state(before), _state(after))
 
     async def _stored(self, schedule_id: str, caller: Caller) -> Versioned[Schedule]:
         key = schedule_key(caller.tenant_id, schedule_id)
@@ -284,6 +302,17 @@ def _backfill_range(schedule: Schedule, first: float, last: float, now: float) -
     if count > MAX_BACKFILL:
         raise InvalidRequest(f"from, to: {count:,} ticks; at most {MAX_BACKFILL:,} are allowed")
     return list(islice(ticks_after(ticks, first - 0.001), count))
+
+
+def _state(schedule: Schedule | None) -> dict[str, object] | None:
+    """What people set, without the progress of the schedule."""
+    if schedule is None:
+        return None
+    return {
+        **asdict(schedule.definition),
+        "paused": schedule.is_paused,
+        "paused_reason": schedule.paused_reason,
+    }
 
 
 def _facts(schedule: Schedule, caller: Caller) -> dict[str, object]:
