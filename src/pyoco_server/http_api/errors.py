@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -146,6 +147,9 @@ def _components() -> dict[str, Any]:
     _, found = msgspec.json.schema_components(
         [*answers.kinds(), JobStatus], ref_template="#/components/schemas/{name}"
     )
+    for schema in found.values():
+        if "description" in schema:  # a docstring, which Python indents up to 3.12
+            schema["description"] = cleandoc(schema["description"])
     text = msgspec.json.encode(found).decode()
     for kind in _ALIKE:
         text = text.replace(f"{kind.__module__}.{kind.__name__}", answers.name_of(kind))

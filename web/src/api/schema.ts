@@ -1275,8 +1275,8 @@ export interface components {
          * Flow
          * @description A flow that live workers report or that has runs. `workers`: the live workers that report it.
          *
-         *         `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
-         *         `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
+         *     `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
+         *     `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
          */
         Flow: {
             name: string;
