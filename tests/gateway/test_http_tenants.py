@@ -125,6 +125,7 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("POST", "/schedules/preview"),
         ("PUT", "/schedules/{schedule_id}"),
         *routes_of_schedules(),
+        ("GET", "/audit"),
     }
     assert {route for route in other_routes() if not route[1].startswith((*SHARED, EVENTS))} == known
     assert len(routes_of_runs()) >= 5
@@ -375,6 +376,9 @@ async def test_a1_another_tenants_schedule_is_answered_like_a_missing_one(
     missing = await client.request(method, path.format(schedule_id="m"), json=body, headers=theirs)
     assert (foreign.status_code, foreign.json()["err_id"]) == (404, "ERR-PYOCO-0048")
     assert foreign.json()["detail"].replace(": s", ": m") == missing.json()["detail"]
+    assert (await client.get("/audit", headers=theirs)).json()["items"] == []
+    assert (await client.get("/audit", headers=ours)).json()["items"][0]["target"]["id"] == "s"
+    assert (await client.get("/audit")).status_code == 401
     assert (await client.get("/schedules", headers=theirs)).json()["items"] == []
     assert len((await client.get("/schedules", headers=ours)).json()["items"]) == 1
     assert (await client.get("/schedules")).status_code == 401
