@@ -37,6 +37,7 @@ from pyoco_server.memory.queue import (
     QueueFaults,
 )
 from pyoco_server.memory.stores import (
+    MemoryChangeLog,
     MemoryEvents,
     MemoryExecutionLog,
     MemoryGraphs,
@@ -521,6 +522,7 @@ class World:
             "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
             "schedules": MemoryStore(wire.encode, wire.decode_schedule),
             "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
+            "change_log": MemoryChangeLog(),
         }
         self.events = MemoryEvents.new(CONFIG)
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
@@ -529,20 +531,16 @@ class World:
         keepers += [asyncio.ensure_future(self._keep_worker(f"w{n}")) for n in range(self.workers)]
         if self.faults.workers_leave:
             keepers.append(asyncio.ensure_future(self._send_workers_away()))
+        story = asyncio.ensure_future(self._story())
         try:
-            await asyncio.gather(
-                *(self._client(n) for n in range(self.clients)),
-                *(self._keep_schedule(n) for n in range(self.schedules)),
-            )
-            self.is_hurting = False
-            self.healed_at = asyncio.get_running_loop().time()
-            await self._end_schedules()
-            if self.faults.workers_leave:
-                await self._manage_alone()
-            await self._settle()
+            pending: set[asyncio.Future[None]] = {story, *keepers}
+            while story in pending:  # after an error of a keeper it would have no end
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for ended in done:
+                    ended.result()
         finally:
-            for keeper in keepers:
-                keeper.cancel()
+            for task in (story, *keepers):
+                task.cancel()
             for index in self._indexes:
                 index.close()
         return [*self.problems, *self._broken(), *self._broken_above()]
@@ -621,6 +619,18 @@ class World:
         last = (log._decode(data).summary for data, _ in log._values.values())
         are_over = all(summary.status is not ExecutionStatus.ACTIVE for summary in last)
         return are_over and not self.event_clients.unrecorded(self.events.audit.events)
+
+    async def _story(self) -> None:
+        await asyncio.gather(
+            *(self._client(n) for n in range(self.clients)),
+            *(self._keep_schedule(n) for n in range(self.schedules)),
+        )
+        self.is_hurting = False
+        self.healed_at = asyncio.get_running_loop().time()
+        await self._end_schedules()
+        if self.faults.workers_leave:
+            await self._manage_alone()
+        await self._settle()
 
     async def _define(self) -> None:
         """What clients want is known before anything is hurt."""
