@@ -1,6 +1,7 @@
 """One real nats-server per session; names of their own for every test."""
 
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -19,6 +20,11 @@ from support.programs import SETTINGS, FreshPrograms, Programs
 # Some machines forbid bytecode files: every process that a test starts would compile every module again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Whoever runs the tests may ignore signals (`nohup`, a background job): what tests start would inherit that.
+for one, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(one) is signal.SIG_IGN:
+        signal.signal(one, handler)
 
 # The same examples on every machine: a failure is a finding, never a matter of luck.
 settings.register_profile("pyoco", derandomize=True, deadline=None, database=None)
