@@ -12,9 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from msgspec import Struct
 
 from pyoco_server import answers
-from pyoco_server.answers import (
-    ErrorBody,
-)
+from pyoco_server.answers import ErrorBody
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.events.retry import JobStatus
 from pyoco_server.domain.executions.events import Actor

@@ -261,7 +261,7 @@ class HotPath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = None
-        if scope["type"] == "http" and not scope["query_string"]:  # the framework checks what a query says
+        if scope["type"] == "http" and not scope["query_string"]:  # the framework checks queries
             route = self._routes.get((scope["method"], route_path(scope)))
         if route is None:
             await self._app(scope, receive, send)
@@ -279,7 +279,7 @@ class HotPath:
 
 
 class _Route:
-    """Tells, as the framework's routes do, who answers: figures are kept by route."""
+    """Stands in for a route of the framework in the metrics, which count by route."""
 
     def __init__(self, path: str, endpoint: Endpoint) -> None:
         self.path = path

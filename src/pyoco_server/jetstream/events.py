@@ -310,19 +310,35 @@ class JetStreamChangeLog:
 
     async def before(self, number: int | None, limit: int) -> ChangeWindow:
         state = (await self._connection.api(f"STREAM.INFO.{self._stream}"))["state"]
-        first, end = state["first_seq"], state["last_seq"] + 1
+        first, end = max(1, state["first_seq"]), state["last_seq"] + 1  # a new stream begins with 0
         end = end if number is None else min(end, number)
         start = max(first, end - limit)
-        found: list[tuple[int, AuditEntry]] = []
-        if start < end:
-            messages = scan(self._connection, self._stream, f"{self._prefix}.>", batch=limit, start=start)
-            async with aclosing(messages):
-                async for message in messages:
-                    sequence = sequence_of(message)
-                    if sequence >= end:
-                        break
-                    found.append((sequence, codec.decode_audit_entry(message.data)))
-        return ChangeWindow(found[::-1], start, first)
+        found = await self._between(start, end) if start < end else []
+        if start < end and (
+            not found or found[-1][0] != end - 1
+        ):  # entries are removed at the other end only
+            raise NatsUnavailable(f"nats unavailable: the replicas of {self._stream} lag behind")
+        entries = [(number, entry) for number, entry in found[::-1] if entry is not None]
+        return ChangeWindow(entries, start, first)
+
+    async def _between(self, start: int, end: int) -> list[tuple[int, AuditEntry | None]]:
+        found: list[tuple[int, AuditEntry | None]] = []
+        messages = scan(self._connection, self._stream, f"{self._prefix}.>", batch=end - start, start=start)
+        async with aclosing(messages):
+            async for message in messages:
+                sequence = sequence_of(message)
+                if sequence >= end:
+                    break
+                found.append((sequence, _entry_in(message)))
+        return found
+
+
+def _entry_in(message: Msg) -> AuditEntry | None:
+    try:
+        return codec.decode_audit_entry(message.data)
+    except codec.Unreadable as error:
+        log.warning("unreadable audit entry skipped", action="audit.unreadable", exc_info=error)
+        return None
 
 
 def _time_of(event_id: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Operations: liveness, readiness and metrics; workers, flows and wheels."""
+"""Operations: liveness, readiness and metrics; workers, the audit trail, flows and wheels."""
 
 from http import HTTPStatus
 from typing import Annotated, Literal
@@ -190,12 +190,11 @@ async def list_changes(  # noqa: PLR0913 - one per filter
 
 
 def _time(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    is_number = text.replace(".", "", 1).isdecimal()
     try:
-        return (
-            None
-            if text is None
-            else unix_time(float(text) if text[:1].isdigit() and "-" not in text else text)
-        )
+        return unix_time(float(text) if is_number else text)
     except ValueError as error:
         raise InvalidListQuery(f"invalid list query: {name}: {error}") from error
 
