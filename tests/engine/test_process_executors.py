@@ -194,6 +194,7 @@ async def test_a_run_whose_channel_carries_foreign_bytes_ends_alone(tmp_path: Pa
         ({}, "completed"),
         ({"leave": 3}, "completed"),
         ({"tickets": True}, "completed"),
+        ({"tickets": True, "linger": True}, "completed"),
         ({"tickets": True, "die": True}, "execution_error"),
     ],
     ids=str,

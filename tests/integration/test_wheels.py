@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import nats
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
@@ -17,6 +16,7 @@ from pyoco_server.jetstream.wheels import WheelObjects
 from pyoco_server.wiring.backends import connected
 from pyoco_server.worker import PyocoNatsWorker
 from support.gateway import gateway
+from support.nats_server import raw_nats
 from support.waiting import until
 from support.wheels import a_wheel, wheel_name
 
@@ -86,15 +86,12 @@ async def test_a9_a_wheel_of_65000_members_is_refused_and_leaves_nothing(config:
 
 
 async def chunks_in(config: NatsBackendConfig) -> int:
-    client = await nats.connect(config.nats_url)
-    try:
+    async with raw_nats(config.nats_url) as client:
         info = await client.jetstream().stream_info(
             f"OBJ_{config.wheel_object_store_bucket}", subjects_filter=">"
         )
         subjects = info.state.subjects or {}
         return sum(count for subject, count in subjects.items() if ".C." in subject)
-    finally:
-        await client.close()
 
 
 @pytest.mark.parametrize(
@@ -155,8 +152,7 @@ async def test_wheels_of_other_clients_of_the_object_store_are_read(
     config: NatsBackendConfig, tmp_path: Path
 ) -> None:
     data = a_wheel(files={"big.py": "#" + "0123456789abcdef" * 30_000})
-    client = await nats.connect(config.nats_url)
-    async with gateway(config) as http:
+    async with gateway(config) as http, raw_nats(config.nats_url) as client:
         store = await client.jetstream().object_store(config.wheel_object_store_bucket)
         await store.put(wheel_name(), data)
         assert (await http.get(f"/wheels/{wheel_name()}")).content == data
@@ -166,7 +162,6 @@ async def test_wheels_of_other_clients_of_the_object_store_are_read(
         read_by_others = await store.get(wheel_name(version="2.0"))
         assert read_by_others.data == newer
         assert read_by_others.info.headers == {"x-pyoco-wheel-tags": "gpu"}
-    await client.close()
 
 
 async def test_a_worker_in_a_program_syncs_before_run_once(config: NatsBackendConfig, tmp_path: Path) -> None:

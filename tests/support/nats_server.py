@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from nats.js.errors import NotFoundError
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.jetstream.streams import resources
 from pyoco_server.processes import free_port as free_port_on
+from support.waiting import patience_sec
 
 SIDE_BY_SIDE = 4
 """Processes of tests at once, at the most."""
@@ -50,7 +52,10 @@ def unique_config(url: str, **changes: Any) -> NatsBackendConfig:
 
 @asynccontextmanager
 async def raw_nats(url: str) -> AsyncIterator[Any]:
-    client = await nats.connect(url)
+    """With patience: on a busy machine the library's seconds pass."""
+    patience = patience_sec()
+    client: Any = await nats.connect(url, connect_timeout=int(patience))
+    client.jetstream = partial(client.jetstream, timeout=patience)
     try:
         yield client
     finally:

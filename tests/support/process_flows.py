@@ -416,7 +416,9 @@ def stealing() -> Flow:
     """Reads what stands behind it from its executor's channel: all of it, or all but its last bytes."""
 
     @task
-    def steal(marks: str, leave: int = 0, tickets: bool = False, die: bool = False) -> None:  # noqa: FBT001, FBT002
+    def steal(
+        marks: str, leave: int = 0, *, tickets: bool = False, linger: bool = False, die: bool = False
+    ) -> None:
         mark(marks, "in-steal")
         descriptor = _readable_socket()
         os.read(descriptor, len(_peeked(descriptor)) - leave)
@@ -424,6 +426,8 @@ def stealing() -> Flow:
             with contextlib.suppress(OSError):
                 if not os.get_blocking(other):
                     os.read(other, 1 << 16)
+        if linger:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
         if die:
             os._exit(9)
 

@@ -198,13 +198,13 @@ class ExecutorProcess(asyncio.Protocol):
         """The flows that it has not started, and now never will."""
         numbers = self._tickets.take_back() | {job.nth for job in self._to_send}
         self._to_send.clear()
-        if not numbers:
-            return []
-        taken = [flow for flow in self._flows if flow.nth in numbers]
-        self._flows = deque(flow for flow in self._flows if flow.nth not in numbers)
-        for flow in taken:
+        return self._removed([flow for flow in self._flows if flow.nth in numbers])
+
+    def _removed(self, flows: list[ProcessFlowHandle]) -> list[ProcessFlowHandle]:
+        self._flows = deque(flow for flow in self._flows if flow not in flows)
+        for flow in flows:
             flow.taken_back()
-        return taken
+        return flows
 
     def _move_queue(self, but: ProcessFlowHandle | None = None) -> None:
         """Flows that have not started move to another executor, or back to this one if it is free."""
@@ -311,11 +311,8 @@ class ExecutorProcess(asyncio.Protocol):
         """A task has read what was sent to its executor: the flows move elsewhere."""
         if not lost:
             return
-        self._flows = deque(flow for flow in self._flows if flow not in lost)
-        for flow in lost:
-            flow.taken_back()
         self._distrust(f"{lacking} for run {lost[0].nth}")
-        self._pool.take_back(lost)
+        self._pool.take_back(self._removed(lost))
 
     def _distrust(self, fault: str) -> None:
         """Protocol error: a task has used the channels. Nothing more is read from the executor."""
@@ -335,19 +332,26 @@ class ExecutorProcess(asyncio.Protocol):
         if message.entries:
             flow.listener.printed(message.entries)
         flow.end(message.outcome)
-        if message.leftovers and not self._is_retired:
-            log.info(
-                "run left state behind; replacing its executor",
-                action="executor.leftovers",
-                pid=self.pid,
-                leftovers=list(message.leftovers),
-            )
-            self.retire()
+        if message.leftovers:
+            self._left_behind(message.leftovers)
         elif self._is_retired:
             if not self._flows:
                 self.hang_up()
         else:
             self._pool.reuse(self)
+
+    def _left_behind(self, leftovers: tuple[str, ...]) -> None:
+        """It exits and starts nothing more: what is queued moves, even if a task has read its ticket."""
+        log.info(
+            "run left state behind; replacing its executor",
+            action="executor.leftovers",
+            pid=self.pid,
+            leftovers=list(leftovers),
+        )
+        self._is_retired = True
+        queued = self._take_back() + self._removed(list(self._flows))
+        self.hang_up()
+        self._pool.take_back(queued)
 
     # The end
 
@@ -418,11 +422,7 @@ class ExecutorProcess(asyncio.Protocol):
         """A flow starts only after the end of the one before it was reported, whoever has its ticket."""
         if self._fault is not None or not self._has_read_all:  # reports may be unread
             return []
-        taken = list(self._flows)[1:]
-        self._flows = deque(list(self._flows)[:1])
-        for flow in taken:
-            flow.taken_back()
-        return taken
+        return self._removed(list(self._flows)[1:])
 
     def _explain(self, flow: ProcessFlowHandle, how: str) -> None:
         self._report_last_output(flow, how)
