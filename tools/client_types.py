@@ -15,10 +15,11 @@ from msgspec.structs import fields
 
 from pyoco_server import answers
 from pyoco_server.answers import name_of
+from pyoco_server.domain.flows import FLOW_ANSWERS
 
 RETURNED = (
     *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
-    *(answers.RunTasks, answers.RunLogs, answers.RunChange, answers.FlowPage),
+    *(answers.RunTasks, answers.RunLogs, answers.RunChange, *FLOW_ANSWERS),
     *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage),
     *(answers.Worker, answers.WorkerPatched, answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
     answers.Health,

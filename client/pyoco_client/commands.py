@@ -435,6 +435,17 @@ def put_schedule(client: PyocoHttpClient, given: Namespace) -> Any:
     return client.schedules.put(str(given.id or named or given.file.stem), **definition)
 
 
+def set_flow(client: PyocoHttpClient, given: Namespace) -> Any:
+    try:
+        timing = options_of(start_within=given.start_within, timeout=given.timeout, retries=given.retries)
+        schema = {} if given.params_schema is None else {"params_schema": read_object(given.params_schema)}
+        wanted = {**timing, "description": given.description, "owner": given.owner, **schema}
+        replaced = None if given.file is None else read_object(given.file)
+        return client.flows.change(given.name, wanted, unset=given.unset or (), replaced=replaced)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
+
+
 def apply(client: PyocoHttpClient, given: Namespace) -> Any:
     try:
         documents = documents_in(given.directory, (".json",), read_object)

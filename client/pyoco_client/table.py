@@ -27,6 +27,7 @@ from pyoco_client.commands import (
     read_words,
     rerun,
     retry,
+    set_flow,
     start_fields,
     submit,
     submit_yaml,
@@ -47,6 +48,7 @@ GRAPH_ID = place("graph-id", "Graph id.")
 WORKER_ID = place("worker-id", "Worker id.")
 JOB_ID = place("job-id", "Retry job id.")
 TEMPLATE_ID = place("template-id", "Template id.")
+FLOW_NAME = place("name", "Flow name.")
 SCHEDULE_ID = place("schedule-id", "Schedule id.")
 ACTION_KEY = place("key", "Action key.")
 TAG = Option("tag", "Tag of the worker to run on.")
@@ -86,6 +88,7 @@ TIMING = (
 GROUPS = {
     "executions": "Start, watch and control graph executions.",
     "graphs": "Register and inspect graphs.",
+    "flows": "List flows, and set defaults for their runs.",
     "events": "Send workflow events and inspect their results.",
     "schedules": "Start flows, graphs and templates at their times.",
     "templates": "Manage workflow templates.",
@@ -243,11 +246,29 @@ COMMANDS = {
         lambda client, given: client.patch_worker_hidden(given.worker_id, hidden=False),
         WORKER_ID,
     ),
-    "flows": called(
-        "List the flows that workers report or that have runs.",
+    "flows list": called(
+        "List the flows that workers report, that have runs, or that have defaults.",
         Columns(("name",), ("name", "tags", "workers", "success_rate", "p50_sec", "p95_sec"), "items"),
-        lambda client, given: client.list_flows(given.cursor, given.limit),
+        lambda client, given: client.flows.list(given.cursor, given.limit),
         *PAGE,
+    ),
+    "flows show": called(
+        "Print a flow and its defaults.",
+        Columns(("name",)),
+        lambda client, given: client.flows.get(given.name),
+        FLOW_NAME,
+    ),
+    "flows set": called(
+        "Set defaults for the runs of a flow. Other defaults stay.",
+        Columns(("name",)),
+        set_flow,
+        FLOW_NAME,
+        Option("file", "Replace all defaults by those in this file, JSON.", Path),
+        *TIMING[2:],
+        Option("params-schema", "File with a JSON Schema for the params, JSON.", Path),
+        Option("description", "What the flow does."),
+        Option("owner", "Who to ask about the flow."),
+        Option("unset", "Remove a default, e.g. retry; may be repeated.", is_repeated=True),
     ),
     "metrics": Command(metrics),
     "wheels": called(
@@ -475,12 +496,12 @@ COMMANDS = {
         place("event-id", "Event id from the response or the summary."),
     ),
     "apply": called(
-        "Create or change the graphs, actions, templates and schedules that a directory describes.",
+        "Create or change the flows, graphs, actions, templates and schedules that a directory describes.",
         BY_ID._replace(shown=("change", "kind", "id", "fields")),
         apply,
         place(
             "directory",
-            "Directory with the folders graphs, actions, templates and schedules; one JSON file each.",
+            "Directory with the folders flows, graphs, actions, templates and schedules; one JSON file each.",
             Path,
         ),
         Option("dry-run", "Only print the differences.", is_flag=True),

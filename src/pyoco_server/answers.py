@@ -21,14 +21,15 @@ from pyoco_server.domain.executions.events import Actor
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
 from pyoco_server.domain.executions.records import ExecutionSummary, GraphRecord, GraphSummary, Wait
 from pyoco_server.domain.fleet import WorkerRecord
-from pyoco_server.domain.runs.listing import Flow, FlowRun, RunSummary
+from pyoco_server.domain.flows import FLOW_ANSWERS
+from pyoco_server.domain.runs.listing import RunSummary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.domain.schedules.views import SCHEDULE_ANSWERS
 from pyoco_server.domain.wheels import Actor as WheelActor
 from pyoco_server.domain.wheels import WheelEvent
 
-__all__ = ["Flow", "FlowRun", "GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
+__all__ = ["GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
 """Types of the domain that are answers as they are."""
 
 T = TypeVar("T", bound=Struct)
@@ -49,7 +50,7 @@ def kinds() -> list[type[Struct]]:
         for name, kind in globals().items()
         if isinstance(kind, type) and (kind.__module__ == __name__ or name in __all__) and name[0] != "_"
     ]
-    return [*own, *SCHEDULE_ANSWERS, *AUDIT_ANSWERS]
+    return [*own, *FLOW_ANSWERS, *SCHEDULE_ANSWERS, *AUDIT_ANSWERS]
 
 
 def name_of(kind: type) -> str:
@@ -238,12 +239,7 @@ class GraphPage(Struct):
 # Workers, wheels, operations
 
 # Flow names can be long lists; `GET /flows` has them.
-Worker = _without(("hidden_for", "flows"), WorkerRecord, "WorkerRecord")
-
-
-class FlowPage(Struct):
-    items: list[Flow]
-    next_cursor: str | None
+Worker = _without(("hidden_for", "flows", "flow_aliases", "flows_complete"), WorkerRecord, "WorkerRecord")
 
 
 class WorkerPatched(Struct):

@@ -41,7 +41,6 @@ Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w
 EnvNames = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_]\w*\s*(,\s*[A-Za-z_]\w*\s*)*)?$")]
 """Names of environment variables, separated by commas."""
 Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
-"""Tags, separated by commas."""
 Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
 Days = Annotated[int, Meta(ge=1, le=36_500)]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
@@ -75,6 +74,8 @@ class NatsBackendConfig:
     """Tags whose consumers the gateway creates at startup, for workers without permission to do so."""
     runs_kv_bucket: Name = "pyoco_runs"
     workers_kv_bucket: Name = "pyoco_workers"
+    flows_kv_bucket: Name = "pyoco_flows"
+    strict_flows: bool = False
     jetstream_api_prefix: ApiPrefix = "$JS.API"
     """Subject prefix of the JetStream API; differs if the streams are in another account."""
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
@@ -134,9 +135,8 @@ class NatsBackendConfig:
     max_run_snapshot_bytes: Annotated[int, Meta(ge=1024)] = 262_144
     workflow_yaml_max_bytes: Bytes = 262_144
 
-    # Modules that a flow.yaml may use on a worker (empty: all)
+    # Modules (empty: all) and environment variables (empty: none) of a worker that a flow.yaml may use
     worker_allowed_modules: Modules = ""
-    # Environment variables of a worker that a flow.yaml may read (empty: none)
     worker_allowed_env: EnvNames = ""
 
     # Wheels

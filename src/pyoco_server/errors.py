@@ -131,6 +131,7 @@ class RunNotFound(PyocoServerError):
 
 class FlowNotFound(PyocoServerError):
     entry = ErrorEntry(6, "flow not found", "flowが見つかりません", "The flow was not found")
+    own_status = HTTPStatus.NOT_FOUND
 
 
 class ExecutionFailed(PyocoServerError):

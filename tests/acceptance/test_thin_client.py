@@ -170,6 +170,28 @@ def test_the_thin_command_has_schedules(installed: dict[str, str], server: str, 
     assert refused.startswith(f"{nightly}: not applied\nHTTP 422")
 
 
+def test_the_thin_command_sets_flows(installed: dict[str, str], server: str, tmp_path: Path) -> None:
+    def answer(*arguments: str, code: int = 0) -> str:
+        done = run(installed, "flows", *arguments, "--server", server)
+        assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout if code == 0 else done.stderr
+
+    (tmp_path / "schema.json").write_text('{"required": ["rows"]}')
+    (tmp_path / "all.json").write_text('{"timeout_sec": 7}')
+    options = ("--timeout", "1h", "--retries", "2", "--params-schema", str(tmp_path / "schema.json"))
+    assert answer("set", "other", *options, "-q") == "other\n"
+    assert answer("set", "other", "--owner", "me", "--unset", "retry", "-q") == "other\n"
+    shown = json.loads(answer("show", "other"))
+    names = ("timeout_sec", "retry", "params_schema", "owner")
+    assert [shown[name] for name in names] == [3600, None, {"required": ["rows"]}, "me"]
+    assert "other" in answer("list", "-q").split()
+    replaced = json.loads(answer("set", "other", "--file", str(tmp_path / "all.json")))
+    assert [replaced[name] for name in names] == [7, None, None, None]
+    assert "retries: not a setting" in answer("set", "other", "--unset", "retries", code=1)
+    answer("set", "other", "--unset", "timeout_sec")
+    assert "HTTP 404" in answer("show", "other", code=1)
+
+
 def test_both_clients_work_without_other_packages(installed: dict[str, str], server: str) -> None:
     program = """
 import asyncio, sys

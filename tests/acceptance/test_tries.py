@@ -12,6 +12,7 @@ import pytest
 from pyoco_server import PyocoNatsClient
 from pyoco_server.config import NatsBackendConfig
 from support.gateway import gateway
+from support.http_executions import Executions, graph, task
 from support.installation import TERMINAL, Lab
 from support.nats_server import jobs_waiting
 from support.programs import Program, Programs
@@ -51,6 +52,26 @@ async def test_a_run_is_tried_again_until_it_succeeds(labs: Labs) -> None:
     ]
     assert run["tries"][0]["failure"]["task"] == "work"
     assert "try 1 fails" in run["tries"][0]["failure"]["traceback"]
+
+
+async def test_runs_of_nodes_are_tried_again_as_their_flow_wants(labs: Labs) -> None:
+    """All tries of the run are one attempt of the node."""
+    lab = await labs()
+    assert (await lab.http.put("/flows/flaky", json={"retry": AT_ONCE})).status_code == 200
+    executions = Executions(lab.http)
+    await executions.register(
+        "g", graph({"a": task("flaky", params={"marks": str(lab.marks), "failures": 2})})
+    )
+    async with lab.worker():
+        execution_id = (await executions.create(graph_id="g"))["execution_id"]
+
+        async def state() -> Any:
+            return (await lab.http.get(f"/executions/{execution_id}")).json()
+
+        found = await until(state, lambda one: one["status"] != "ACTIVE")
+        run = await lab.run(found["nodes"]["a"]["run_id"])
+    assert (found["status"], found["nodes"]["a"]["attempt"]) == ("COMPLETED", 1), found
+    assert (run["status"], kinds(run), run["retry"]["max_attempts"]) == ("COMPLETED", ["error"] * 2, 5)
 
 
 async def test_a_run_whose_tries_are_used_up_fails_with_the_last_failure(labs: Labs) -> None:

@@ -174,6 +174,12 @@ async def test_with_these_rights_a_schedule_fires_and_its_changes_are_on_record(
     assert {entry["actor"]["api_key_id"] for entry in trail} == {site.key["key_id"]}
 
 
+def test_with_these_rights_defaults_of_flows_are_set(site: Site) -> None:
+    assert site.client.flows.put("tiny", timeout_sec=5)["timeout_sec"] == 5
+    run_id = site.client.submit_run("tiny")["run_id"]
+    assert site.client.get_run(run_id)["timeout_sec"] == 5
+
+
 def test_with_these_rights_a_graph_is_carried_out_and_resumed_by_an_event(site: Site) -> None:
     client = site.client
     client.put_graph("g", GRAPH)

@@ -1,14 +1,23 @@
 """REQ-0008: from what `--flow-resolver` and `--flows` name to a flow."""
 
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyoco import task
+from pyoco import Flow, task
 
+from pyoco_server.domain.fleet import FlowList
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome
-from pyoco_server.engine.resolve import FlowNames, flow_names, flow_of, load_resolver, reported_flows
+from pyoco_server.engine.resolve import (
+    FlowNames,
+    flow_names,
+    flow_of,
+    load_resolver,
+    reported_flows,
+    resolver_of,
+)
 from pyoco_server.errors import InvalidCliInput
 from support.builders import a_job
 from support.captured_logs import capture_logs
@@ -123,7 +132,23 @@ def test_a_resolver_that_returns_no_flow_fails_the_run_by_name(resolver: Any, wh
 def test_a_directory_lists_each_flow_once_although_it_has_two_names(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(FLOW.format(variable="by_variable", name="by name"))
     (tmp_path / "b.py").write_text(FLOW.format(variable="other", name="other"))
-    assert set(flow_names(load_resolver(str(tmp_path))).names or ()) == {"by name", "other"}
+    found = flow_names(load_resolver(str(tmp_path)))
+    assert set(found.names or ()) == {"by name", "other"}
+    assert found.aliases == ("by_variable",), "it runs by this name, too"
+    assert reported_flows(found) == FlowList(("by name", "other"), ("by_variable",), is_complete=True)
+
+
+def test_flows_are_listed_by_the_names_that_find_them() -> None:
+    flow = Flow(name="inside")
+    resolver = resolver_of({"outside": flow})
+    assert flow_names(resolver) == FlowNames(("outside",))
+    assert resolver("outside") is flow
+
+
+def test_a_mapping_that_makes_up_what_is_missing_may_have_more_flows() -> None:
+    found = flow_names(defaultdict(int, a=1).__getitem__)
+    assert (found.names, found.is_open) == (("a",), True)
+    assert reported_flows(found) == FlowList(("a",), is_complete=False)
 
 
 def test_a_function_lists_its_flows_if_it_can() -> None:
@@ -147,6 +172,9 @@ def test_a_list_that_fails_is_reported_and_does_not_stop_the_worker() -> None:
     with capture_logs() as lines:
         assert reported_flows(found) is None
         many = tuple(f"flow-{number:05d}" for number in range(5000))
-        assert len(reported_flows(FlowNames(many)) or ()) < 5000
+        kept = reported_flows(FlowNames(many))
+        assert kept is not None
+        assert len(kept.names) < 5000
+        assert not kept.is_complete
     assert [line["action"] for line in lines] == ["flows.unlisted"] * 2
     assert lines[1]["total"] == 5000

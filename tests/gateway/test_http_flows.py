@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.fleet import MAX_FLOWS_BYTES, WorkerRecord, WorkerState, register, reportable_flows
+from pyoco_server.domain.fleet import (
+    MAX_FLOWS_BYTES,
+    FlowList,
+    WorkerRecord,
+    WorkerState,
+    register,
+    reportable_flows,
+)
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.usecases.ports.stores import Revision
 from support.builders import NOW, a_snapshot, a_worker, an_activity
@@ -141,13 +148,17 @@ async def test_a1_runs_of_another_tenant_are_not_shown() -> None:
 
 def test_a_record_holds_as_many_names_as_fit() -> None:
     names = [f"flow-{number:05d}" for number in range(5000)]
-    kept = reportable_flows([*names, "", "x" * 201, "flow-00000"])
-    assert kept == tuple(names[: len(kept)])
-    assert len(kept) > 1000
-    assert sum(map(len, kept)) <= MAX_FLOWS_BYTES
+    kept = reportable_flows([*names, "", "x" * 201, "flow-00000"], ["alias"])
+    assert kept.names == tuple(names[: len(kept.names)])
+    assert len(kept.names) > 1000
+    assert sum(map(len, kept.names)) <= MAX_FLOWS_BYTES
+    assert (kept.aliases, kept.is_complete) == ((), False)
+    assert reportable_flows(["b", "a"], ["c"]) == FlowList(("a", "b"), ("c",), is_complete=True)
 
 
 def test_a_heartbeat_reports_the_flows_of_now() -> None:
-    first = register(None, an_activity(flows=("old",)), NOW)
-    assert register(first, an_activity(flows=("new",)), NOW + 5).flows == ("new",)
+    first = register(None, an_activity(flows=FlowList(("old",), is_complete=True)), NOW)
+    assert first.flows_complete
+    now = register(first, an_activity(flows=FlowList(("new",), ("other",))), NOW + 5)
+    assert (now.flows, now.flow_aliases, now.flows_complete) == (("new",), ("other",), False)
     assert register(first, an_activity(), NOW + 5).flows is None

@@ -115,6 +115,8 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("POST", "/runs/yaml"),
         ("GET", "/metrics"),
         ("GET", "/flows"),  # test_http_flows.py
+        ("GET", "/flows/{name}"),  # test_flow_settings.py
+        ("PUT", "/flows/{name}"),
         ("GET", "/graphs"),
         ("PUT", "/graphs/{graph_id}"),
         ("GET", "/graphs/{graph_id}"),

@@ -23,6 +23,16 @@ async def gateway() -> AsyncIterator[RunningGateway]:
 @pytest.mark.parametrize(
     ("path", "body", "text"),
     [
+        ("/runs", {"flow_name": "f", "parms": {}}, "did you mean 'params'?"),
+        ("/runs", {"flow_name": "f", "retry": {"max_attemps": 3}}, "did you mean 'max_attempts'?"),
+        ("/runs/batch", {"run": []}, "did you mean 'runs'?"),
+        ("/schedules/preview", {"target": {"flow": "f", "tga": "x"}}, "did you mean 'tag'?"),
+        (
+            "/schedules/preview",
+            {"target": {"flow": "f", "retry": {"jiter": 1}}},
+            "did you mean 'jitter'?",
+        ),
+        ("/schedules/preview", {"target": {"flow": "f"}, "corn": "* * * * *"}, "did you mean 'cron'?"),
         ("/executions", {"graph_id": "approval", "inptu": 1}, "did you mean 'input'?"),
         ("/executions/e/cancel", {"raeson": "x"}, "did you mean 'reason'?"),
         ("/executions/e/commands", {"command": "CancelExecution", "raeson": "x"}, "did you mean 'reason'?"),

@@ -98,14 +98,14 @@ async def served(kind: Any, config: NatsBackendConfig, **options: Any) -> AsyncI
 # One interface
 
 
-@pytest.mark.parametrize("part", ["", "events", "executions", "schedules"])
+@pytest.mark.parametrize("part", ["", "events", "executions", "flows", "schedules"])
 async def test_both_clients_have_the_same_calls(part: str) -> None:
     blocking: Any = PyocoHttpClient("http://127.0.0.1:1")
     async with AsyncPyocoHttpClient("http://127.0.0.1:1") as client:
         ours, theirs = (_found(c, part) if part else c for c in (blocking, client))
         names = {name for name in dir(theirs) if not name.startswith("_")}
         assert names == {name for name in dir(ours) if not name.startswith("_")}
-        for name in names - {"events", "executions", "schedules"}:
+        for name in names - {"events", "executions", "flows", "schedules"}:
             ours_called, theirs_called = getattr(ours, name), getattr(theirs, name)
             assert inspect.signature(ours_called) == inspect.signature(theirs_called)
             assert ours_called.__doc__ == theirs_called.__doc__
@@ -203,12 +203,34 @@ async def test_schedules_with_every_call(kind: Any, config: NatsBackendConfig) -
 
 
 @both
+async def test_flows_have_settings(kind: Any, config: NatsBackendConfig) -> None:
+    async with served(kind, config) as client:
+        await client.call("flows.put", "a/b", timeout_sec=60, retry={"max_attempts": 2}, owner="me")
+        found = await client.call("flows.change", "a/b", {"timeout_sec": 5, "owner": None}, unset=["retry"])
+        assert (found["timeout_sec"], found["retry"], found["owner"]) == (5, None, "me")
+        assert await client.call("flows.get", "a/b") == found
+        (listed,) = (await client.call("flows.list", limit=1))["items"]
+        assert listed["name"] == "a/b"
+        replaced = await client.call("flows.change", "a/b", {}, replaced={"name": "x", "owner": "you"})
+        assert (replaced["name"], replaced["timeout_sec"], replaced["owner"]) == ("a/b", None, "you")
+        with pytest.raises(ValueError, match="retries: not a setting of a flow; choose from retry"):
+            await client.call("flows.change", "a/b", {}, unset=["retries"])
+        with pytest.raises(InvalidRequest, match=r"params_schema\.type"):
+            await client.call("flows.put", "a/b", params_schema={"type": "text"})
+        assert (await client.call("flows.put", "a/b"))["updated_at"] is None
+        with pytest.raises(NotFound):
+            await client.call("flows.get", "a/b")
+        assert (await client.call("flows.change", "new", {"owner": "me"}))["owner"] == "me"
+
+
+@both
 async def test_definitions_are_applied_once(kind: Any, config: NatsBackendConfig, tmp_path: Path) -> None:
     graph = {"nodes": {"a": {"type": "task", "flow": "tiny"}}}
     step = {"id": "one", "action": "close", "trigger_kind": "scheduled"}
     retry = {"max_attempts": 3}
     target = {"flow": "tiny", "retry": retry}
     found = {
+        "flows/tiny.json": {"retry": {**retry}, "timeout_sec": 60, "params_schema": {"type": "object"}},
         "graphs/g.json": graph,
         "actions/close.json": {"graph_id": "g", "params": {"x": 1}},
         "templates/t.json": {"name": "T", "steps": [step]},
@@ -224,10 +246,14 @@ async def test_definitions_are_applied_once(kind: Any, config: NatsBackendConfig
 
     async with served(kind, config) as client:
         dry = [await client.call("apply", one, dry_run=True) for one in documents()]
-        assert [one["change"] for one in dry] == ["create"] * 5
+        assert [one["change"] for one in dry] == ["create"] * 6
         assert [await client.call("apply", one) for one in documents()] == dry
         again = [await client.call("apply", one) for one in documents()]
-        assert [(one["change"], one["fields"]) for one in again] == [("none", {})] * 5
+        assert [(one["change"], one["fields"]) for one in again] == [("none", {})] * 6
+        (tmp_path / "flows/tiny.json").write_text('{"name": "tiny", "timeout_sec": 60, "owner": "me"}')
+        (changed, *_) = documents()
+        assert set((await client.call("apply", changed))["fields"]) == {"retry", "params_schema", "owner"}
+        assert (await client.call("flows.get", "tiny"))["retry"] is None
         retry["max_attempts"] = 4
         (tmp_path / "schedules/by-flow.json").write_text(json.dumps({"target": target, "cron": "@daily"}))
         (changed, *_) = [one for one in documents() if one.id == "by-flow"]

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +189,38 @@ async def test_a_new_consumer_has_the_values_of_the_settings(config: NatsBackend
         found = (await js.consumer_info(config.work_stream, "pyoco_workers_gpu")).config
     assert (found.ack_wait, found.max_deliver, found.max_ack_pending) == (45, 7, 33)
     assert (found.ack_policy, found.filter_subject) == ("explicit", f"{config.work_subject_prefix}.gpu")
+
+
+async def test_an_installation_of_an_older_version_gets_settings_of_flows(config: NatsBackendConfig) -> None:
+    await ensure_resources(config)
+    async with jetstream(config) as js:
+        await js.delete_stream(f"KV_{config.flows_kv_bucket}")
+    async with gateway(config) as http:
+        assert (await http.put("/flows/f", json={"timeout_sec": 5})).status_code == 200
+        run_id = (await http.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        assert (await http.get(f"/runs/{run_id}")).json()["timeout_sec"] == 5
+
+
+async def test_gateways_share_the_settings_of_flows_and_keep_them(config: NatsBackendConfig) -> None:
+    async def timeout(http: Any) -> Any:
+        run_id = (await http.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        return (await http.get(f"/runs/{run_id}")).json()["timeout_sec"]
+
+    async with gateway(config) as one, gateway(config) as other:
+        for body, expected in (({"timeout_sec": 5}, 5), ({"timeout_sec": 6}, 6), ({}, None)):
+            assert (await one.put("/flows/f", json=body)).status_code == 200
+            assert await timeout(one) == expected
+            await until(partial(timeout, other), partial(eq, expected))
+        changes = [http.put("/flows/f", json={"owner": f"{n}"}) for n in range(20) for http in (one, other)]
+        assert {answer.status_code for answer in await asyncio.gather(*changes)} == {200}
+
+        async def owners() -> set[str]:
+            return {(await http.get("/flows/f")).json()["owner"] for http in (one, other)}
+
+        await until(owners, lambda found: len(found) == 1)
+        await one.put("/flows/f", json={"timeout_sec": 9})
+    async with gateway(config) as later:
+        assert await timeout(later) == 9, "also right after a start, before the feed is read"
 
 
 async def test_an_installation_of_an_older_version_gets_schedules(config: NatsBackendConfig) -> None:

@@ -520,6 +520,7 @@ class World:
             "leases": MemoryStore(wire.encode, wire.decode_lease),
             "storage": MemoryStorage(),
             "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
+            "flows": MemoryStore(wire.encode, wire.decode_flow_settings),
             "schedules": MemoryStore(wire.encode, wire.decode_schedule),
             "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
             "change_log": MemoryChangeLog(),
@@ -660,6 +661,7 @@ class World:
             self._indexes.append(backend.run_index)
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
+            backend.flow_feed = LateFeed(process, self.shared["flows"])
             backend.schedule_feed = LateFeed(process, self.shared["schedules"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
             backend.execution_feed = LateFeed(

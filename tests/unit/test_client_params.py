@@ -120,12 +120,14 @@ def test_a_definition_that_would_be_overlooked_is_refused(tmp_path: Path, name: 
     for one in ("schedules/a.yaml", name):
         (tmp_path / one).parent.mkdir(exist_ok=True)
         (tmp_path / one).write_text("{}")
-    with pytest.raises(ValueError, match="not applied; definitions belong in graphs, actions") as refused:
+    with pytest.raises(
+        ValueError, match="not applied; definitions belong in flows, graphs, actions"
+    ) as refused:
         documents_in(tmp_path, (".yaml",), lambda _: {})
     assert str(tmp_path / Path(name).parts[0]) in str(refused.value)
 
 
 def test_a_directory_without_definitions_is_refused(tmp_path: Path) -> None:
     for directory in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(ValueError, match="nothing to apply; expected graphs/"):
+        with pytest.raises(ValueError, match="nothing to apply; expected flows/"):
             documents_in(directory, (".yaml",), lambda _: {})

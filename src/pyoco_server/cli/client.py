@@ -1,6 +1,6 @@
 """`pyoco-client`: submit, watch and manage runs, executions and workers over HTTP.
 
-The commands for workers, flows, metrics and wheels are here, the others in `client_<noun>.py`.
+The commands for workers, metrics and wheels are here, the others in `client_<noun>.py`.
 """
 
 import re
@@ -15,11 +15,10 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_events, client_executions, client_runs, client_schedules
+from pyoco_server.cli import client_events, client_executions, client_flows, client_runs, client_schedules
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.failures import facts_of, fail, reporting_failures, run_app, with_message
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Shown, fail_http, note, server_url
-from pyoco_server.cli.run_view import duration
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown, fail_http, note, server_url
 from pyoco_server.cli.terminal import add_completion
 from pyoco_server.config import secret_variable
 from pyoco_server.domain.wheels import (
@@ -39,19 +38,13 @@ from pyoco_server.errors import (
     UntrustedCertificate,
 )
 from pyoco_server.http_client import PyocoHttpClient
-from pyoco_server.http_client.answers import Flow
 
-# Workers, flows, metrics and wheels
+# Workers, metrics and wheels
 
 _WORKERS = Columns(
     ("worker_id",),
     ("state", "worker_id", "tags", "current_run_id", "last_run_status", "last_seen_at", "hidden"),
     ("hidden", "last_run_status", "last_seen_at", "current_run_id", "tags"),
-)
-_FLOWS = Columns(
-    ("name",),
-    ("flow", "tags", "workers", "last_run", "ended_at", "success", "p50", "p95"),
-    ("p95", "ended_at", "workers", "p50", "tags", "success"),
 )
 WorkerId = Annotated[str, Parameter(help="Worker id.")]
 
@@ -90,32 +83,6 @@ def worker_hide(worker_id: WorkerId, *, shown: Shown = AS_JSON, client: Client) 
 def worker_show(worker_id: WorkerId, *, shown: Shown = AS_JSON, client: Client) -> None:
     """Unhide a worker."""
     shown.one(client.patch_worker_hidden(worker_id, hidden=False), "worker_id")
-
-
-def flows(*, cursor: Cursor = None, limit: int | None = None, shown: Shown = AS_JSON, client: Client) -> None:
-    """List the flows that workers report or that have runs.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of entries (up to 200).
-    """
-    page = client.list_flows(cursor, limit)
-    shown.page(page, _FLOWS, texts.NO_FLOWS, [*map(_flow_row, page["items"])])
-
-
-def _flow_row(flow: Flow) -> dict[str, Any]:
-    last = flow["last_runs"][0] if flow["last_runs"] else None
-    rate, p50, p95 = flow["success_rate"], flow["p50_sec"], flow["p95_sec"]
-    return {
-        **flow,
-        "flow": flow["name"],
-        "last_run": None if last is None else last["status"],
-        "ended_at": None if last is None else last["end_time"],
-        "success": None if rate is None else f"{rate:.0%}",
-        "p50": None if p50 is None else duration(p50),
-        "p95": None if p95 is None else duration(p95),
-    }
 
 
 def metrics(*, client: Client) -> None:
@@ -270,7 +237,6 @@ COMMANDS = {
     "workers": workers,
     "worker-hide": worker_hide,
     "worker-show": worker_show,
-    "flows": flows,
     "metrics": metrics,
     "wheels": wheels,
     "wheel-history": wheel_history,
@@ -294,6 +260,7 @@ for part in PARTS:
 app.command(client_executions.graphs_app)
 app.command(client_executions.app)
 app.command(client_schedules.app)
+app.command(client_flows.app)
 for group in client_events.APPS:
     app.command(group)
 

@@ -205,12 +205,13 @@ _CHANGES = Columns(("id",), ("change", "kind", "id", "fields"))
 
 
 def apply(directory: Path, *, dry_run: Flag = False, shown: Shown = AS_TABLE, client: Client) -> None:
-    """Create or change the graphs, actions, templates and schedules that a directory describes.
+    """Create or change the flows, graphs, actions, templates and schedules that a directory describes.
 
     Parameters
     ----------
     directory
-        Directory with the folders graphs, actions, templates and schedules; one YAML or JSON file each.
+        Directory with the folders flows, graphs, actions, templates and schedules; one YAML or JSON file
+        each.
     dry_run
         Only print the differences.
     """

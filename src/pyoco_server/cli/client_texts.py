@@ -66,6 +66,10 @@ ADVICE = {
         en="Check the run id: pyoco-client list",
         ja="run_id を確認してください。一覧: pyoco-client list",
     ),
+    "ERR-PYOCO-0006": Text(
+        en="Check the name: pyoco-client flows list",
+        ja="名前を確認してください。一覧: pyoco-client flows list",
+    ),
     "ERR-PYOCO-0014": Text(
         en="Set an API key: --api-key pyoco_… or PYOCO_API_KEY.",
         ja="API key を指定してください: --api-key pyoco_… または PYOCO_API_KEY。",
@@ -202,9 +206,24 @@ HELP_JA = {
     ),
     "Same as retry, from the start.": "最初からの retry と同じです。",
     "Change one param: key=value; may be repeated.": "変更するparam。key=value の形式。複数指定できます。",
-    "List the flows that workers report or that have runs.": (
-        "workerが報告したflowと、実行されたことのあるflowの一覧を表示します。"
+    "List flows, and set defaults for their runs.": "flowの一覧を表示し、runの既定値を設定します。",
+    "List the flows that workers report, that have runs, or that have defaults.": (
+        "workerが報告したflow、実行されたことのあるflow、既定値のあるflowの一覧を表示します。"
     ),
+    "Flow name.": "flowの名前。",
+    "Print a flow and its defaults.": "flowとその既定値を表示します。",
+    "Set defaults for the runs of a flow. Other defaults stay.": (
+        "flowのrunの既定値を設定します。指定しない既定値はそのまま残ります。"
+    ),
+    "Replace all defaults by those in this file, YAML or JSON.": (
+        "すべての既定値を、このファイル（YAML または JSON）の内容で置き換えます。"
+    ),
+    "File with a JSON Schema for the params, JSON or YAML.": (
+        "paramsのJSON Schemaのファイル（JSON または YAML）。"
+    ),
+    "What the flow does.": "flowの説明。",
+    "Who to ask about the flow.": "flowの問い合わせ先。",
+    "Remove a default, e.g. retry; may be repeated.": "既定値を削除します。例: retry。複数回指定できます。",
     "Print ids only, and no progress.": "IDだけを表示し、途中経過は表示しません。",
     "Print nothing; the exit code is the result.": "何も表示しません。結果は終了コードで判断できます。",
     "Print the file names only.": "ファイル名だけを表示します。",
@@ -312,8 +331,8 @@ SCHEDULES_HELP_JA = {
     "End of the period.": "期間の終わり。",
     "Start also ticks that were started already.": "開始済みの分も再度実行します。",
     "Only print the ticks.": "実行時刻の表示だけを行います。",
-    "Create or change the graphs, actions, templates and schedules that a directory describes.": "ディレクトリに定義されたgraph、アクション、テンプレート、スケジュールを作成・変更します。",
-    "Directory with the folders graphs, actions, templates and schedules; one YAML or JSON file each.": "graphs、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
+    "Create or change the flows, graphs, actions, templates and schedules that a directory describes.": "ディレクトリに定義されたflowの既定値、graph、アクション、テンプレート、スケジュールを作成・変更します。",
+    "Directory with the folders flows, graphs, actions, templates and schedules; one YAML or JSON file each.": "flows、graphs、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
     "Only print the differences.": "差分の表示だけを行います。",
     "Delete a schedule. Its runs are kept.": "スケジュールを削除します。runは残ります。",
 }

@@ -18,6 +18,7 @@ from pyoco_server.domain.events.retry import NotificationSettings, RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
+from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, check
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
@@ -69,6 +70,7 @@ decode_slot = decoding(Slot, "action slot")
 decode_lease = decoding(LeaseRecord, "lease")
 decode_import_mark = decoding(ImportMark, "import mark")
 decode_flow_file = decoding(FlowFile, "flow.yaml")
+decode_flow_settings = decoding(FlowSettings, "settings of a flow")
 decode_schedule = decoding(Schedule, "schedule")
 decode_tick_page = decoding(TickPage, "page of ticks")
 decode_stored_event = decoding(StoredEvent, "audit record")

@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyoco_server.domain.inputs import nearest
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.wheels import WheelSync
 
@@ -49,8 +50,20 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     wheel_sync: WheelSync | None = None
     flows: tuple[str, ...] | None = None
     """Names of the flows that it can run; None: its resolver cannot list them, or the worker is older."""
+    flow_aliases: tuple[str, ...] = ()
+    """Other names of these flows."""
+    flows_complete: bool = False
+    """It runs no flow with another name."""
     features: tuple[str, ...] = ()
     """What it can do that older workers cannot."""
+
+
+class FlowList(Struct, frozen=True):
+    """Flows of a worker, as in its record."""
+
+    names: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    is_complete: bool = False
 
 
 class WorkerActivity(Struct, frozen=True, kw_only=True):
@@ -68,7 +81,7 @@ class WorkerActivity(Struct, frozen=True, kw_only=True):
     stopped_at: float | None = None
     stop_reason: str | None = None
     wheel_sync: WheelSync | None = None
-    flows: tuple[str, ...] | None = None
+    flows: FlowList | None = None
 
 
 def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
@@ -92,7 +105,9 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         stopped_at=activity.stopped_at,
         stop_reason=activity.stop_reason,
         wheel_sync=activity.wheel_sync,
-        flows=activity.flows,
+        flows=activity.flows.names if activity.flows else None,
+        flow_aliases=activity.flows.aliases if activity.flows else (),
+        flows_complete=activity.flows.is_complete if activity.flows else False,
         features=FEATURES,
     )
 
@@ -102,16 +117,26 @@ MAX_FLOWS_BYTES = 16 * 1024
 """Limit for the flow names of a record, which is written with every heartbeat."""
 
 
-def reportable_flows(names: Iterable[str]) -> tuple[str, ...]:
-    """The names that fit into a worker record, sorted."""
-    room = MAX_FLOWS_BYTES
-    fitting = []
-    for name in sorted({name for name in names if 0 < len(name) <= MAX_FLOW_NAME}):
-        room -= len(name.encode(errors="replace"))
-        if room < 0:
-            break
-        fitting.append(name)
-    return tuple(fitting)
+def reportable_flows(names: Iterable[str], aliases: Iterable[str] = ()) -> FlowList:
+    """What fits into a worker record, names before aliases, each sorted."""
+    wanted = _usable(names), _usable(aliases)
+    first, room = _fitting(wanted[0], MAX_FLOWS_BYTES)
+    second, _ = _fitting(wanted[1], room)
+    return FlowList(first, second, is_complete=(len(first), len(second)) == tuple(map(len, wanted)))
+
+
+def _usable(names: Iterable[str]) -> list[str]:
+    """No run can have any other name."""
+    return sorted({name for name in names if 0 < len(name) <= MAX_FLOW_NAME})
+
+
+def _fitting(names: list[str], room: int) -> tuple[tuple[str, ...], int]:
+    for index, name in enumerate(names):
+        size = len(name.encode(errors="replace"))
+        if size > room:
+            return tuple(names[:index]), 0
+        room -= size
+    return tuple(names), room
 
 
 def hide(known: WorkerRecord, tenant_id: str | None, *, hidden: bool) -> WorkerRecord:
@@ -143,6 +168,70 @@ def observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: 
 
 def with_observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: float) -> WorkerRecord:
     return replace(record, state=observed_state(record, silent_for, disconnect_timeout))
+
+
+# What the fleet knows: whether a run can find a worker and its flow.
+
+
+class TagFlows(Struct, frozen=True):
+    """The flows that the workers of a tag report."""
+
+    names: frozenset[str]
+    is_complete: bool
+
+
+class FleetView(Struct, frozen=True):
+    """By tag: flows of the live workers, and of the others."""
+
+    live: dict[str, TagFlows]
+    gone: dict[str, TagFlows]
+
+
+class Doubt(Struct, frozen=True):
+    """Why a run may wait or fail."""
+
+    text: str
+    is_certain: bool
+    """Not even a worker that is gone had the tag or the flow: it is unknown, not just unavailable."""
+
+
+def view_of(live: Iterable[WorkerRecord], gone: Iterable[WorkerRecord]) -> FleetView:
+    return FleetView(_by_tag(live), _by_tag(gone))
+
+
+def _by_tag(records: Iterable[WorkerRecord]) -> dict[str, TagFlows]:
+    found: dict[str, list[WorkerRecord]] = {}
+    for record in records:
+        for tag in record.tags:
+            found.setdefault(tag, []).append(record)
+    return {tag: _flows_of(workers) for tag, workers in found.items()}
+
+
+def _flows_of(workers: list[WorkerRecord]) -> TagFlows:
+    names = (name for worker in workers for name in (*(worker.flows or ()), *worker.flow_aliases))
+    return TagFlows(frozenset(names), all(worker.flows_complete for worker in workers))
+
+
+NOBODY = Doubt("no worker is running: the run waits until one comes", is_certain=False)
+
+
+def doubt_about(fleet: FleetView, tag: str, flow: str | None, *, suggest: bool = True) -> Doubt | None:
+    """`flow` None: the run brings its own flow. `suggest`: name what may have been meant."""
+    known = nearest if suggest else _nothing
+    if not fleet.live:
+        return NOBODY
+    of_tag = fleet.live.get(tag)
+    if of_tag is None:
+        text = f"no live worker has the tag {tag!r}{known(tag, sorted(fleet.live))}; the run waits for one"
+        return Doubt(text, is_certain=tag not in fleet.gone)
+    if flow is None or flow in of_tag.names or not of_tag.is_complete:
+        return None
+    text = f"no live worker with the tag {tag!r} has the flow {flow!r}{known(flow, sorted(of_tag.names))}"
+    return Doubt(text, is_certain=tag not in fleet.gone or flow not in fleet.gone[tag].names)
+
+
+def _nothing(word: str, known: Iterable[str]) -> str:  # noqa: ARG001 - as `nearest`
+    return ""
 
 
 # Lease records for work that one gateway does at a time.

@@ -12,9 +12,10 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pyoco.core.models import Flow
 
-from pyoco_server.domain.fleet import reportable_flows
+from pyoco_server.domain.fleet import FlowList, reportable_flows
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import FailureKind
@@ -64,7 +65,16 @@ class _Finder:
 
     def list_flows(self) -> set[str]:
         """Each flow once, although the name of its variable finds it, too."""
-        return {flow.name for flow in self._flows.values()}
+        return {self._name_of(flow, key) for key, flow in self._flows.items()}
+
+    def _name_of(self, flow: Flow, key: str) -> str:
+        """Its own name, if that finds it."""
+        name: str = flow.name
+        return name if self._flows.get(name) is flow else key
+
+    @property
+    def aliases(self) -> set[str]:
+        return set(self._flows) - self.list_flows()
 
 
 class FlowNames(Struct, frozen=True):
@@ -72,6 +82,10 @@ class FlowNames(Struct, frozen=True):
 
     names: tuple[str, ...] | None = None
     problem: str | None = None
+    aliases: tuple[str, ...] = ()
+    """Other names of these flows."""
+    is_open: bool = False
+    """There may be more."""
 
 
 def flow_names(resolver: FlowResolver) -> FlowNames:
@@ -86,26 +100,30 @@ def flow_names(resolver: FlowResolver) -> FlowNames:
     if listing is None:
         return FlowNames()
     try:
-        return FlowNames(tuple({str(name): None for name in listing()}))
+        return FlowNames(
+            tuple({str(name): None for name in listing()}),
+            aliases=tuple(resolver.aliases) if isinstance(resolver, _Finder) else (),
+            is_open=hasattr(owner, "__missing__"),
+        )
     except Exception as error:  # noqa: BLE001 - user code; the flows run without a list
         return FlowNames(problem=described(error))
 
 
-def reported_flows(found: FlowNames) -> tuple[str, ...] | None:
+def reported_flows(found: FlowNames) -> FlowList | None:
     """The names for the worker record; what is missing there is logged."""
     if found.problem is not None:
         log.warning("flow resolver cannot list its flows", action="flows.unlisted", reason=found.problem)
     if found.names is None:
         return None
-    fitting = reportable_flows(found.names)
-    if len(fitting) < len(found.names):
+    fitting = reportable_flows(found.names, found.aliases)
+    if not fitting.is_complete:
         log.warning(
             "not all flow names fit into the worker record; the others can be run but are not listed",
             action="flows.unlisted",
-            listed=len(fitting),
+            listed=len(fitting.names),
             total=len(found.names),
         )
-    return fitting
+    return replace(fitting, is_complete=fitting.is_complete and not found.is_open)
 
 
 def resolver_of(flows: Any) -> FlowResolver:

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import msgspec
 from fastapi import Request, Response
@@ -93,14 +93,17 @@ class RunFields(Body):
 
     def timing(self) -> dict[str, Any]:
         """For a `Submission`."""
-        retry = None if self.retry is None else RunRetry(**{**dict(self.retry), "on": tuple(self.retry.on)})
         return {
             "run_at": self.run_at,
             "delay_sec": self.delay_sec,
             "start_within_sec": self.start_within_sec,
             "timeout_sec": self.timeout_sec,
-            "retry": retry,
+            "retry": run_retry(self.retry),
         }
+
+
+def run_retry(fields: RetryFields | None) -> RunRetry | None:
+    return None if fields is None else RunRetry(**{**dict(fields), "on": tuple(fields.on)})
 
 
 def run_fields_of_form(fields: dict[str, str]) -> RunFields:
@@ -304,8 +307,25 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str
     ]
     for problem in problems:
         if problem["type"] == "extra_forbidden":
-            problem["msg"] = unknown("field", str(problem["loc"][-1]), _names(model))
+            *path, name = problem["loc"]
+            problem["msg"] = unknown("field", str(name), _names(_model_at(model, path)))
     return problems
+
+
+def _model_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel]:
+    """The model of an object inside a body."""
+    for step in path:
+        fields = model.model_fields.items()
+        annotations = [field.annotation for name, field in fields if (field.alias or name) == step]
+        model = next((inner for one in annotations for inner in _models_in(one)), model)
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 def _names(model: type[BaseModel]) -> list[str]:

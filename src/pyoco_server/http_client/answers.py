@@ -215,24 +215,51 @@ class FlowRun(TypedDict):
 
 
 class Flow(TypedDict):
-    """A flow that live workers report or that has runs. `workers`: the live workers that report it.
+    """A flow that live workers report, that has runs, or that has defaults.
 
     `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
     `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
     """
 
     last_runs: list[FlowRun]
+    limits: list[str]
     name: str
     p50_sec: float | None
     p95_sec: float | None
+    paused: None
+    schedules: list[str]
     success_rate: float | None
     tags: list[str]
+    wheel_version: str | None
     workers: list[str]
 
 
 class FlowPage(TypedDict):
     items: list[Flow]
     next_cursor: str | None
+
+
+class FlowDetails(TypedDict):
+    """A flow, and what is set for it."""
+
+    description: str | None
+    last_runs: list[FlowRun]
+    limits: list[str]
+    name: str
+    owner: str | None
+    p50_sec: float | None
+    p95_sec: float | None
+    params_schema: dict[str, Any] | None
+    paused: None
+    retry: RunRetry | None
+    schedules: list[str]
+    start_within_sec: float | None
+    success_rate: float | None
+    tags: list[str]
+    timeout_sec: float | None
+    updated_at: float | None
+    wheel_version: str | None
+    workers: list[str]
 
 
 class GraphRecord(TypedDict):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from pyoco_server.http_client.answers import (
+    FlowDetails,
     FlowPage,
     GraphPage,
     GraphRecord,
@@ -28,7 +29,14 @@ from pyoco_server.http_client.executions import (
     WorkflowEvents,
 )
 from pyoco_server.http_client.runs import RunCalls
-from pyoco_server.http_client.schedules import AsyncSchedules, Document, Schedules, difference
+from pyoco_server.http_client.schedules import (
+    AsyncFlows,
+    AsyncSchedules,
+    Document,
+    Flows,
+    Schedules,
+    difference,
+)
 
 
 class ClientCalls(RunCalls):
@@ -39,6 +47,7 @@ class ClientCalls(RunCalls):
         self.events = AsyncWorkflowEvents(session)
         self.executions = AsyncExecutions(session)
         self.schedules = AsyncSchedules(session)
+        self.flows = AsyncFlows(session)
 
     async def get_workers(
         self,
@@ -54,8 +63,7 @@ class ClientCalls(RunCalls):
 
     async def list_flows(self, cursor: str | None = None, limit: int | None = None) -> FlowPage:
         """A page of the flows that workers report or that have runs. Pass `next_cursor` for the next page."""
-        page: FlowPage = await self._call("GET", "/flows", params=given({"cursor": cursor, "limit": limit}))
-        return page
+        return await self.flows.list(cursor, limit)
 
     async def patch_worker_hidden(self, worker_id: str, hidden: bool) -> WorkerPatched:  # noqa: FBT001
         path = f"/workers/{segment(worker_id)}"
@@ -164,6 +172,8 @@ class ClientCalls(RunCalls):
     async def _stored(self, document: Document) -> dict[str, Any] | None:
         try:
             match document.kind:
+                case "flows":
+                    return _set_flow(await self.flows.get(document.id))
                 case "graphs":
                     return (await self.get_graph(document.id))["definition"]
                 case "actions":
@@ -178,6 +188,8 @@ class ClientCalls(RunCalls):
 
     async def _put(self, document: Document) -> None:
         match document.kind:
+            case "flows":
+                await self.flows.put(document.id, **document.body)
             case "graphs":
                 await self.put_graph(document.id, document.body)
             case "actions":
@@ -244,6 +256,7 @@ class PyocoHttpClient:
         self.events = WorkflowEvents(self._calls.events)
         self.executions = Executions(self._calls.executions)
         self.schedules = Schedules(self._calls.schedules)
+        self.flows = Flows(self._calls.flows)
 
     run = blocking(ClientCalls.run)
     submit_run = blocking(ClientCalls.submit_run)
@@ -281,6 +294,11 @@ class PyocoHttpClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _set_flow(flow: FlowDetails) -> dict[str, Any] | None:
+    """None: nothing is set."""
+    return None if flow["updated_at"] is None else {**flow}
 
 
 def _headers(api_key: str | None, header: str) -> Mapping[str, str]:

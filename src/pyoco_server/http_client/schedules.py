@@ -1,12 +1,13 @@
-"""`schedules` of a client: what starts at its time; and `apply`, for definitions in files."""
+"""`schedules` and `flows` of a client; and `apply`, for definitions in files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pyoco_server.http_client.calls import Calls, blocking, given, segment
+from pyoco_server.http_client.answers import FlowDetails, FlowPage
+from pyoco_server.http_client.calls import Calls, NotFound, blocking, given, segment
 
 Answer = dict[str, Any]
 Time = datetime | float | str
@@ -121,6 +122,71 @@ class Schedules:
     backfill = blocking(AsyncSchedules.backfill)
 
 
+SETTINGS: Final = ("retry", "timeout_sec", "start_within_sec", "params_schema", "description", "owner")
+"""Of a flow, for `flows.put`."""
+
+
+class AsyncFlows(Calls):
+    """Calls about flows."""
+
+    async def list(self, cursor: str | None = None, limit: int | None = None) -> FlowPage:
+        """By name, with statistics of their last runs: `items` and `next_cursor`."""
+        page: FlowPage = await self._call("GET", "/flows", params=given({"cursor": cursor, "limit": limit}))
+        return page
+
+    async def get(self, name: str) -> FlowDetails:
+        """A flow and what is set for it."""
+        flow: FlowDetails = await self._call("GET", f"/flows/{segment(name)}")
+        return flow
+
+    async def put(self, /, name: str, **settings: Any) -> FlowDetails:
+        """Replace what is set for a flow; without `settings`, remove it.
+
+        `settings`: `retry`, `timeout_sec` and `start_within_sec` for runs without their own, `params_schema`
+        (a JSON Schema), `description`, `owner`.
+        """
+        flow: FlowDetails = await self._call("PUT", f"/flows/{segment(name)}", json=settings)
+        return flow
+
+    async def change(
+        self,
+        name: str,
+        settings: dict[str, Any],
+        *,
+        unset: Iterable[str] = (),
+        replaced: dict[str, Any] | None = None,
+    ) -> FlowDetails:
+        """Change some settings of a flow; those with None stay. Not safe from a change at the same time.
+
+        `unset`: settings to remove. `replaced`: begin with these instead of the current ones.
+        Raises ValueError for a name in `unset` that is not a setting.
+        """
+        if unknown := sorted(set(unset) - set(SETTINGS)):
+            raise ValueError(f"{unknown[0]}: not a setting of a flow; choose from {', '.join(SETTINGS)}")
+        before = await self._current(name) if replaced is None else replaced
+        kept = {key: value for key, value in before.items() if key not in {"name", *unset}}
+        return await self.put(name, **{**kept, **given(settings)})
+
+    async def _current(self, name: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = {**await self.get(name)}
+        except NotFound:
+            return {}
+        return given({key: found[key] for key in SETTINGS})
+
+
+class Flows:
+    """The same calls as `AsyncFlows`, each until it is answered."""
+
+    def __init__(self, calls: AsyncFlows) -> None:
+        self._calls = calls
+
+    list = blocking(AsyncFlows.list)
+    get = blocking(AsyncFlows.get)
+    put = blocking(AsyncFlows.put)
+    change = blocking(AsyncFlows.change)
+
+
 def _path(schedule_id: str, more: str = "") -> str:
     return f"/schedules/{segment(schedule_id)}{more}"
 
@@ -151,7 +217,7 @@ def _time(value: Time | None) -> float | str | None:
 
 
 class Document(NamedTuple):
-    """What a file says about a graph, an action, a template or a schedule."""
+    """What a file says about a flow, a graph, an action, a template or a schedule."""
 
     kind: str
     id: str
@@ -159,9 +225,10 @@ class Document(NamedTuple):
     path: Path
 
 
-KINDS: Final = ("graphs", "actions", "templates", "schedules")
+KINDS: Final = ("flows", "graphs", "actions", "templates", "schedules")
 """Folders of a directory, in this order: a file may name what is in those before."""
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "flows": dict.fromkeys(SETTINGS),
     "graphs": {},
     "actions": {"flow_name": None, "tag": None, "params": {}, "graph_id": None, "concurrency": "allow"},
     "templates": {"year": 0, "month": 0, "mfcloud_url": None, "notes": None},
@@ -179,6 +246,8 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 """Of fields that a file may leave out. A schedule's time zone is the server's to choose."""
+_NAMES: Final = {"actions": "key", "flows": "name"}
+"""The field with the id of a definition, if it is not `id`."""
 _RETRY: Final = {
     "max_attempts": 1,
     "backoff_sec": 5.0,
@@ -214,7 +283,7 @@ def _documents(
         for path in (directory / kind).glob("*"):
             if path.suffix in suffixes:
                 body = read(path)
-                name = body.pop("key" if kind == "actions" else "id", None)
+                name = body.pop(_NAMES.get(kind, "id"), None)
                 yield Document(kind, str(name or path.stem), body, path)
 
 
@@ -234,6 +303,8 @@ def _compared(name: str, value: Any) -> Any:
     if name in ("starts_at", "ends_at") and isinstance(value, str):
         with suppress(ValueError):
             return datetime.fromisoformat(value).timestamp()
+    if name == "retry" and value:
+        value = {**_RETRY, **value}
     if name == "target":
         value = {**value, "retry": value.get("retry") and {**_RETRY, **value["retry"]}}
     if isinstance(value, dict):

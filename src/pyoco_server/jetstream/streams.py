@@ -213,6 +213,7 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.executions_kv_bucket, "execution state"),
         kv_bucket(config.leases_kv_bucket, "lease"),
         kv_bucket(config.graphs_kv_bucket, "graph"),
+        kv_bucket(config.flows_kv_bucket, "flow"),
         kv_bucket(config.schedules_kv_bucket, "schedule"),
         history_bucket(
             config.ticks_kv_bucket, "tick", ttl_sec=TICKS_MAX_AGE_SEC, max_bytes=config.ticks_max_bytes

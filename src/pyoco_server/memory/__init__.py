@@ -15,6 +15,7 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
+from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
@@ -183,6 +184,9 @@ class MemoryGatewayBackend(MemoryBackend):
     flow_files: MemoryListedStore[FlowFile] = field(
         default_factory=lambda: MemoryListedStore(codec.decode_flow_file, codec.decode_listed_flow_file)
     )
+    flows: MemoryStore[FlowSettings] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_flow_settings)
+    )
     wheels: MemoryWheels
     wheel_history: MemoryWheelHistory = field(default_factory=MemoryWheelHistory)
     graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
@@ -206,6 +210,10 @@ class MemoryGatewayBackend(MemoryBackend):
     )
     change_log: MemoryChangeLog = field(default_factory=MemoryChangeLog)
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
+
+    @property
+    def flow_feed(self) -> MemoryStore[FlowSettings]:
+        return self.flows
 
     @property
     def schedule_feed(self) -> MemoryStore[Schedule]:

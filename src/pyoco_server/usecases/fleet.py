@@ -8,16 +8,21 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.fleet import (
     ALIVE,
+    NOBODY,
+    Doubt,
+    FleetView,
     WorkerActivity,
     WorkerRecord,
     WorkerState,
+    doubt_about,
     hide,
     is_held_by_another,
     register,
     seen_by,
+    view_of,
     with_observed_state,
 )
-from pyoco_server.domain.inputs import is_worker_id, nearest
+from pyoco_server.domain.inputs import is_worker_id
 from pyoco_server.errors import NatsUnavailable, WorkerNotFound
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.consistency import MAX_TRIES
@@ -79,8 +84,10 @@ class FollowWorkers:
 
 
 START_SEC = 15.0
-TAGS_SEC = 1.0
-"""How long the tags of live workers are cached."""
+VIEW_SEC = 1.0
+"""How long the tags and flows of workers are cached."""
+MAX_SUGGESTIONS = 10
+"""Within that time."""
 
 
 class WorkerFilter(Struct, frozen=True, kw_only=True):
@@ -104,8 +111,9 @@ class ListWorkers:
         self._disconnect_timeout = disconnect_timeout
         self._now = now
         self._start_sec = start_sec
-        self._tags: frozenset[str] = frozenset()
-        self._tags_until = 0.0
+        self._view = FleetView({}, {})
+        self._view_until = 0.0
+        self._doubts: dict[tuple[str, str | None], Doubt] = {}
         self._began = now()
 
     def for_caller(self, wanted: WorkerFilter, caller: Caller) -> list[WorkerRecord]:
@@ -129,16 +137,24 @@ class ListWorkers:
     def _observed(self, record: WorkerRecord) -> WorkerRecord:
         return with_observed_state(record, self._followed.silent_for(record), self._disconnect_timeout)
 
-    def warning_for(self, tag: str) -> str | None:
-        """A warning if no live worker has this tag."""
-        tags = self._living_tags()
-        if tag in tags or not self._followed.is_caught_up or self._followed.stale_sec > 0:
+    def doubt_about(self, tag: str, flow: str | None = None) -> Doubt | None:
+        """Whether no live worker has this tag, or none of the tag has this flow."""
+        doubt = self._doubt(self._fleet(), tag, flow)
+        if doubt is None or not self._followed.is_caught_up or self._followed.stale_sec > 0:
             return None
-        if not tags and self._now() < self._began + self._start_sec:
+        if doubt is NOBODY and self._now() < self._began + self._start_sec:
             return None  # server and worker were started together, and the server was faster
-        if not tags:
-            return "no worker is running: the run waits until one comes"
-        return f"no live worker has the tag {tag!r}{nearest(tag, tags)}; the run waits for one"
+        return doubt
+
+    def _doubt(self, fleet: FleetView, tag: str, flow: str | None) -> Doubt | None:
+        """A suggestion takes milliseconds, and a batch may need a thousand: most are the same one."""
+        if (tag, flow) not in self._doubts:
+            few = len(self._doubts) < MAX_SUGGESTIONS
+            doubt = doubt_about(fleet, tag, flow, suggest=few)
+            if doubt is None or not few:
+                return doubt
+            self._doubts[tag, flow] = doubt
+        return self._doubts[tag, flow]
 
     def lacking(self, feature: str, tag: str) -> list[str]:
         """Ids of live workers of a tag that are too old for a feature."""
@@ -148,16 +164,17 @@ class ListWorkers:
             if tag in record.tags and feature not in record.features and self._observed(record).state in ALIVE
         )
 
-    def _living_tags(self) -> frozenset[str]:
+    def _fleet(self) -> FleetView:
         """Read at most once a second, because submits and workers may be many."""
         now = self._now()
-        if now >= self._tags_until:
-            alive = [
-                record for record in self._followed.records.values() if self._observed(record).state in ALIVE
-            ]
-            self._tags = frozenset(tag for record in alive for tag in record.tags)
-            self._tags_until = now + TAGS_SEC
-        return self._tags
+        if now >= self._view_until:
+            sorts: tuple[list[WorkerRecord], list[WorkerRecord]] = ([], [])
+            for record in self._followed.records.values():
+                sorts[self._observed(record).state not in ALIVE].append(record)
+            self._view = view_of(*sorts)
+            self._view_until = now + VIEW_SEC
+            self._doubts.clear()
+        return self._view
 
     def alive_count(self) -> int:
         everyone = WorkerFilter(include_hidden=True, limit=len(self._followed.records))

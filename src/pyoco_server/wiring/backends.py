@@ -15,6 +15,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.auth import ApiKey
 from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
@@ -145,6 +146,8 @@ class JetStreamBackend(JetStreamWorkerBackend):
 class JetStreamRunLevel(JetStreamBackend):
     claims: KvStore[IdempotencyClaim]
     flow_files: ListedKvStore[FlowFile]
+    flows: KvStore[FlowSettings]
+    flow_feed: BucketFeed[FlowSettings]
     wheels: WheelObjects
     wheel_history: WheelHistoryBucket
     run_feed: BucketFeed[RunSnapshot]
@@ -186,6 +189,10 @@ async def open_run_level(
             **{**vars(backend), "task_logs": _task_logs(feeds, config)},
             claims=await bucket_of(requests, config.idempotency_kv_bucket, codec.encode, codec.decode_claim),
             flow_files=await _flow_files(requests, config),
+            flows=await bucket_of(
+                requests, config.flows_kv_bucket, codec.encode, codec.decode_flow_settings, restore
+            ),
+            flow_feed=BucketFeed(feeds, config.flows_kv_bucket, codec.decode_flow_settings, restore),
             wheels=WheelObjects(objects, config.wheel_object_store_bucket),
             wheel_history=WheelHistoryBucket(objects, config.wheel_history_kv_bucket),
             run_feed=BucketFeed(feeds, config.runs_kv_bucket, codec.decode_run, restore),

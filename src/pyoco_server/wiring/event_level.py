@@ -1,4 +1,4 @@
-"""The levels of workflow events and of schedules, put together."""
+"""The levels of workflow events, of schedules and of flows, put together."""
 
 import os
 import time
@@ -10,6 +10,7 @@ from pyoco_server.domain.events.retry import WEBHOOK_FORM, RetryPolicy, is_webho
 from pyoco_server.domain.schedules.timing import is_zone
 from pyoco_server.errors import ConfigError, NatsUnavailable
 from pyoco_server.usecases.audit_trail import AuditTrail
+from pyoco_server.usecases.consistency import OwnWrites
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit, Summarise
 from pyoco_server.usecases.events.definitions import ManageActions, ManageSources, ManageTemplates
@@ -19,6 +20,8 @@ from pyoco_server.usecases.events.resume import ResumeWaits
 from pyoco_server.usecases.events.retry import DrainRetryJobs, RetryQueue
 from pyoco_server.usecases.events.start import PATIENCE_SEC, StartTemplate
 from pyoco_server.usecases.events.transfer import ImportFiles
+from pyoco_server.usecases.fleet import ListWorkers
+from pyoco_server.usecases.flows import FollowFlows, ReadFlows, SetFlow
 from pyoco_server.usecases.ports.gateway import Executions, Notifier, ServerBackend, Waits
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
@@ -319,6 +322,25 @@ class ScheduleLevel:
             "follow-ends": self.fire.run_ended,
             "check-schedules": self.fire.check,
         }
+
+
+# Flows
+
+
+class FlowLevel:
+    """Flows as workers, runs and schedules show them, and what is set for them."""
+
+    def __init__(
+        self,
+        backend: ServerBackend,
+        workers: ListWorkers,
+        followed: FollowFlows,
+        schedules: FollowSchedules,
+        own_writes: OwnWrites,
+        trail: AuditTrail,
+    ) -> None:
+        self.read = ReadFlows(backend.run_index, workers, followed, schedules.by_flow, own_writes)
+        self.set = SetFlow(backend.flows, followed, self.read, backend.queue, backend.shared_clock, trail)
 
 
 def default_timezone(name: str, environ: Mapping[str, str] = os.environ) -> str:

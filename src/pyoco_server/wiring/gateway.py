@@ -1,9 +1,7 @@
 """A gateway, put together: one value with the three levels, from what it is given."""
 
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -14,7 +12,6 @@ from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.audit_trail import AuditTrail
-from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.consistency import OwnWrites
 from pyoco_server.usecases.coordination import Lease
@@ -27,19 +24,13 @@ from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
+from pyoco_server.usecases.flows import FollowFlows
 from pyoco_server.usecases.ports.gateway import ServerBackend
-from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
-from pyoco_server.usecases.runs.read import ListFlows, ListRuns, ReadLogs, ReadRun
-from pyoco_server.usecases.runs.submit import (
-    FlowFiles,
-    LinkRetries,
-    RetryRun,
-    SubmitBatch,
-    SubmitOnce,
-    SubmitRun,
-)
+from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
+from pyoco_server.usecases.runs.retry import FlowFiles, LinkRetries, RetryRun
+from pyoco_server.usecases.runs.submit import RequireKnown, SubmitBatch, SubmitOnce, SubmitRun
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.schedules.attend import TickMeter
 from pyoco_server.usecases.schedules.start import StartScheduled
@@ -61,7 +52,13 @@ from pyoco_server.usecases.services.sweep import (
 )
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
-from pyoco_server.wiring.event_level import EventLevel, EventUseCases, ScheduleLevel, default_timezone
+from pyoco_server.wiring.event_level import (
+    EventLevel,
+    EventUseCases,
+    FlowLevel,
+    ScheduleLevel,
+    default_timezone,
+)
 
 Background = dict[str, Callable[[], Awaitable[None]]]
 """What goes on beside the requests, by name."""
@@ -111,7 +108,7 @@ class RunLevel:
         self.index = backend.run_index
         self._looks: list[LookAtRuns] = []
         self._add_followers(backend, setup, watchers)
-        own_writes = OwnWrites(self.follow)
+        self.own_writes = own_writes = OwnWrites(self.follow)
         self._add_submits(backend, setup, own_writes)
         self._add_reads(backend, setup, own_writes, watchers)
         self._add_changes(backend, setup, own_writes)
@@ -130,6 +127,14 @@ class RunLevel:
             expire_interval_sec=setup.tuning.expire_interval_sec,
         )
         self.follow_workers = FollowWorkers(backend.worker_feed, setup.clock, backend.shared_clock)
+        self.follow_flows = FollowFlows(backend.flow_feed, backend.flows)
+        self.list_workers = ListWorkers(
+            self.follow_workers,
+            backend.run_index,
+            setup.config.worker_disconnect_timeout_sec,
+            setup.monotonic,
+            setup.tuning.first_worker_sec,
+        )
 
     def _add_submits(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
         clock, new_id = setup.clock, setup.new_id
@@ -143,7 +148,9 @@ class RunLevel:
             own_writes.wrote,
             setup.config.runs_retention_sec,
             expire_at=self.expiry.set,
-            files=self.flow_files,
+            keep_file=self.flow_files.keep,
+            check_request=RequireKnown(self.list_workers) if setup.config.strict_flows else lambda _: None,
+            complete=self.follow_flows.complete,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -157,14 +164,6 @@ class RunLevel:
         self.list = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock)
         self.watch_list = WatchRuns(backend.run_index, watchers)
-        self.list_workers = ListWorkers(
-            self.follow_workers,
-            backend.run_index,
-            silent_sec,
-            setup.monotonic,
-            setup.tuning.first_worker_sec,
-        )
-        self.list_flows = ListFlows(backend.run_index, self.list_workers, own_writes)
 
     def _add_changes(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
         clock = setup.clock
@@ -215,7 +214,7 @@ class RunLevel:
 
     @property
     def is_caught_up(self) -> bool:
-        return self.follow.is_caught_up and self.follow_workers.is_caught_up
+        return all(one.is_caught_up for one in (self.follow, self.follow_workers, self.follow_flows))
 
     @property
     def stale_sec(self) -> float:
@@ -234,6 +233,7 @@ class RunLevel:
             "link-retries": self.link_retries.run,
             "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
             "follow-workers": self.follow_workers.run,
+            "follow-flows": self.follow_flows.run,
         }
 
 
@@ -308,6 +308,7 @@ class _Connected:
     runs: RunLevel
     executions: ExecutionLevel
     schedules: ScheduleLevel
+    flows: FlowLevel
 
 
 class Levels:
@@ -345,6 +346,10 @@ class Levels:
         return self._now_connected.schedules
 
     @property
+    def flows(self) -> FlowLevel:
+        return self._now_connected.flows
+
+    @property
     def _now_connected(self) -> _Connected:
         if self._connected is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
@@ -367,7 +372,10 @@ class Levels:
             repeat_patience_sec=self._setup.tuning.event_repeat_sec,
         )
         schedules = self._schedules(backend, runs, executions, events)
-        self._connected = _Connected(backend, runs, executions, schedules)
+        flows = FlowLevel(
+            backend, runs.list_workers, runs.follow_flows, schedules.follow, runs.own_writes, runs.trail
+        )
+        self._connected = _Connected(backend, runs, executions, schedules, flows)
         imported = await events.import_files()
         self.events.connect(events)  # no event is received before: its key may be among what is imported
         return imported
@@ -434,17 +442,3 @@ class Levels:
     def close_watchers(self) -> None:
         self._run_watchers.close()
         self._execution_watchers.close()
-
-
-@asynccontextmanager
-async def authentication(config: NatsBackendConfig, api_keys: ApiKeyStore) -> AsyncIterator[AskWho]:
-    """What the settings ask for, for as long as the backend is open."""
-    if config.http_auth_mode == "none":
-        yield let_everybody_in
-        return
-    async with api_keys.follow_keys() as feed:
-        yield Authenticate(api_keys, feed, config.auth_pepper, secrets.token_bytes(32))
-
-
-async def let_everybody_in(_presented: str | None) -> Caller:
-    return ANONYMOUS

@@ -3,6 +3,7 @@
 And schedules.
 """
 
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -34,7 +35,9 @@ from pyoco_server.jetstream.feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.kv import KvStore
 from pyoco_server.jetstream.streams import JetStreamTime, audit_trail_names, ensure_streams, stream_config
 from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.coordination import SharedClock
+from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.wiring.backends import (
     GatewayConnections,
     JetStreamRunLevel,
@@ -259,3 +262,20 @@ async def open_gateway_backend(
             events=await events_on(connections.requests, connections.feeds, config),
             shared_clock=shared_clock,
         )
+
+
+# Who may call it
+
+
+@asynccontextmanager
+async def authentication(config: NatsBackendConfig, api_keys: ApiKeyStore) -> AsyncIterator[AskWho]:
+    """What the settings ask for, for as long as the backend is open."""
+    if config.http_auth_mode == "none":
+        yield let_everybody_in
+        return
+    async with api_keys.follow_keys() as feed:
+        yield Authenticate(api_keys, feed, config.auth_pepper, secrets.token_bytes(32))
+
+
+async def let_everybody_in(_presented: str | None) -> Caller:
+    return ANONYMOUS

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.codec import Unreadable
+from pyoco_server.domain.fleet import FlowList
 from pyoco_server.domain.runs.changes import Beat, Conclude, Refusal, Report, RunChange, next_wait_sec
 from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgress, Job, conclusion
 from pyoco_server.domain.runs.logs import LogEntry, LogLine, cut_text, line_of
@@ -79,7 +80,7 @@ class FlowExecutors(Protocol):
     def prefetch(self) -> Prefetch: ...
 
     @property
-    def flows(self) -> tuple[str, ...] | None:
+    def flows(self) -> FlowList | None:
         """Names of the flows that can be run; None: the resolver cannot list them."""
         ...
 

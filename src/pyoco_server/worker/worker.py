@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.fleet import WorkerActivity, WorkerRecord, WorkerState
+from pyoco_server.domain.fleet import FlowList, WorkerActivity, WorkerRecord, WorkerState
 from pyoco_server.domain.inputs import is_tag, is_worker_id
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.wheels import WheelSync
@@ -263,7 +263,7 @@ class Registration:
         interval: float,
         activity: WorkerActivity,
         wheel_sync: Callable[[], WheelSync],
-        flows: Callable[[], tuple[str, ...] | None] = lambda: None,
+        flows: Callable[[], FlowList | None] = lambda: None,
     ) -> None:
         self._wheel_sync = wheel_sync
         self._flows = flows

@@ -324,6 +324,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/flows/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a flow and its defaults */
+        get: operations["get_flow_flows__name__get"];
+        /**
+         * Set the defaults of a flow
+         * @description Replaces all defaults; `{}` removes them. They apply to runs that are submitted from now on.
+         *
+         *     A run's own fields win. Its params are checked against `params_schema`, whatever starts it.
+         */
+        put: operations["set_flow_flows__name__put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/flows": {
         parameters: {
             query?: never;
@@ -333,10 +356,10 @@ export interface paths {
         };
         /**
          * List flows
-         * @description Flows that live workers report, and flows that have runs, by name.
+         * @description Flows that live workers report, that have runs, or that have defaults, by name.
          *
          *     A worker reports its flows if its resolver can list them: a directory, a module, or a function with
-         *     `list_flows`. With auth on, only runs of the caller's tenant count.
+         *     `list_flows`. With auth on, only runs, schedules and defaults of the caller's tenant count.
          */
         get: operations["list_flows_flows_get"];
         put?: never;
@@ -1272,39 +1295,6 @@ export interface components {
             nodes: number;
         };
         /**
-         * Flow
-         * @description A flow that live workers report or that has runs. `workers`: the live workers that report it.
-         *
-         *     `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
-         *     `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
-         */
-        Flow: {
-            name: string;
-            tags: string[];
-            workers: string[];
-            last_runs: components["schemas"]["FlowRun"][];
-            success_rate: number | null;
-            p50_sec: number | null;
-            p95_sec: number | null;
-        };
-        /**
-         * FlowRun
-         * @description A recent run of a flow.
-         */
-        FlowRun: {
-            run_id: string;
-            status: components["schemas"]["RunStatus"];
-            /** @default null */
-            tag: string | null;
-            updated_at: number;
-            /** @default null */
-            submitted_at: number | null;
-            /** @default null */
-            start_time: number | null;
-            /** @default null */
-            end_time: number | null;
-        };
-        /**
          * RunSummary
          * @description A run as shown in a list.
          */
@@ -2051,11 +2041,6 @@ export interface components {
             nuid: string;
             sha256_hex: string | null;
         };
-        /** FlowPage */
-        FlowPage: {
-            items: components["schemas"]["Flow"][];
-            next_cursor: string | null;
-        };
         /** WorkerPatched */
         WorkerPatched: {
             worker_id: string;
@@ -2427,6 +2412,78 @@ export interface components {
             sent: boolean;
             http_status: number | null;
             message: string;
+        };
+        /**
+         * Flow
+         * @description A flow that live workers report, that has runs, or that has defaults.
+         *
+         *         `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
+         *         `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
+         */
+        Flow: {
+            name: string;
+            tags: string[];
+            workers: string[];
+            wheel_version: string | null;
+            /** @default [] */
+            limits: string[];
+            /** @default [] */
+            schedules: string[];
+            /** @default null */
+            paused: null;
+            last_runs: components["schemas"]["FlowRun"][];
+            success_rate: number | null;
+            p50_sec: number | null;
+            p95_sec: number | null;
+        };
+        /**
+         * FlowRun
+         * @description A recent run of a flow.
+         */
+        FlowRun: {
+            run_id: string;
+            status: components["schemas"]["RunStatus"];
+            /** @default null */
+            tag: string | null;
+            updated_at: number;
+            /** @default null */
+            submitted_at: number | null;
+            /** @default null */
+            start_time: number | null;
+            /** @default null */
+            end_time: number | null;
+        };
+        /** FlowPage */
+        FlowPage: {
+            items: components["schemas"]["Flow"][];
+            next_cursor: string | null;
+        };
+        /**
+         * FlowDetails
+         * @description A flow, and what is set for it.
+         */
+        FlowDetails: {
+            name: string;
+            tags: string[];
+            workers: string[];
+            wheel_version: string | null;
+            /** @default [] */
+            limits: string[];
+            /** @default [] */
+            schedules: string[];
+            /** @default null */
+            paused: null;
+            last_runs: components["schemas"]["FlowRun"][];
+            success_rate: number | null;
+            p50_sec: number | null;
+            p95_sec: number | null;
+            retry: components["schemas"]["RunRetry"] | null;
+            timeout_sec: number | null;
+            start_within_sec: number | null;
+            params_schema: Record<string, never> | null;
+            description: string | null;
+            owner: string | null;
+            updated_at: number | null;
         };
         /** DueTick */
         DueTick: {
@@ -3955,6 +4012,229 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0017: invalid list query */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_flow_flows__name__get: {
+        parameters: {
+            query?: {
+                /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
+                stale?: "ok" | null;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the flow */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowDetails"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0006: flow not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    set_flow_flows__name__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the flow */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Retry policy of runs without their own */
+                    retry?: {
+                        /**
+                         * Max Attempts
+                         * @description All tries, including the first
+                         * @default 1
+                         */
+                        max_attempts?: number;
+                        /**
+                         * Backoff Sec
+                         * @description Time between the first try and the second
+                         * @default 5
+                         */
+                        backoff_sec?: number;
+                        /**
+                         * Factor
+                         * @description Growth of that time with every try
+                         * @default 2
+                         */
+                        factor?: number;
+                        /**
+                         * Max Backoff Sec
+                         * @description Its limit
+                         * @default 3600
+                         */
+                        max_backoff_sec?: number;
+                        /**
+                         * Jitter
+                         * @description Random part of it
+                         * @default 0.1
+                         */
+                        jitter?: number;
+                        /**
+                         * On
+                         * @description Failures to retry
+                         * @default [
+                         *       "error",
+                         *       "timeout",
+                         *       "crash"
+                         *     ]
+                         */
+                        on?: ("error" | "timeout" | "crash")[];
+                    } | null;
+                    /**
+                     * Timeout Sec
+                     * @description Timeout of each try, of runs without their own
+                     */
+                    timeout_sec?: number | null;
+                    /**
+                     * Start Within Sec
+                     * @description Fail if no worker has started the run in this time, of runs without their own
+                     */
+                    start_within_sec?: number | null;
+                    /**
+                     * Params Schema
+                     * @description JSON Schema (2020-12) that the params of its runs have to match
+                     */
+                    params_schema?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Description
+                     * @description What the flow does
+                     */
+                    description?: string | null;
+                    /**
+                     * Owner
+                     * @description Who to ask about it
+                     */
+                    owner?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowDetails"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0047: a newer NATS server is required */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };

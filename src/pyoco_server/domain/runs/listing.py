@@ -2,8 +2,6 @@
 
 import base64
 import hashlib
-import math
-from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -62,66 +60,6 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     schedule_id: str | None = None
     due_at: float | None = None
     not_before: float | None = None
-
-
-class FlowRun(Struct, frozen=True, kw_only=True):
-    """A recent run of a flow."""
-
-    run_id: str
-    status: RunStatus
-    tag: str | None = None
-    updated_at: float
-    submitted_at: float | None = None
-    start_time: float | None = None
-    end_time: float | None = None
-
-
-class Flow(Struct, frozen=True, kw_only=True):
-    """A flow that live workers report or that has runs. `workers`: the live workers that report it.
-
-    `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
-    `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
-    """
-
-    name: str
-    tags: tuple[str, ...]
-    """Tags of these workers and of `last_runs`."""
-    workers: tuple[str, ...]
-    last_runs: list[FlowRun]
-    """Newest first."""
-    success_rate: float | None
-    p50_sec: float | None
-    p95_sec: float | None
-
-
-def flow_of_runs(
-    name: str,
-    holders: Mapping[str, Iterable[str]],
-    last_runs: list[FlowRun],
-    ended: Sequence[FlowRun],
-) -> Flow:
-    """`holders`: the tags of the workers that report it. `ended`: recent runs that completed or failed."""
-    completed = [run for run in ended if run.status is RunStatus.COMPLETED]
-    took = sorted(
-        max(0.0, run.end_time - run.start_time)
-        for run in completed
-        if run.start_time is not None and run.end_time is not None
-    )
-    tags = {tag for tags in holders.values() for tag in tags} | {run.tag for run in last_runs if run.tag}
-    return Flow(
-        name=name,
-        tags=tuple(sorted(tags)),
-        workers=tuple(sorted(holders)),
-        last_runs=last_runs,
-        success_rate=len(completed) / len(ended) if ended else None,
-        p50_sec=_percentile(took, 0.5),
-        p95_sec=_percentile(took, 0.95),
-    )
-
-
-def _percentile(ordered: Sequence[float], share: float) -> float | None:
-    """By nearest rank: always a duration that was measured."""
-    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else None
 
 
 _SAME_NAMES = [name for name in RunSummary.__struct_fields__ if not name.startswith("tasks_")]

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pyoco_server.domain.fleet import FlowList
 from pyoco_server.domain.runs.jobs import FlowListener, Job
 from pyoco_server.engine.executors.process import ExecutorProcess
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
@@ -89,7 +90,7 @@ class ProcessExecutors:
         self._max_queue = limits.max_queue
         self._concurrency = concurrency
         self._on_capacity_change: Callable[[], None] = lambda: None
-        self._flows: tuple[str, ...] | None = None
+        self._flows: FlowList | None = None
         self._flows_spec: ExecutorSpec | None = None
         self.prefetch = Prefetch(time.monotonic)
         self._all: dict[ExecutorProcess, None] = {}
@@ -124,7 +125,7 @@ class ProcessExecutors:
         self._on_capacity_change = callback
 
     @property
-    def flows(self) -> tuple[str, ...] | None:
+    def flows(self) -> FlowList | None:
         """Names of the current flows, as far as they can be listed."""
         return self._flows
 

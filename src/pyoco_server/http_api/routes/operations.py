@@ -1,4 +1,4 @@
-"""Operations: liveness, readiness and metrics; workers, the audit trail, flows and wheels."""
+"""Operations: liveness, readiness and metrics; workers, the audit trail and wheels."""
 
 from http import HTTPStatus
 from typing import Annotated, Literal
@@ -9,7 +9,6 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
 
 from pyoco_server.answers import (
-    FlowPage,
     Health,
     Ready,
     WheelDeleted,
@@ -197,33 +196,6 @@ def _time(name: str, text: str | None) -> float | None:
         return unix_time(float(text) if is_number else text)
     except ValueError as error:
         raise InvalidListQuery(f"invalid list query: {name}: {error}") from error
-
-
-# Flows
-
-flows_router = APIRouter(
-    tags=["flows"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
-
-
-@flows_router.get("/flows", summary="List flows", responses=answers_like(schema_of(FlowPage)))
-async def list_flows(
-    request: Request,
-    *,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
-    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of flows")] = 50,
-    stale: Stale = None,
-) -> Response:
-    """Flows that live workers report, and flows that have runs, by name.
-
-    A worker reports its flows if its resolver can list them: a directory, a module, or a function with
-    `list_flows`. With auth on, only runs of the caller's tenant count.
-    """
-    reading = reading_of(request, stale)
-    page = await reading.levels.runs.list_flows(caller_of(request), cursor, limit)
-    return reading.marked(json_response(FlowPage(page.items, page.next_cursor)))
 
 
 # Wheels, the code that workers install: register, list, download, remove.

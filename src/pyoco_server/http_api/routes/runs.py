@@ -9,6 +9,7 @@ from msgspec import UNSET
 from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.answers import BatchResult, Run, RunLogs, RunTasks, Submitted
+from pyoco_server.domain.flows import named_flow
 from pyoco_server.domain.inputs import LABEL_RULE, MAX_LABEL, MAX_TAGS, Refused, decode_json, is_label
 from pyoco_server.domain.runs.jobs import Retry, Submission
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
@@ -152,11 +153,11 @@ async def _submit(gateway: Gateway, submission: Submission, key: str | None) -> 
     else:
         submitted = await gateway.levels.runs.submit_once(submission, key)
         run_id, is_replayed = submitted.run_id, submitted.is_replayed
-    return _submitted(gateway, run_id, submission.tag, is_replayed=is_replayed)
+    return _submitted(gateway, run_id, submission.tag, named_flow(submission), is_replayed=is_replayed)
 
 
-def _submitted(gateway: Gateway, run_id: str, tag: str, *, is_replayed: bool) -> Response:
-    response = json_response(_accepted(run_id, gateway.levels.runs.list_workers.warning_for(tag)))
+def _submitted(gateway: Gateway, run_id: str, tag: str, flow: str | None, *, is_replayed: bool) -> Response:
+    response = json_response(_accepted(gateway, run_id, tag, flow))
     if is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
     else:
@@ -164,8 +165,9 @@ def _submitted(gateway: Gateway, run_id: str, tag: str, *, is_replayed: bool) ->
     return response
 
 
-def _accepted(run_id: str, warning: str | None) -> Submitted:
-    return Submitted(run_id, RunStatus.PENDING, UNSET if warning is None else warning)
+def _accepted(gateway: Gateway, run_id: str, tag: str, flow: str | None) -> Submitted:
+    doubt = gateway.levels.runs.list_workers.doubt_about(tag, flow)
+    return Submitted(run_id, RunStatus.PENDING, UNSET if doubt is None else doubt.text)
 
 
 @router.post(
@@ -196,8 +198,7 @@ def _batch_answer(
     answer: RunSnapshot | PyocoServerError, request: Request, gateway: Gateway
 ) -> Submitted | dict[str, Any]:
     if isinstance(answer, RunSnapshot):
-        warning = gateway.levels.runs.list_workers.warning_for(answer.tag or "")
-        return _accepted(answer.run_id, warning)
+        return _accepted(gateway, answer.run_id, answer.tag or "", answer.flow_name)
     return {"error": error_body(request, answer.entry, answer.detail), "http_status": int(answer.status)}
 
 
@@ -422,8 +423,8 @@ async def retry_run(request: Request, run_id: RunId) -> Response:
     wanted = await parse_json(body, RetryRequest) if body.strip() else RetryRequest()
     _check_params(wanted.params, len(body))
     retry = Retry(from_failed=wanted.from_ == "failed", params=wanted.params, key=_idempotency_key(request))
-    submitted, tag = await gateway.levels.runs.retry(run_id, caller_of(request), retry)
-    return _submitted(gateway, submitted.run_id, tag, is_replayed=submitted.is_replayed)
+    submitted, new = await gateway.levels.runs.retry(run_id, caller_of(request), retry)
+    return _submitted(gateway, submitted.run_id, new.tag, named_flow(new), is_replayed=submitted.is_replayed)
 
 
 @router.post(

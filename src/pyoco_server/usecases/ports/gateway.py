@@ -18,6 +18,7 @@ from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.runs.listing import Place
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.usecases.ports.runs import GatewayBackend
@@ -274,6 +275,10 @@ class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     def events(self) -> EventsBackend: ...
     @property
     def shared_clock(self) -> MeasuredClock: ...
+    @property
+    def flows(self) -> Store[FlowSettings]: ...
+    @property
+    def flow_feed(self) -> Feed[FlowSettings]: ...
     @property
     def schedules(self) -> Store[Schedule]: ...
     @property

@@ -1,34 +1,25 @@
 """Reading runs: a run with the state of its worker, pages of runs, and run logs."""
 
 import asyncio
-import heapq
 import re
 from contextlib import aclosing
-from itertools import groupby, islice
 
-import msgspec
 from msgspec import Struct
 
 from pyoco_server.domain.fleet import ALIVE, WorkerRecord, observed_state
 from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.listing import (
-    Flow,
-    FlowRun,
     Place,
     RunFilter,
-    cursor_at,
     decode_cursor,
-    digest_of,
     encode_cursor,
-    flow_of_runs,
-    place_of,
 )
 from pyoco_server.domain.runs.logs import LogLine, LogRecord, in_order
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
 from pyoco_server.errors import InvalidRequest, RunNotFound
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.consistency import OwnWrites
-from pyoco_server.usecases.fleet import FollowWorkers, ListWorkers, WorkerFilter
+from pyoco_server.usecases.fleet import FollowWorkers
 from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
 
 _HELD = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
@@ -100,69 +91,6 @@ class ListRuns:
             for entry, place in zip(stored, places, strict=True)
             if entry is not None
         ]
-
-
-# Flows: those that live workers report, and those that have runs.
-
-RECENT_RUNS = 100
-"""How many ended runs the statistics of a flow cover."""
-LAST_RUNS = 5
-MAX_WORKERS = 10_000
-_flow_run = msgspec.json.Decoder(FlowRun)
-
-
-class FlowPage(Struct, frozen=True):
-    items: list[Flow]
-    next_cursor: str | None
-
-
-class ListFlows:
-    """Cost: a few bounded walks along the run index per flow of the page."""
-
-    def __init__(self, index: RunIndex, workers: ListWorkers, own_writes: OwnWrites) -> None:
-        self._index = index
-        self._workers = workers
-        self._own_writes = own_writes
-
-    async def __call__(self, caller: Caller, cursor: str | None, limit: int) -> FlowPage:
-        of = digest_of("flows", caller.tenant_id)
-        after = "" if cursor is None else place_of(cursor, of).run_id
-        await self._own_writes.are_visible()
-        holders = self._holders(caller.tenant_id)
-        reported = sorted(name for name in holders if name > after)
-        ran = self._index.flows(caller.tenant_id, after, limit + 1)
-        names = list(islice((name for name, _ in groupby(heapq.merge(reported, ran))), limit + 1))
-        items = []
-        for name in names[:limit]:
-            items.append(self._flow(name, holders.get(name, []), caller.tenant_id))
-            await asyncio.sleep(0)  # a page of flows must not hold up other requests
-        more = cursor_at(Place(0.0, names[limit - 1]), of) if len(names) > limit else None
-        return FlowPage(items, more)
-
-    def _holders(self, tenant_id: str | None) -> dict[str, list[WorkerRecord]]:
-        """The live workers of each flow."""
-        found: dict[str, list[WorkerRecord]] = {}
-        for worker in self._workers(WorkerFilter(limit=MAX_WORKERS), tenant_id):
-            for name in worker.flows or ():
-                found.setdefault(name, []).append(worker)
-        return found
-
-    def _flow(self, name: str, holders: list[WorkerRecord], tenant_id: str | None) -> Flow:
-        wanted = RunFilter(tenant_id=tenant_id, flow=name)
-        ended = [
-            run
-            for status in (RunStatus.COMPLETED, RunStatus.FAILED)
-            for run in self._runs(replace(wanted, status=status), RECENT_RUNS)
-        ]
-        return flow_of_runs(
-            name,
-            {worker.worker_id: worker.tags for worker in holders},
-            self._runs(wanted, LAST_RUNS),
-            heapq.nlargest(RECENT_RUNS, ended, key=lambda run: run.updated_at),
-        )
-
-    def _runs(self, wanted: RunFilter, limit: int) -> list[FlowRun]:
-        return [*map(_flow_run.decode, self._index.page(wanted, None, limit).summaries)]
 
 
 # Run logs

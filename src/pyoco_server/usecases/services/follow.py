@@ -311,6 +311,14 @@ class FollowSchedules:
         prefix = schedule_key(tenant_id, "")
         return [key.removeprefix(prefix) for key in self._keys if key.startswith(prefix)]
 
+    def by_flow(self, tenant_id: str | None) -> dict[str, list[str]]:
+        """Ids of a tenant's schedules, by the flow that they start."""
+        prefix, found = schedule_key(tenant_id, ""), dict[str, list[str]]()
+        for key in self._keys:
+            if key.startswith(prefix) and (flow := self._known[key].value.definition.target.flow):
+                found.setdefault(flow, []).append(key.removeprefix(prefix))
+        return found
+
     def latest(self, key: str, stored: Versioned[Schedule]) -> Versioned[Schedule]:
         """What was read, with what is known beyond it: that this gateway has settled it."""
         known = self._known.get(key)
