@@ -75,6 +75,7 @@ class NatsBackendConfig:
     """Tags whose consumers the gateway creates at startup, for workers without permission to do so."""
     runs_kv_bucket: Name = "pyoco_runs"
     workers_kv_bucket: Name = "pyoco_workers"
+    queues_kv_bucket: Name = "pyoco_queues"
     jetstream_api_prefix: ApiPrefix = "$JS.API"
     """Subject prefix of the JetStream API; differs if the streams are in another account."""
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1

@@ -34,7 +34,7 @@ from pyoco_server.usecases.auth import (
 )
 from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.ports.stores import Revision, Versioned
-from pyoco_server.wiring.gateway import authentication, let_everybody_in
+from pyoco_server.wiring.gateway_backend import authentication, let_everybody_in
 from support.captured_logs import capture_logs
 from support.waiting import PATIENCE_SEC
 

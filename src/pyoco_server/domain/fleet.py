@@ -21,8 +21,12 @@ ALIVE = frozenset({WorkerState.RUNNING, WorkerState.IDLE})
 
 KEPT_TASKS = "kept_tasks"
 """Runs a job without the tasks whose outputs it keeps."""
+LANES = "lanes"
+"""Takes jobs of all priorities of its tags, not only normal ones."""
+SHARES = "shares"
+"""Takes jobs of all tenants of its tags, not only those of the first share."""
 FEATURES = (KEPT_TASKS,)
-"""Of workers of this version."""
+"""Of every worker of this version."""
 
 
 class WorkerRecord(Struct, frozen=True, kw_only=True):
@@ -51,6 +55,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """Names of the flows that it can run; None: its resolver cannot list them, or the worker is older."""
     features: tuple[str, ...] = ()
     """What it can do that older workers cannot."""
+    slots: int | None = None
+    """How many runs it can run at once; None: an older worker."""
 
 
 class WorkerActivity(Struct, frozen=True, kw_only=True):
@@ -69,6 +75,8 @@ class WorkerActivity(Struct, frozen=True, kw_only=True):
     stop_reason: str | None = None
     wheel_sync: WheelSync | None = None
     flows: tuple[str, ...] | None = None
+    features: tuple[str, ...] = FEATURES
+    slots: int | None = None
 
 
 def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
@@ -93,7 +101,8 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         stop_reason=activity.stop_reason,
         wheel_sync=activity.wheel_sync,
         flows=activity.flows,
-        features=FEATURES,
+        features=activity.features,
+        slots=activity.slots,
     )
 
 

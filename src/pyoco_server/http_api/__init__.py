@@ -23,6 +23,7 @@ from pyoco_server.http_api.routes import (
     events,
     executions,
     operations,
+    queues,
     runs,
     schedules,
 )
@@ -117,6 +118,7 @@ def _add_routes(app: FastAPI) -> None:
         operations.workers_router,
         operations.audit_router,
         operations.flows_router,
+        queues.router,
         operations.wheels_router,
         definitions.graphs_router,
         executions.router,

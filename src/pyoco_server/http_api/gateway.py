@@ -14,7 +14,8 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import AskWho, Authenticate, Caller
 from pyoco_server.usecases.events.transfer import Imported
 from pyoco_server.usecases.ports.gateway import ServerBackend
-from pyoco_server.wiring.gateway import Levels, Setup, authentication
+from pyoco_server.wiring.gateway import Levels, Setup
+from pyoco_server.wiring.gateway_backend import authentication
 
 log = get_logger(__name__)
 

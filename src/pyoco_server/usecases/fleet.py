@@ -1,6 +1,7 @@
 """The fleet: its live view in a gateway, lists, hiding of workers, and registration."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -106,6 +107,7 @@ class ListWorkers:
         self._start_sec = start_sec
         self._tags: frozenset[str] = frozenset()
         self._tags_until = 0.0
+        self._lacking: dict[str, tuple[frozenset[str], float]] = {}
         self._began = now()
 
     def for_caller(self, wanted: WorkerFilter, caller: Caller) -> list[WorkerRecord]:
@@ -148,14 +150,44 @@ class ListWorkers:
             if tag in record.tags and feature not in record.features and self._observed(record).state in ALIVE
         )
 
+    def are_older(self, feature: str, tag: str) -> bool:
+        """Whether a live worker of a tag is too old for a feature."""
+        return tag in self._tags_lacking(feature)
+
+    def is_only_older(self, feature: str, tag: str) -> bool:
+        """Whether a tag has live workers, and all of them are too old for a feature."""
+        alive = [record for record in self._alive() if tag in record.tags]
+        return bool(alive) and not any(feature in record.features for record in alive)
+
+    def by_tag(self) -> Counter[str]:
+        """Number of live workers of each tag."""
+        return Counter(tag for record in self._alive() for tag in record.tags)
+
+    def slots_by_tag(self, unknown: int) -> Counter[str]:
+        """Runs that the live workers of each tag can run at once. `unknown`: of one that reports none."""
+        slots: Counter[str] = Counter()
+        for record in self._alive():
+            slots.update(dict.fromkeys(record.tags, unknown if record.slots is None else record.slots))
+        return slots
+
+    def _alive(self) -> list[WorkerRecord]:
+        return [one for one in self._followed.records.values() if self._observed(one).state in ALIVE]
+
+    def _tags_lacking(self, feature: str) -> frozenset[str]:
+        """Read at most once a second, like the tags of live workers."""
+        now = self._now()
+        tags, until = self._lacking.get(feature, (frozenset(), 0.0))
+        if now >= until:
+            older = [record for record in self._alive() if feature not in record.features]
+            tags = frozenset(tag for record in older for tag in record.tags)
+            self._lacking[feature] = (tags, now + TAGS_SEC)
+        return tags
+
     def _living_tags(self) -> frozenset[str]:
         """Read at most once a second, because submits and workers may be many."""
         now = self._now()
         if now >= self._tags_until:
-            alive = [
-                record for record in self._followed.records.values() if self._observed(record).state in ALIVE
-            ]
-            self._tags = frozenset(tag for record in alive for tag in record.tags)
+            self._tags = frozenset(tag for record in self._alive() for tag in record.tags)
             self._tags_until = now + TAGS_SEC
         return self._tags
 

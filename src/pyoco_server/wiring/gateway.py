@@ -1,9 +1,7 @@
 """A gateway, put together: one value with the three levels, from what it is given."""
 
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -14,7 +12,6 @@ from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.audit_trail import AuditTrail
-from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.consistency import OwnWrites
 from pyoco_server.usecases.coordination import Lease
@@ -28,7 +25,6 @@ from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
 from pyoco_server.usecases.ports.gateway import ServerBackend
-from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
 from pyoco_server.usecases.runs.read import ListFlows, ListRuns, ReadLogs, ReadRun
@@ -61,7 +57,13 @@ from pyoco_server.usecases.services.sweep import (
 )
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
-from pyoco_server.wiring.event_level import EventLevel, EventUseCases, ScheduleLevel, default_timezone
+from pyoco_server.wiring.event_level import (
+    EventLevel,
+    EventUseCases,
+    QueueLevel,
+    ScheduleLevel,
+    default_timezone,
+)
 
 Background = dict[str, Callable[[], Awaitable[None]]]
 """What goes on beside the requests, by name."""
@@ -135,6 +137,16 @@ class RunLevel:
         clock, new_id = setup.clock, setup.new_id
         self.expiry = RunExpiry(backend.timers, backend.runs, clock)
         self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
+        self.list_workers = ListWorkers(
+            self.follow_workers,
+            backend.run_index,
+            setup.config.worker_disconnect_timeout_sec,
+            setup.monotonic,
+            setup.tuning.first_worker_sec,
+        )
+        by_tenant = setup.config.http_auth_mode != "none"
+        self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
+        self.queues = QueueLevel(backend, self.list_workers, own_writes, self.trail, by_tenant=by_tenant)
         self.submit = SubmitRun(
             backend.runs,
             backend.queue,
@@ -144,6 +156,7 @@ class RunLevel:
             setup.config.runs_retention_sec,
             expire_at=self.expiry.set,
             files=self.flow_files,
+            choose_lane=self.queues.choose_lane,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -152,23 +165,15 @@ class RunLevel:
         self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites, watchers: WatchHub
     ) -> None:
         silent_sec = setup.config.worker_disconnect_timeout_sec
-        self.read = ReadRun(backend.runs, self.follow_workers, silent_sec)
+        self.read = ReadRun(backend.runs, self.follow_workers, silent_sec, self.queues.list.pause_of)
         self.read_logs = ReadLogs(self.read, backend.task_logs)
         self.list = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock)
         self.watch_list = WatchRuns(backend.run_index, watchers)
-        self.list_workers = ListWorkers(
-            self.follow_workers,
-            backend.run_index,
-            silent_sec,
-            setup.monotonic,
-            setup.tuning.first_worker_sec,
-        )
         self.list_flows = ListFlows(backend.run_index, self.list_workers, own_writes)
 
     def _add_changes(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
         clock = setup.clock
-        self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
         self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
         self.link_retries = LinkRetries(backend.runs, clock)
         self._looks.append(self.link_retries.look)
@@ -234,6 +239,7 @@ class RunLevel:
             "link-retries": self.link_retries.run,
             "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
             "follow-workers": self.follow_workers.run,
+            **self.queues.background(),
         }
 
 
@@ -434,17 +440,3 @@ class Levels:
     def close_watchers(self) -> None:
         self._run_watchers.close()
         self._execution_watchers.close()
-
-
-@asynccontextmanager
-async def authentication(config: NatsBackendConfig, api_keys: ApiKeyStore) -> AsyncIterator[AskWho]:
-    """What the settings ask for, for as long as the backend is open."""
-    if config.http_auth_mode == "none":
-        yield let_everybody_in
-        return
-    async with api_keys.follow_keys() as feed:
-        yield Authenticate(api_keys, feed, config.auth_pepper, secrets.token_bytes(32))
-
-
-async def let_everybody_in(_presented: str | None) -> Caller:
-    return ANONYMOUS

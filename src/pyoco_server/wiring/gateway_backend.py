@@ -3,6 +3,7 @@
 And schedules.
 """
 
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+from pyoco_server.jetstream.consumers import JetStreamLanes
 from pyoco_server.jetstream.events import (
     AuditFeed,
     AuditRecords,
@@ -34,7 +37,9 @@ from pyoco_server.jetstream.feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.kv import KvStore
 from pyoco_server.jetstream.streams import JetStreamTime, audit_trail_names, ensure_streams, stream_config
 from pyoco_server.read_model.executions import SqliteExecutionIndex
+from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.coordination import SharedClock
+from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.wiring.backends import (
     GatewayConnections,
     JetStreamRunLevel,
@@ -59,6 +64,9 @@ class JetStreamExecutionLevel:
     schedule_feed: BucketFeed[Schedule]
     tick_pages: KvStore[TickPage]
     change_log: JetStreamChangeLog
+    queues: KvStore[QueueRecord]
+    queue_feed: BucketFeed[QueueRecord]
+    lanes: JetStreamLanes
 
 
 @asynccontextmanager
@@ -89,6 +97,11 @@ async def open_execution_level(
                 requests, config.ticks_kv_bucket, codec.encode, codec.decode_tick_page, restore
             ),
             change_log=_change_log(requests, config),
+            queues=await bucket_of(
+                requests, config.queues_kv_bucket, codec.encode, codec.decode_queue, restore
+            ),
+            queue_feed=BucketFeed(feeds, config.queues_kv_bucket, codec.decode_queue, restore),
+            lanes=JetStreamLanes(requests, config),
         )
 
 
@@ -259,3 +272,20 @@ async def open_gateway_backend(
             events=await events_on(connections.requests, connections.feeds, config),
             shared_clock=shared_clock,
         )
+
+
+# Who may call
+
+
+@asynccontextmanager
+async def authentication(config: NatsBackendConfig, api_keys: ApiKeyStore) -> AsyncIterator[AskWho]:
+    """What the settings ask for, for as long as the backend is open."""
+    if config.http_auth_mode == "none":
+        yield let_everybody_in
+        return
+    async with api_keys.follow_keys() as feed:
+        yield Authenticate(api_keys, feed, config.auth_pepper, secrets.token_bytes(32))
+
+
+async def let_everybody_in(_presented: str | None) -> Caller:
+    return ANONYMOUS

@@ -62,12 +62,15 @@ class SubmitRun:
         *,
         expire_at: Callable[[str, float], Awaitable[None]] | None = None,
         files: "FlowFiles | None" = None,
+        choose_lane: Callable[[Job], Awaitable[Job]] | None = None,
     ) -> None:
         """`retention_sec`: retention of a run after its end; 0: set by its worker.
 
-        `files`: where every flow.yaml is kept, for retries.
+        `files`: where every flow.yaml is kept, for retries. `choose_lane`: without, all jobs go to the plain
+        lane.
         """
         self._files = files
+        self._choose_lane = choose_lane
         self._retention_sec = retention_sec or None
         self._runs = runs
         self._queue = queue
@@ -141,6 +144,7 @@ class SubmitRun:
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """Place the job of a PENDING run that lost it. A worker runs a duplicate once."""
         job = replace(job, try_number=run.value.try_number, not_before=run.value.not_before)
+        job = await self._with_lane(job)
         await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
 
     async def _enqueue_first(self, job: Job, run: Versioned[RunSnapshot]) -> None:
@@ -152,7 +156,10 @@ class SubmitRun:
         if job.start_within_sec is not None and self._expire_at is not None:
             start = await self._queue.now() if job.not_before is None else job.not_before
             await self._expire_at(job.run_id, start + job.start_within_sec)
-        await self._queue.publish(job, revision)
+        await self._queue.publish(await self._with_lane(job), revision)
+
+    async def _with_lane(self, job: Job) -> Job:
+        return job if self._choose_lane is None else await self._choose_lane(job)
 
     async def _keep_file(self, job: Job) -> None:
         """Before the run exists: a run can be retried as soon as it has ended."""
