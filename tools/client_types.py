@@ -16,15 +16,16 @@ from msgspec.structs import fields
 from pyoco_server import answers
 from pyoco_server.answers import name_of
 from pyoco_server.domain.flows import FLOW_ANSWERS
+from pyoco_server.domain.queues import Queue, QueueList
 
 RETURNED = (
     *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
     *(answers.RunTasks, answers.RunLogs, answers.RunChange, *FLOW_ANSWERS),
     *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage),
     *(answers.Worker, answers.WorkerPatched, answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
-    answers.Health,
+    *(answers.Health, Queue, QueueList),
 )
-"""What calls about runs, graphs, workers and wheels return; those about executions return any dict."""
+"""What calls about runs, graphs, queues, workers, wheels return; those about executions: any dict."""
 TARGET = Path(__file__).parents[1] / "src/pyoco_server/http_client/answers.py"
 _HEAD = '''"""Types of the server's answers. Newer servers may add fields.
 

@@ -253,6 +253,7 @@ def _timing(given: Namespace) -> RunOptions:
             start_within=given.start_within,
             timeout=given.timeout,
             retries=given.retries,
+            priority=given.priority,
         )
     except ValueError as error:
         raise InvalidInput(str(error)) from error

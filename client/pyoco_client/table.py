@@ -83,6 +83,11 @@ TIMING = (
     Option("start-within", "Fail if no worker has started the run in this time."),
     Option("timeout", "Timeout of each try, e.g. 1h."),
     Option("retries", "Try again up to this many times after a failure, with growing pauses.", int),
+    Option(
+        "priority",
+        "Start before other runs that wait for the same tag (high), or after them (low).",
+        choices=("high", "normal", "low"),
+    ),
 )
 
 GROUPS = {
@@ -90,6 +95,7 @@ GROUPS = {
     "graphs": "Register and inspect graphs.",
     "flows": "List flows, and set defaults for their runs.",
     "events": "Send workflow events and inspect their results.",
+    "queues": "Inspect, pause and resume the queues of tags.",
     "schedules": "Start flows, graphs and templates at their times.",
     "templates": "Manage workflow templates.",
     "actions": "Manage the actions that templates may use.",
@@ -505,6 +511,29 @@ COMMANDS = {
             Path,
         ),
         Option("dry-run", "Only print the differences.", is_flag=True),
+    ),
+    "queues list": called(
+        "List queues by tag: what waits and runs, pauses, live workers.",
+        Columns(
+            ("tag",),
+            ("tag", "waiting", "running", "paused", "oldest_wait_sec", "workers", "throughput_per_min"),
+            "items",
+        ),
+        lambda client, _: client.list_queues(),
+    ),
+    "queues pause": called(
+        "Pause a queue: workers take no more runs of the tag. Active runs go on.",
+        Columns(("tag",)),
+        lambda client, given: client.pause_queue(given.tag, given.reason, given.until),
+        place("tag", "Tag of the queue."),
+        REASON._replace(help="Reason, shown with the queue and its runs."),
+        Option("until", "When the pause ends by itself, e.g. 2026-12-01T02:00+09:00."),
+    ),
+    "queues resume": called(
+        "Resume a paused queue.",
+        Columns(("tag",)),
+        lambda client, given: client.resume_queue(given.tag),
+        place("tag", "Tag of the queue."),
     ),
     "schedules put": called(
         "Create or change a schedule from a file.",

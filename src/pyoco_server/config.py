@@ -76,6 +76,7 @@ class NatsBackendConfig:
     workers_kv_bucket: Name = "pyoco_workers"
     flows_kv_bucket: Name = "pyoco_flows"
     strict_flows: bool = False
+    queues_kv_bucket: Name = "pyoco_queues"
     jetstream_api_prefix: ApiPrefix = "$JS.API"
     """Subject prefix of the JetStream API; differs if the streams are in another account."""
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1

@@ -12,7 +12,8 @@ from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
 from pyoco_server.errors import InvalidJob
 from pyoco_server.jetstream.queue import WorkQueue
 from pyoco_server.jetstream.streams import ensure_streams
-from pyoco_server.usecases.ports.runs import Delivery, JobSource, Timer
+from pyoco_server.usecases.ports.queues import Delivery, JobSource
+from pyoco_server.usecases.ports.runs import Timer
 from pyoco_server.usecases.ports.stores import Revision
 from support.backends import World, Worlds
 from support.builders import NOW, RUN_ID, a_job

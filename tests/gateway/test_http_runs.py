@@ -130,8 +130,8 @@ async def test_tags_are_free_labels(world: World) -> None:
         ({"flow_nam": "f"}, "did you mean 'flow_name'?"),
         ({"flow_name": "f", "parms": {}}, "did you mean 'params'?"),
         (
-            {"flow_name": "f", "priority": 3},
-            "unknown field 'priority'; known: flow_name, params, tag",
+            {"flow_name": "f", "urgency": 3},
+            "unknown field 'urgency'; known: flow_name, params, tag",
         ),
         ({"flow_name": "f", "status": "COMPLETED"}, "unknown field 'status'"),
         ({"flow_name": "f", "run_id": "x"}, "unknown field 'run_id'"),

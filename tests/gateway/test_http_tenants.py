@@ -117,6 +117,9 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("GET", "/flows"),  # test_http_flows.py
         ("GET", "/flows/{name}"),  # test_flow_settings.py
         ("PUT", "/flows/{name}"),
+        ("GET", "/queues"),  # test_http_queues.py, also the next two
+        ("POST", "/queues/{tag}/pause"),
+        ("POST", "/queues/{tag}/resume"),
         ("GET", "/graphs"),
         ("PUT", "/graphs/{graph_id}"),
         ("GET", "/graphs/{graph_id}"),

@@ -23,6 +23,8 @@ from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.events import Event
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import LoggedCommit
+from pyoco_server.domain.fleet import LANES, SHARES
+from pyoco_server.domain.queues import Turns
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
 from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, RunStatus
 from pyoco_server.engine.executors.pool import Prefetch
@@ -314,10 +316,14 @@ class TimedLog(TimedStore[LoggedCommit], MemoryExecutionLog):
 class Source:
     """The jobs of a worker. One that is taken and does not arrive comes again after AckWait."""
 
-    def __init__(self, process: Process, queue: MemoryQueue, subjects: list[str]) -> None:
+    has_lanes = True
+    features = (LANES, SHARES)
+
+    def __init__(self, process: Process, queue: MemoryQueue, tags: tuple[str, ...]) -> None:
         self._process = process
         self._queue = queue
-        self._subjects = subjects
+        self._tags = tags
+        self._turns = Turns()
         self._is_interrupted = False
 
     async def next(self, timeout: float, wanted: int = 1) -> Any:  # noqa: ASYNC109
@@ -326,7 +332,7 @@ class Source:
         self._is_interrupted = False
         while loop.time() < deadline and not self._is_interrupted:
             await self._process.step()
-            taken = self._queue.take(self._subjects)
+            taken = self._queue.take_in_turn(self._tags, self._turns)
             if taken is not None and not self._process.world.hurts(self._process.world.odds.lost):
                 await asyncio.sleep(self._process.world.delay())
                 return Port(self._process, taken)
@@ -887,7 +893,7 @@ class _Sources:
         self._queue = queue
 
     async def open(self, tags: tuple[str, ...]) -> Source:
-        return Source(self._process, self._queue, [f"{CONFIG.work_subject_prefix}.{tag}" for tag in tags])
+        return Source(self._process, self._queue, tags)
 
 
 def _look_at(task: "asyncio.Task[Any]") -> None:

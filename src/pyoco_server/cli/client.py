@@ -1,6 +1,6 @@
 """`pyoco-client`: submit, watch and manage runs, executions and workers over HTTP.
 
-The commands for workers, metrics and wheels are here, the others in `client_<noun>.py`.
+The commands for workers, queues, metrics and wheels are here, the others in `client_<noun>.py`.
 """
 
 import re
@@ -38,6 +38,7 @@ from pyoco_server.errors import (
     UntrustedCertificate,
 )
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client.answers import Queue
 
 # Workers, metrics and wheels
 
@@ -46,6 +47,12 @@ _WORKERS = Columns(
     ("state", "worker_id", "tags", "current_run_id", "last_run_status", "last_seen_at", "hidden"),
     ("hidden", "last_run_status", "last_seen_at", "current_run_id", "tags"),
 )
+_QUEUES = Columns(
+    ("tag",),
+    ("tag", "waiting", "running", "paused", "oldest_wait", "workers", "per_min"),
+    ("per_min", "oldest_wait", "workers"),
+)
+Tag = Annotated[str, Parameter(help="Tag of the queue.")]
 WorkerId = Annotated[str, Parameter(help="Worker id.")]
 
 
@@ -233,6 +240,55 @@ def _problem(value: str, members: frozenset[str]) -> str:
     return "" if exists else texts.NAMES_NO_MODULE(module=module)
 
 
+# Queues
+
+queues_app = cyclopts.App(name="queues", help="Inspect, pause and resume the queues of tags.")
+
+
+@queues_app.command(name="list")
+def list_queues(*, shown: Shown = AS_JSON, client: Client) -> None:
+    """List queues by tag: what waits and runs, pauses, live workers."""
+    found = client.list_queues()
+    shown.list(found, [*map(_queue_row, found["items"])], _QUEUES, texts.NO_QUEUES)
+
+
+def _queue_row(queue: Queue) -> dict[str, Any]:
+    paused = queue["paused"]
+    return {
+        **queue,
+        "paused": None if paused is None else paused["reason"] or texts.PAUSED(),
+        "oldest_wait": duration(queue["oldest_wait_sec"]) if queue["waiting"] else None,
+        "per_min": queue["throughput_per_min"],
+    }
+
+
+@queues_app.command
+def pause(
+    tag: Tag,
+    *,
+    reason: str | None = None,
+    until: str | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """Pause a queue: workers take no more runs of the tag. Active runs go on.
+
+    Parameters
+    ----------
+    reason
+        Reason, shown with the queue and its runs.
+    until
+        When the pause ends by itself, e.g. 2026-12-01T02:00+09:00. Default: when it is resumed.
+    """
+    shown.one(client.pause_queue(tag, reason, until), "tag")
+
+
+@queues_app.command
+def resume(tag: Tag, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Resume a paused queue."""
+    shown.one(client.resume_queue(tag), "tag")
+
+
 COMMANDS = {
     "workers": workers,
     "worker-hide": worker_hide,
@@ -258,6 +314,7 @@ for part in PARTS:
     for name, command in part.items():
         app.command(command, name=name)
 app.command(client_executions.graphs_app)
+app.command(queues_app)
 app.command(client_executions.app)
 app.command(client_schedules.app)
 app.command(client_flows.app)

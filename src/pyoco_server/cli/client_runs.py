@@ -89,7 +89,7 @@ NOT_FOLLOWED = Following()
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """When the run starts, how long it may take, how often it is tried."""
+    """When the run starts, how long it may take, how often it is tried, its priority."""
 
     at: str | None = None
     """Do not start before this time, e.g. 2026-12-01T02:00+09:00."""
@@ -106,6 +106,9 @@ class Timing:
     retries: int | None = None
     """Try again up to this many times after a failure, with growing pauses."""
 
+    priority: Literal["high", "normal", "low"] | None = None
+    """Start before other runs that wait for the same tag (high), or after them (low)."""
+
     def options(self) -> RunOptions:
         try:
             return options_of(
@@ -114,6 +117,7 @@ class Timing:
                 start_within=self.start_within,
                 timeout=self.timeout,
                 retries=self.retries,
+                priority=self.priority,
             )
         except ValueError as error:
             raise InvalidCliInput(str(error)) from error

@@ -173,6 +173,11 @@ NO_FLOWS = Text(
     en="no flows; start a worker with: pyoco-worker --flows DIR",
     ja="flowはありません。workerを起動するには: pyoco-worker --flows DIR",
 )
+NO_QUEUES = Text(
+    en="no queues; start a worker with: pyoco-worker --flows DIR",
+    ja="キューはありません。workerを起動するには: pyoco-worker --flows DIR",
+)
+PAUSED = Text(en="paused", ja="一時停止中")
 NO_WHEELS = Text(
     en="no wheels; register one with: pyoco-client wheel-upload FILE",
     ja="wheelはありません。登録するには: pyoco-client wheel-upload FILE",
@@ -335,4 +340,12 @@ SCHEDULES_HELP_JA = {
     "Directory with the folders flows, graphs, actions, templates and schedules; one YAML or JSON file each.": "flows、graphs、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
     "Only print the differences.": "差分の表示だけを行います。",
     "Delete a schedule. Its runs are kept.": "スケジュールを削除します。runは残ります。",
+    "Start before other runs that wait for the same tag (high), or after them (low).": "同じタグで待つ他のrunより先（high）または後（low）に開始します。",
+    "Inspect, pause and resume the queues of tags.": "タグごとのキューを表示・一時停止・再開します。",
+    "List queues by tag: what waits and runs, pauses, live workers.": "キューをタグ順に、待機中・実行中のrun、一時停止、稼働中のworkerとともに一覧表示します。",
+    "Tag of the queue.": "キューのタグ。",
+    "Pause a queue: workers take no more runs of the tag. Active runs go on.": "キューを一時停止します。workerはこのタグのrunを取り出さなくなります。実行中のrunは続きます。",
+    "Reason, shown with the queue and its runs.": "理由。キューとそのrunとともに表示されます。",
+    "When the pause ends by itself, e.g. 2026-12-01T02:00+09:00. Default: when it is resumed.": "一時停止が自動で終わる時刻。例: 2026-12-01T02:00+09:00。省略時は再開されるまで。",
+    "Resume a paused queue.": "一時停止したキューを再開します。",
 }

@@ -19,6 +19,7 @@ from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
+from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, check
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
@@ -55,6 +56,7 @@ def decoding(of: type[S], what: str) -> Callable[[bytes], S]:
 
 decode_run = decoding(RunSnapshot, "run snapshot")
 decode_worker = decoding(WorkerRecord, "worker record")
+decode_queue = decoding(QueueRecord, "queue record")
 decode_wheel_event = decoding(WheelEvent, "wheel history")
 decode_claim = decoding(IdempotencyClaim, "idempotency claim")
 decode_log_lines = decoding(list[LogLine], "task log")

@@ -22,8 +22,12 @@ ALIVE = frozenset({WorkerState.RUNNING, WorkerState.IDLE})
 
 KEPT_TASKS = "kept_tasks"
 """Runs a job without the tasks whose outputs it keeps."""
+LANES = "lanes"
+"""Takes jobs of all priorities of its tags, not only normal ones."""
+SHARES = "shares"
+"""Takes jobs of all tenants of its tags, not only those of the first share."""
 FEATURES = (KEPT_TASKS,)
-"""Of workers of this version."""
+"""Of every worker of this version."""
 
 
 class WorkerRecord(Struct, frozen=True, kw_only=True):
@@ -56,6 +60,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """It runs no flow with another name."""
     features: tuple[str, ...] = ()
     """What it can do that older workers cannot."""
+    slots: int | None = None
+    """How many runs it can run at once; None: an older worker."""
 
 
 class FlowList(Struct, frozen=True):
@@ -82,6 +88,8 @@ class WorkerActivity(Struct, frozen=True, kw_only=True):
     stop_reason: str | None = None
     wheel_sync: WheelSync | None = None
     flows: FlowList | None = None
+    features: tuple[str, ...] = FEATURES
+    slots: int | None = None
 
 
 def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
@@ -108,7 +116,8 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         flows=activity.flows.names if activity.flows else None,
         flow_aliases=activity.flows.aliases if activity.flows else (),
         flows_complete=activity.flows.is_complete if activity.flows else False,
-        features=FEATURES,
+        features=activity.features,
+        slots=activity.slots,
     )
 
 

@@ -4,7 +4,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from difflib import get_close_matches
+from enum import StrEnum
 from itertools import islice
 from typing import Any
 from unicodedata import category
@@ -50,6 +52,30 @@ def require_tag(text: str) -> str:
     if not is_tag(text):
         raise InvalidRequest(f"tag {text!r} must match [A-Za-z0-9_-]{{1,64}}")
     return text
+
+
+def unix_time(value: float | str) -> float:
+    """Of Unix seconds, or RFC 3339 with an offset: without one, the time would depend on the reader.
+
+    Raises ValueError.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError("must be Unix seconds or RFC 3339, e.g. 2026-12-01T02:00:00+09:00") from error
+    if at.tzinfo is None:
+        raise ValueError("must have an offset, e.g. 2026-12-01T02:00:00+09:00")
+    return at.timestamp()
+
+
+class Priority(StrEnum):
+    """Which of the runs that wait for the same tag start first."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
 
 
 # Suggestions for misspelled words

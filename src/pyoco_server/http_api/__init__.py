@@ -24,6 +24,7 @@ from pyoco_server.http_api.routes import (
     executions,
     flows,
     operations,
+    queues,
     runs,
     schedules,
 )
@@ -118,6 +119,7 @@ def _add_routes(app: FastAPI) -> None:
         operations.workers_router,
         operations.audit_router,
         flows.router,
+        queues.router,
         operations.wheels_router,
         definitions.graphs_router,
         executions.router,

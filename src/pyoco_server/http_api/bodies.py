@@ -13,9 +13,9 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.requests import ClientDisconnect
 
-from pyoco_server.domain.inputs import Refused, decode_json, nearest
-from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP, unix_time
-from pyoco_server.domain.runs.model import RunRetry
+from pyoco_server.domain.inputs import Refused, decode_json, nearest, unix_time
+from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP
+from pyoco_server.domain.runs.model import Priority, RunRetry
 from pyoco_server.errors import BodyTooSlow, PyocoServerError, RequestTooLarge
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import header_of, wait_for_turn
@@ -84,6 +84,10 @@ class RunFields(Body):
     )
     timeout_sec: Seconds | None = Field(None, description="Timeout of each try")
     retry: RetryFields | None = Field(None, description="Retry policy")
+    priority: Priority | None = Field(
+        None,
+        description="`high` overtakes what waits for the same tag, `low` lets it pass; default: `normal`",
+    )
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:
@@ -99,6 +103,7 @@ class RunFields(Body):
             "start_within_sec": self.start_within_sec,
             "timeout_sec": self.timeout_sec,
             "retry": run_retry(self.retry),
+            "priority": self.priority,
         }
 
 

@@ -1,7 +1,7 @@
 """Prometheus metrics: figures about all runs come from the read model, the rest is counted here."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,6 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyoco_server.domain.executions.model import ExecutionStatus
+from pyoco_server.domain.queues import Queue
 from pyoco_server.domain.runs.model import RunStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -148,10 +149,11 @@ class Metrics:
         workers_alive: int,
         dead_letters: int,
         executions: dict[ExecutionStatus, int],
+        queues: Sequence[Queue] = (),
     ) -> bytes:
         """All metrics; the three of the contract come first."""
         now = CollectorRegistry()
-        now.register(_Now(runs, workers_alive, dead_letters, executions))
+        now.register(_Now(runs, workers_alive, dead_letters, executions, queues))
         return generate_latest(now) + generate_latest(self.registry)
 
 
@@ -164,7 +166,10 @@ class _Now:
         workers_alive: int,
         dead_letters: int,
         executions: dict[ExecutionStatus, int],
+        queues: Sequence[Queue],
     ) -> None:
+        # Anybody may submit with any tag; those with workers or a pause are few.
+        self._queues = [one for one in queues if one.workers or one.paused is not None][:MAX_TAGS]
         self._runs = runs
         self._executions = executions
         self._workers_alive = workers_alive
@@ -181,6 +186,23 @@ class _Now:
         for state, number in self._executions.items():
             executions.add_metric([state.value], number)
         yield executions
+        yield from self._of_queues()
+
+    def _of_queues(self) -> Iterable[Metric]:
+        for name, meaning, value in _QUEUES:
+            family = GaugeMetricFamily(f"pyoco_queue_{name}", meaning, labels=["tag"])
+            for queue in self._queues:
+                family.add_metric([queue.tag], value(queue))
+            yield family
+
+
+MAX_TAGS = 100
+_QUEUES: tuple[tuple[str, str, Callable[[Queue], float]], ...] = (
+    ("waiting_runs", "Runs that wait for a worker, by tag.", lambda queue: queue.waiting),
+    ("oldest_wait_seconds", "How long the oldest of them has waited.", lambda queue: queue.oldest_wait_sec),
+    ("paused", "1 while the queue is paused.", lambda queue: queue.paused is not None),
+)
+"""Of tags with live workers or a pause."""
 
 
 class MeasureRequests:

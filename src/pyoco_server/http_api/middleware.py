@@ -46,6 +46,7 @@ PROTECTED = frozenset(
     {
         "/runs",
         "/flows",
+        "/queues",
         "/workers",
         "/metrics",
         "/wheels",

@@ -70,6 +70,7 @@ def run_view(view: RunView, include: Collection[str]) -> Run:
         worker_alive=view.worker_alive,
         worker_heartbeat_at=view.worker_heartbeat_at,
         worker_tags=view.worker_tags,
+        waiting_for=view.waiting_for,
     )
 
 

@@ -55,8 +55,23 @@ class RunTry(TypedDict):
     worker_id: str | None
 
 
+class PausedTag(TypedDict):
+    """The pause that a run waits for."""
+
+    reason: str | None
+    since: float
+    tag: str
+    until: float | None
+
+
+class WaitingFor(TypedDict):
+    """Why a run does not start."""
+
+    paused: PausedTag
+
+
 class Run(TypedDict):
-    """A run. `worker_*` describe the worker that holds it; only `GET /runs/{run_id}` returns them."""
+    """A run. Only `GET /runs/{run_id}` returns `worker_*` and `waiting_for`: why it does not start."""
 
     api_key_id: str | None
     attempt: int | None
@@ -76,6 +91,7 @@ class Run(TypedDict):
     node_id: str | None
     not_before: float | None
     params: dict[str, Any]
+    priority: str
     result: Any
     result_truncated: bool
     retention_sec: float | None
@@ -98,6 +114,7 @@ class Run(TypedDict):
     timeout_sec: float | None
     tries: list[RunTry]
     updated_at: float
+    waiting_for: NotRequired[WaitingFor | None]
     warnings: list[str]
     wheels: list[CodeWheel] | None
     worker_alive: NotRequired[bool | None]
@@ -336,6 +353,7 @@ class WorkerRecord(TypedDict):
     last_run_started_at: float | None
     last_run_status: str | None
     last_seen_at: float
+    slots: int | None
     state: str
     stop_reason: str | None
     stopped_at: float | None
@@ -403,3 +421,29 @@ class WheelEvent(TypedDict):
 class Health(TypedDict):
     nats: str
     status: str
+
+
+class Pause(TypedDict):
+    """Since when, and until when (None: until it is resumed), nobody takes jobs of a tag."""
+
+    reason: str | None
+    since: float
+    until: float | None
+
+
+class Queue(TypedDict):
+    """`throughput_per_min`: runs that ended in the last minute. `workers`: those that are alive."""
+
+    oldest_wait_sec: float
+    paused: Pause | None
+    running: int
+    tag: str
+    throughput_per_min: int
+    waiting: int
+    workers: int
+
+
+class QueueList(TypedDict):
+    """By tag."""
+
+    items: list[Queue]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,8 @@ from pyoco_server.http_client.answers import (
     GraphRecord,
     GraphSummary,
     Health,
+    Queue,
+    QueueList,
     WheelDeleted,
     WheelEvent,
     WheelFile,
@@ -64,6 +67,23 @@ class ClientCalls(RunCalls):
     async def list_flows(self, cursor: str | None = None, limit: int | None = None) -> FlowPage:
         """A page of the flows that workers report or that have runs. Pass `next_cursor` for the next page."""
         return await self.flows.list(cursor, limit)
+
+    async def list_queues(self) -> QueueList:
+        """The queues by tag: what waits and runs, the pause, live workers."""
+        queues: QueueList = await self._call("GET", "/queues")
+        return queues
+
+    async def pause_queue(
+        self, tag: str, reason: str | None = None, until: float | str | datetime | None = None
+    ) -> Queue:
+        """Let no worker take jobs of a tag, until `resume_queue` or until then. Active runs go on."""
+        body = {"reason": reason, "until": until.isoformat() if isinstance(until, datetime) else until}
+        queue: Queue = await self._call("POST", f"/queues/{segment(tag)}/pause", json=given(body))
+        return queue
+
+    async def resume_queue(self, tag: str) -> Queue:
+        queue: Queue = await self._call("POST", f"/queues/{segment(tag)}/resume")
+        return queue
 
     async def patch_worker_hidden(self, worker_id: str, hidden: bool) -> WorkerPatched:  # noqa: FBT001
         path = f"/workers/{segment(worker_id)}"
@@ -275,6 +295,9 @@ class PyocoHttpClient:
     cancel_run = blocking(ClientCalls.cancel_run)
     get_workers = blocking(ClientCalls.get_workers)
     list_flows = blocking(ClientCalls.list_flows)
+    list_queues = blocking(ClientCalls.list_queues)
+    pause_queue = blocking(ClientCalls.pause_queue)
+    resume_queue = blocking(ClientCalls.resume_queue)
     patch_worker_hidden = blocking(ClientCalls.patch_worker_hidden)
     get_metrics = blocking(ClientCalls.get_metrics)
     get_health = blocking(ClientCalls.get_health)

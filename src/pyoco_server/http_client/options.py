@@ -1,10 +1,10 @@
-"""Options of a run: when it starts, how long it may take, how often it is tried."""
+"""Options of a run: when it starts, how long it may take, how often it is tried, its priority."""
 
 import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from pyoco_server.http_client.calls import given
 
@@ -24,13 +24,14 @@ class RetryOptions(TypedDict, total=False):
 
 
 class RunOptions(TypedDict, total=False):
-    """When a run starts and how often it is tried. A `datetime` must have a time zone."""
+    """When a run starts, before which others, how often it is tried. A `datetime` must have a time zone."""
 
     run_at: float | str | datetime | None
     delay_sec: float | None
     start_within_sec: float | None
     timeout_sec: float | None
     retry: RetryOptions | None
+    priority: Literal["high", "normal", "low"] | None
 
 
 def fields_of(options: RunOptions) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def options_of(
     start_within: str | None = None,
     timeout: str | None = None,
     retries: int | None = None,
+    priority: Literal["high", "normal", "low"] | None = None,
 ) -> RunOptions:
     """From a command line. Raises ValueError."""
     options: RunOptions = {
@@ -59,6 +61,7 @@ def options_of(
         "delay_sec": seconds_of("--delay", delay),
         "start_within_sec": seconds_of("--start-within", start_within),
         "timeout_sec": seconds_of("--timeout", timeout),
+        "priority": priority,
     }
     if retries is not None:
         options["retry"] = {"max_attempts": retries + 1}

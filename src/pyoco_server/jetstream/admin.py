@@ -14,9 +14,11 @@ from nats.aio.msg import Msg
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.queues import tag_in
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
 from pyoco_server.jetstream.connection import ApiError, ErrorInReply, NatsConnection, dotted, raise_api_error
 from pyoco_server.jetstream.kv import scan
+from pyoco_server.jetstream.queue import DELAYED
 from pyoco_server.jetstream.streams import NOT_FOUND, StreamSpec, place_stream, resources, stream_config
 
 
@@ -106,8 +108,10 @@ async def _waiting(connection: NatsConnection, config: NatsBackendConfig) -> dic
     answer = await connection.api(f"STREAM.INFO.{config.work_stream}", {"subjects_filter": ">"})
     subjects = answer["state"].get("subjects") or {}
     by_tag: Counter[str] = Counter()
+    delayed = f"{config.work_subject_prefix}.{DELAYED}."
     for subject, count in subjects.items():
-        by_tag[subject.removeprefix(f"{config.work_subject_prefix}.")] += count
+        if not subject.startswith(delayed):
+            by_tag[tag_in(subject)] += count
     return dict(by_tag)
 
 

@@ -1,25 +1,24 @@
-"""Jobs for a worker's tags, from one durable consumer per tag."""
+"""Jobs for a worker's tags, from one durable consumer for each lane of a tag."""
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.fleet import LANES, SHARES
+from pyoco_server.domain.queues import Lane, QueueRecord, Turns
 from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, ApiError, NatsConnection, translated
+from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection, translated
+from pyoco_server.jetstream.consumers import ensure_consumer
+from pyoco_server.jetstream.kv import KvStore
 from pyoco_server.jetstream.pull_consumer import PullConsumer, sequence_in_stream, times_delivered
 from pyoco_server.jetstream.queue import RETENTION_HEADER, REVISION_HEADER
-from pyoco_server.jetstream.streams import (
-    CONSUMER_EXISTS,
-    CONSUMER_NOT_FOUND,
-    NANOSECONDS,
-    JetStreamTime,
-)
+from pyoco_server.jetstream.streams import JetStreamTime, ensure_stream, queues_bucket
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.stores import Revision
 
@@ -27,6 +26,8 @@ log = get_logger(__name__)
 
 MAX_HOLD_SEC = 5.0
 HOLDS_PER_ACK_WAIT = 3
+MANY_LANES = 3
+"""The priorities of one tag; to ask more one after the other takes longer than to ask for all."""
 SETTINGS_SEC = 30.0
 """How often consumer settings are read, because an operator may change them."""
 
@@ -88,10 +89,62 @@ class JetStreamDelivery:
             await self._message.in_progress()
 
 
-class JetStreamJobSource:
-    """Polls the tags in turn; when all are empty, requests the next job from all of them.
+class QueueRecords:
+    """The records of queues as a worker reads them. It goes on without: then it knows the plain lanes only.
 
-    Requesting from all tags at once would return too many jobs. Surplus jobs have to be returned to the
+    That is so with an older gateway, or without the right to read them.
+    """
+
+    def __init__(self, connection: NatsConnection, config: NatsBackendConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._store: KvStore[QueueRecord] | None = None
+        self._stops: list[Callable[[], Awaitable[None]]] = []
+
+    @property
+    def are_readable(self) -> bool:
+        return self._store is not None
+
+    async def get(self, tag: str) -> QueueRecord:
+        with best_effort(log, "queue.read", NatsUnavailable, tag=tag):
+            if self._store is None:
+                await self._open()
+            found = None if self._store is None else await self._store.get(tag)
+            if found is not None:
+                return found.value
+        return QueueRecord(tag=tag)
+
+    async def _open(self) -> None:
+        bucket, replicas = self._config.queues_kv_bucket, self._config.jetstream_replicas
+        stream = await ensure_stream(self._connection, queues_bucket(self._config), replicas)
+        self._store = KvStore(self._connection, bucket, stream, codec.encode, codec.decode_queue)
+
+    async def follow(self, tag: str, on_change: Callable[[QueueRecord], Awaitable[None]]) -> None:
+        """A hint without guarantee: a write is a message, which may be lost."""
+
+        async def received(message: Msg) -> None:
+            with best_effort(log, "queue.changed", NatsUnavailable, tag=tag):
+                await on_change(_record_in(message, tag))
+
+        subject = f"$KV.{self._config.queues_kv_bucket}.{tag}"
+        self._stops.append(await self._connection.listen(subject, received))
+
+    async def close(self) -> None:
+        for stop in self._stops:
+            await stop()
+
+
+def _record_in(message: Msg, tag: str) -> QueueRecord:
+    try:
+        return codec.decode_queue(message.data)
+    except codec.Unreadable:  # removed, or damaged: the lanes that are known stay
+        return QueueRecord(tag=tag)
+
+
+class JetStreamJobSource:
+    """Polls the lanes in turn; when all are empty, requests the next job from all of them.
+
+    Requesting from all lanes at once would return too many jobs. Surplus jobs have to be returned to the
     queue, and each return uses up a delivery. Jobs that arrive while the worker is busy are held for a short
     time, oldest first, and then returned.
     """
@@ -99,34 +152,79 @@ class JetStreamJobSource:
     def __init__(self, connection: NatsConnection, config: NatsBackendConfig, tags: Sequence[str]) -> None:
         self._connection = connection
         self._config = config
+        self._tags = tags
         self._server_time = JetStreamTime(connection, config.work_stream)
-        self._ack_waits: dict[str, float] = {}
+        self._records = QueueRecords(connection, config)
+        self._ack_waits: dict[Lane, float] = {}
         self._waiting: deque[JetStreamDelivery] = deque()
         self._wake = asyncio.Event()
         self._is_interrupted = False
         self._is_paused = False
         self._returns: set[asyncio.Task[None]] = set()
-        self._consumers = {
-            tag: PullConsumer(connection, config.work_stream, _durable(tag), self._arrived, self._wake.set)
-            for tag in tags
-        }
-        self._turns = deque(self._consumers.values())
+        self._consumers: dict[Lane, PullConsumer] = {}
+        self._missing: set[Lane] = set()
+        """Lanes that it has no access to."""
+        self._opening = asyncio.Lock()
+        self._turns = Turns()
+        self._lacking: dict[Lane, int] = {}
+        """Jobs that were requested of lanes and have not arrived, while they are polled."""
 
     async def open(self) -> None:
-        for tag, consumer in self._consumers.items():
-            self._ack_waits[tag] = await ensure_consumer(self._connection, self._config, tag)
-            await consumer.open()
+        for tag in self._tags:
+            await self._records.follow(tag, self._open_lanes)
+            await self._open_lanes(await self._records.get(tag))
+
+    async def _open_lanes(self, record: QueueRecord) -> None:
+        async with self._opening:  # one change may follow another closely
+            for lane in [lane for lane in record.all_lanes() if lane not in self._consumers]:
+                if not lane.name:
+                    await self._open_lane(lane, record)
+                    continue
+                self._missing.add(lane)  # a worker may have no right to it
+                with best_effort(log, "lane.open", NatsUnavailable, tag=lane.tag, lane=lane.name):
+                    await self._open_lane(lane, record)
+                    self._missing.remove(lane)
+        self._wake.set()
+
+    async def _open_lane(self, lane: Lane, record: QueueRecord) -> None:
+        self._ack_waits[lane] = await ensure_consumer(self._connection, self._config, lane, record.paused)
+        consumer = PullConsumer(
+            self._connection,
+            self._config.work_stream,
+            lane.durable,
+            partial(self._arrived, lane),
+            self._wake.set,
+        )
+        await consumer.open()
+        self._consumers[lane] = consumer
 
     @property
     def ack_wait_sec(self) -> float:
         return min(self._ack_waits.values(), default=self._config.consumer_ack_wait_sec)
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        if not self._records.are_readable:
+            return ()
+        lacking = {SHARES if lane.share else LANES for lane in self._missing}
+        return tuple(feature for feature in (LANES, SHARES) if feature not in lacking)
+
+    @property
+    def has_lanes(self) -> bool:
+        return len(self._consumers) > len(self._tags)
+
     async def keep_settings(self) -> None:
         while True:
             await asyncio.sleep(SETTINGS_SEC)
-            for tag in self._consumers:
+            for tag in self._tags:
                 with best_effort(log, "consumer.settings", NatsUnavailable, tag=tag):
-                    self._ack_waits[tag] = await ensure_consumer(self._connection, self._config, tag)
+                    await self._refresh(tag)
+
+    async def _refresh(self, tag: str) -> None:
+        record = await self._records.get(tag)
+        await self._open_lanes(record)
+        for lane in [lane for lane in self._consumers if lane.tag == tag]:
+            self._ack_waits[lane] = await ensure_consumer(self._connection, self._config, lane, record.paused)
 
     async def next(self, timeout: float, wanted: int = 1) -> JetStreamDelivery | None:  # noqa: ASYNC109
         loop = asyncio.get_running_loop()
@@ -149,12 +247,13 @@ class JetStreamJobSource:
 
     async def pause(self) -> None:
         self._is_paused = True
-        for tag, consumer in self._consumers.items():
-            with best_effort(log, "consumer.withdraw", NatsUnavailable, tag=tag):
+        for lane, consumer in list(self._consumers.items()):
+            with best_effort(log, "consumer.withdraw", NatsUnavailable, tag=lane.tag):
                 await consumer.withdraw()
         await self._return_waiting()
 
     async def close(self) -> None:
+        await self._records.close()
         for consumer in self._consumers.values():
             await consumer.close()
         await self._return_waiting()
@@ -162,31 +261,55 @@ class JetStreamJobSource:
             await asyncio.wait(self._returns)
 
     async def _ask(self, wanted: int) -> None:
-        for tag, consumer in self._consumers.items():
+        for lane, consumer in list(self._consumers.items()):
             if consumer.refusal is not None:
-                await self._restore(tag, consumer)
+                await self._restore(lane, consumer)
         if len(self._consumers) > 1:
             if wanted <= len(self._waiting):  # each request costs a round trip
                 return
             wanted -= await self._take_turns(wanted)
-        for consumer in self._consumers.values():
+        for consumer in list(self._consumers.values()):
             await consumer.ask(wanted)
 
     async def _take_turns(self, wanted: int) -> int:
-        """The number of jobs received from those queued now."""
+        """The number of jobs received from those queued now. Never requests more than are lacking."""
         had = len(self._waiting)
-        for consumer in list(self._turns):
-            if consumer.requested:  # empty, or it would have sent a job
-                continue
-            before = len(self._waiting)
-            await consumer.ask_now(wanted - (before - had))
-            await self._until_answered(consumer)
-            if len(self._waiting) > before:
-                self._turns.remove(consumer)
-                self._turns.append(consumer)
-            if len(self._waiting) - had >= wanted or self._is_interrupted:
+        # One with an open request is empty, or it would have sent a job.
+        lanes = {lane for lane, consumer in self._consumers.items() if not consumer.requested}
+        if len(lanes) > MANY_LANES:
+            lanes = await self._with_jobs(lanes)
+        while lanes and not self._is_interrupted:
+            lacking = wanted - (len(self._waiting) - had)
+            if lacking <= 0:
                 break
+            lanes -= await self._take(self._turns.take(sorted(lanes), lacking))
         return len(self._waiting) - had
+
+    async def _with_jobs(self, lanes: set[Lane]) -> set[Lane]:
+        """Lanes that have jobs, waiting or held: one question, instead of one to every lane."""
+        prefix, stream = self._config.work_subject_prefix, self._config.work_stream
+        subjects: set[str] = set()
+        for tag in {lane.tag for lane in lanes}:
+            try:
+                answer = await self._connection.api(
+                    f"STREAM.INFO.{stream}", {"subjects_filter": f"{prefix}.*.{tag}"}
+                )
+            except NatsUnavailable:
+                return lanes
+            subjects |= (answer["state"].get("subjects") or {}).keys()
+        return {lane for lane in lanes if not lane.name or lane.subject(prefix) in subjects}
+
+    async def _take(self, planned: Mapping[Lane, int]) -> set[Lane]:
+        """Request so many jobs of each lane; those that had fewer."""
+        self._lacking.update(planned)
+        for lane, count in planned.items():
+            await self._consumers[lane].ask_now(count)
+        for lane in planned:
+            await self._until_answered(self._consumers[lane])
+        lacking = {lane: self._lacking.pop(lane) for lane in planned}
+        for lane, count in lacking.items():
+            self._turns.gave_back(lane, count)
+        return {lane for lane, count in lacking.items() if count}
 
     async def _until_answered(self, consumer: PullConsumer) -> None:
         loop = asyncio.get_running_loop()
@@ -199,10 +322,11 @@ class JetStreamJobSource:
             self._wake.clear()
             await self._wait(left)
 
-    async def _restore(self, tag: str, consumer: PullConsumer) -> None:
+    async def _restore(self, lane: Lane, consumer: PullConsumer) -> None:
         """Recreate the consumer if it was deleted; after a leader change it still exists."""
-        with best_effort(log, "consumer.restore", NatsUnavailable, tag=tag):
-            self._ack_waits[tag] = await ensure_consumer(self._connection, self._config, tag)
+        with best_effort(log, "consumer.restore", NatsUnavailable, tag=lane.tag):
+            pause = (await self._records.get(lane.tag)).paused
+            self._ack_waits[lane] = await ensure_consumer(self._connection, self._config, lane, pause)
             consumer.refusal = None
 
     def _pauses(self) -> list[float]:
@@ -216,7 +340,11 @@ class JetStreamJobSource:
         finally:
             waiter.cancel()
 
-    def _arrived(self, message: Msg) -> None:
+    def _arrived(self, lane: Lane, message: Msg) -> None:
+        if self._lacking.get(lane):
+            self._lacking[lane] -= 1
+        else:
+            self._turns.took(lane)
         delivery = JetStreamDelivery(message, self._server_time)
         if self._is_paused:
             self._return_soon(delivery)
@@ -243,59 +371,6 @@ class JetStreamJobSource:
     async def _return(self, delivery: JetStreamDelivery) -> None:
         with best_effort(log, "job.give_back", NatsUnavailable, subject=delivery.subject):
             await delivery.nak(0)
-
-
-def _durable(tag: str) -> str:
-    return f"pyoco_workers_{tag}"
-
-
-async def ensure_consumer(connection: NatsConnection, config: NatsBackendConfig, tag: str) -> float:
-    """Create the consumer if missing; the AckWait in effect, in seconds. An operator's values are kept."""
-    name = _durable(tag)
-    found = await _consumer_info(connection, config.work_stream, name)
-    if found is None:
-        await _create_consumer(connection, config, tag)
-        found = await _consumer_info(connection, config.work_stream, name)
-    if found is None:
-        raise NatsUnavailable(f"nats unavailable: the consumer {name} was deleted")
-    return _ack_wait_sec(found["config"])
-
-
-async def _consumer_info(connection: NatsConnection, stream: str, name: str) -> dict[str, Any] | None:
-    try:
-        return await connection.api(f"CONSUMER.INFO.{stream}.{name}")
-    except ApiError as error:
-        if error.err_code == CONSUMER_NOT_FOUND:
-            return None
-        raise
-
-
-def _ack_wait_sec(consumer: dict[str, Any]) -> float:
-    """With a backoff, its values replace the AckWait for each delivery in turn."""
-    waits: list[int] = [consumer["ack_wait"], *(consumer.get("backoff") or [])]
-    return min(waits) / NANOSECONDS
-
-
-async def _create_consumer(connection: NatsConnection, config: NatsBackendConfig, tag: str) -> None:
-    name, subject = _durable(tag), f"{config.work_subject_prefix}.{tag}"
-    consumer = {
-        "durable_name": name,
-        "name": name,
-        "deliver_policy": "all",
-        "ack_policy": "explicit",
-        "ack_wait": int(config.consumer_ack_wait_sec * NANOSECONDS),
-        "max_deliver": config.consumer_max_deliver,
-        "max_ack_pending": config.consumer_max_ack_pending,
-        "filter_subject": subject,
-    }
-    try:
-        await connection.api(
-            f"CONSUMER.CREATE.{config.work_stream}.{name}.{subject}",
-            {"stream_name": config.work_stream, "config": consumer, "action": "create"},
-        )
-    except ApiError as error:
-        if error.err_code not in CONSUMER_EXISTS:
-            raise
 
 
 class JetStreamJobSources:

@@ -1,4 +1,4 @@
-"""The work queue with one subject per tag, the dead letter queue, undeliverable jobs, and timers.
+"""The work queue with a subject for each lane of a tag, dead letters, undeliverable jobs, and timers.
 
 A delayed job is a scheduled message: it waits under a subject of its own, which no worker's consumer reads,
 and the server puts it on its tag's subject when it is due.
@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.queues import lane_of
 from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge, TimersUnsupported
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, dotted, translated
@@ -83,7 +84,7 @@ class WorkQueue:
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         data = codec.encode_job(job)
-        subject = f"{self._prefix}.{job.tag}"
+        subject = lane_of(job).subject(self._prefix)
         headers = {
             "Nats-Msg-Id": message_id or message_id_of(job),
             REVISION_HEADER: str(revision),

@@ -163,6 +163,11 @@ def object_store(bucket: str, purpose: str) -> StreamSpec:
 # What the product requires
 
 
+def queues_bucket(config: NatsBackendConfig) -> StreamSpec:
+    """Not required by a worker, which may have no right to it."""
+    return kv_bucket(config.queues_kv_bucket, "queue")
+
+
 def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
     """The resources that a worker requires. It may have no right to change them."""
     return [replace(spec, follows={}) for spec in _run_resources(config)]
@@ -205,6 +210,7 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
             max_bytes=-1,
         ),
         work_stream(config.timers_stream, "timer", config.timers_subject_prefix),
+        queues_bucket(config),
         kv_bucket(config.idempotency_kv_bucket, "idempotency key", ttl_sec=config.idempotency_ttl_sec),
         kv_bucket(config.auth_kv_bucket, "API key"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),

@@ -16,6 +16,7 @@ from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
+from pyoco_server.domain.queues import Lane, Pause, QueueRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
@@ -165,6 +166,48 @@ class MemoryTimers:
         self._due.pop(timer, None)
 
 
+# Lanes
+
+
+class MemoryLanes:
+    def __init__(self, queue: MemoryQueue, clock: Callable[[], float] = time.time) -> None:
+        self._queue = queue
+        self._clock = clock
+
+    def require_pause(self) -> None:
+        """Always supported."""
+
+    async def open(self, lane: Lane, pause: Pause | None) -> None:
+        if lane.name and lane not in self._queue.lanes:
+            self._queue.lanes.add(lane)
+            if pause is not None:
+                await self.pause(lane, pause)
+            self._queue.wake()
+
+    async def pause(self, lane: Lane, pause: Pause) -> None:
+        await self.open(lane, None)
+        left = float("inf") if pause.until is None else pause.until - self._clock()
+        self._queue.pauses[self._subject(lane)] = asyncio.get_running_loop().time() + left
+
+    async def resume(self, lane: Lane) -> None:
+        self._queue.pauses.pop(self._subject(lane), None)
+        self._queue.wake()
+
+    async def make_room(self, lane: Lane, deliveries: int) -> None:
+        """Without a limit."""
+
+    async def merge(self, lane: Lane) -> int:
+        moved = 0
+        while (taken := self._queue.take([self._subject(lane)])) is not None:
+            await self._queue.put(self._subject(Lane(lane.tag)), taken.payload, taken.revision)
+            await taken.ack()
+            moved += 1
+        return moved
+
+    def _subject(self, lane: Lane) -> str:
+        return self._queue.subjects_of([lane.tag])[lane]
+
+
 @dataclass(frozen=True)
 class MemoryBackend:
     runs: MemoryStore[RunSnapshot]
@@ -210,6 +253,18 @@ class MemoryGatewayBackend(MemoryBackend):
     )
     change_log: MemoryChangeLog = field(default_factory=MemoryChangeLog)
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
+
+    queues: MemoryStore[QueueRecord] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_queue)
+    )
+
+    @property
+    def queue_feed(self) -> MemoryStore[QueueRecord]:
+        return self.queues
+
+    @property
+    def lanes(self) -> MemoryLanes:
+        return MemoryLanes(self.queue, self.shared_clock)
 
     @property
     def flow_feed(self) -> MemoryStore[FlowSettings]:

@@ -9,6 +9,8 @@ from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.fleet import LANES, SHARES
+from pyoco_server.domain.queues import Lane, Turns, lane_of
 from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
 from pyoco_server.usecases.concurrency import Batch, read_all, wait_at_most
 from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
@@ -132,6 +134,10 @@ class MemoryQueue:
         self._advisories: dict[MemoryMessage, float] = {}
         """Advisories, with the time at which each is due to a gateway."""
         self._changed = asyncio.Event()
+        self.lanes: set[Lane] = set()
+        """Those beside the plain ones."""
+        self.pauses: dict[str, float] = {}
+        """Subjects that are paused, and until when."""
 
     def wake(self) -> None:
         """Have those who wait check again."""
@@ -149,7 +155,11 @@ class MemoryQueue:
             await wait_at_most(self._changed, max(0.0, deadline - _now()))
 
     def next_due(self, subjects: Sequence[str]) -> float:
-        """When the next of the delayed or delivered messages may be delivered."""
+        """When the next of the delayed, paused or delivered messages may be delivered."""
+        ends = [self.pauses[subject] for subject in subjects if self._is_paused(subject)]
+        return min([*ends, self._next_message(subjects)])
+
+    def _next_message(self, subjects: Sequence[str]) -> float:
         return min(
             (
                 due
@@ -173,7 +183,7 @@ class MemoryQueue:
             self._seen[known_as] = _now()
             if delay_sec > 0:
                 await self.unschedule(job.run_id)
-            await self.put(f"{self._prefix}.{job.tag}", codec.encode_job(job), revision)
+            await self.put(lane_of(job).subject(self._prefix), codec.encode_job(job), revision)
             if delay_sec > 0:
                 self._messages[-1].due_at = _now() + delay_sec + self._faults.late_sec()
         return is_new
@@ -260,10 +270,28 @@ class MemoryQueue:
         message.redeliver_at = _now() + seconds
         self.wake()
 
+    def subjects_of(self, tags: Sequence[str]) -> dict[Lane, str]:
+        """The subjects of all lanes of these tags."""
+        lanes = [*map(Lane, tags), *(lane for lane in self.lanes if lane.tag in tags)]
+        return {lane: lane.subject(self._prefix) for lane in lanes}
+
+    def take_in_turn(self, tags: Sequence[str], turns: Turns) -> MemoryDelivery | None:
+        """The next job of these tags."""
+        subjects = self.subjects_of(tags)
+        while (lane := turns.first_of(subjects)) is not None:
+            taken = self.take([subjects.pop(lane)])
+            if taken is not None:
+                turns.took(lane)
+                return taken
+        return None
+
+    def _is_paused(self, subject: str) -> bool:
+        return self.pauses.get(subject, float("-inf")) > _now()
+
     def take(self, subjects: Sequence[str]) -> MemoryDelivery | None:
         self._fire()
         for message in self._messages:
-            if message.due_at is not None:
+            if message.due_at is not None or self._is_paused(message.subject):
                 continue
             due = message.redeliver_at is None or message.redeliver_at <= _now()
             if not due or message.subject not in subjects or message.is_given_up:
@@ -295,21 +323,32 @@ class MemoryQueue:
         self._advisories = {one: due for one, due in self._advisories.items() if one.sequence != sequence}
 
     async def open(self, tags: Sequence[str]) -> "MemoryJobSource":
-        return MemoryJobSource(self, [f"{self._prefix}.{tag}" for tag in tags])
+        return MemoryJobSource(self, tags)
 
 
 class MemoryJobSource:
-    def __init__(self, queue: MemoryQueue, subjects: Sequence[str]) -> None:
+    features = (LANES, SHARES)
+
+    def __init__(self, queue: MemoryQueue, tags: Sequence[str]) -> None:
         self._queue = queue
-        self._subjects = subjects
+        self._tags = tags
+        self._turns = Turns()
         self._is_interrupted = False
+
+    @property
+    def has_lanes(self) -> bool:
+        return len(self._queue.subjects_of(self._tags)) > len(self._tags)
 
     async def next(self, timeout: float, wanted: int = 1) -> MemoryDelivery | None:  # noqa: ASYNC109, ARG002
         deadline = _now() + timeout
         self._is_interrupted = False
-        while (taken := self._queue.take(self._subjects)) is None and not self._is_over(deadline):
-            await self._queue.change(min(deadline, self._queue.next_due(self._subjects)))
+        while (taken := self._taken()) is None and not self._is_over(deadline):
+            subjects = list(self._queue.subjects_of(self._tags).values())
+            await self._queue.change(min(deadline, self._queue.next_due(subjects)))
         return taken
+
+    def _taken(self) -> MemoryDelivery | None:
+        return self._queue.take_in_turn(self._tags, self._turns)
 
     def _is_over(self, deadline: float) -> bool:
         return self._is_interrupted or _now() >= deadline

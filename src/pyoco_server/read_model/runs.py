@@ -11,15 +11,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from pyoco_server.domain.queues import QueueFigures
 from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, changed_at, is_beat, summary
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import TERMINAL, RunSnapshot, RunStatus
 from pyoco_server.logs import get_logger
+from pyoco_server.read_model.queues import QueueCounts
 from pyoco_server.usecases.ports.runs import IndexedPage
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 
 log = get_logger(__name__)
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 MAX_FILE_AGE_SEC = 12 * 3600
 """An older file may have missed a removal whose marker has expired."""
 _SCHEMA = """
@@ -30,11 +32,14 @@ CREATE TABLE runs (
     written_at REAL NOT NULL,
     changed_at REAL NOT NULL,
     lists BLOB NOT NULL,
+    tag TEXT NOT NULL,
+    waits_from REAL NOT NULL,
     revision INTEGER NOT NULL,
     expires_at REAL,
     summary BLOB NOT NULL
 );
 CREATE INDEX unfinished ON runs (run_id, revision) WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING');
+CREATE INDEX waiting ON runs (scope, tag, waits_from) WHERE status = 'PENDING';
 CREATE INDEX by_expiry ON runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE TABLE listed (
     list BLOB NOT NULL,
@@ -75,10 +80,11 @@ class SqliteRunIndex:
         self._position: FeedPosition | None = None
         self._new_runs: Counter[tuple[str, str]] = Counter()
         """Runs added and removed per scope and flow, until the end of the transaction."""
-        self._counts: Counter[tuple[str, str]] = Counter(
-            {(scope, status): n for scope, status, n in self._db.execute(
-                "SELECT scope, status, count(*) FROM runs GROUP BY scope, status")}
-        )  # fmt: skip
+        found = self._db.execute("SELECT scope, tag, status, count(*) FROM runs GROUP BY scope, tag, status")
+        self._queues = QueueCounts(counts := found.fetchall())
+        self._counts: Counter[tuple[str, str]] = Counter()
+        for scope, _, status, count in counts:
+            self._counts[scope, status] += count
 
     def close(self) -> None:
         self._write_waiting()
@@ -101,6 +107,7 @@ class SqliteRunIndex:
             self._db.execute("DELETE FROM flows")
             self._db.execute("DELETE FROM facts WHERE name = 'position'")
         self._counts.clear()
+        self._queues.clear()
 
     def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
         """Apply changes. Only the last of several changes of a run matters."""
@@ -111,6 +118,8 @@ class SqliteRunIndex:
             after = self._row(change, before)
             self._count(before, -1)
             self._count(after, 1)
+            if after is not None and after.is_ended and (before is None or not before.is_ended):
+                self._queues.ended((after.scope, after.tag), after.changed_at)
             self._waiting[change.key] = _waiting(change, after, stored)
         self._position = position
         if len(self._waiting) >= self._max_waiting:
@@ -184,6 +193,11 @@ class SqliteRunIndex:
         scope = self._scope(tenant_id)
         return {status: self._counts[scope, status.value] for status in RunStatus}
 
+    def queues(self, tenant_id: str | None, now: float) -> dict[str, QueueFigures]:
+        scope = self._scope(tenant_id)
+        self._write_waiting()
+        return self._queues.figures(self._db, scope, now)
+
     def is_of(self, run_id: str, tenant_id: str) -> bool:
         """Whether a run belongs to a tenant, as far as this index knows."""
         known = self._known(run_id)
@@ -206,7 +220,8 @@ class SqliteRunIndex:
 
     def _stored(self, run_id: str) -> "_Row | None":
         found = self._db.execute(
-            "SELECT scope, status, written_at, changed_at, lists FROM runs WHERE run_id = ?", (run_id,)
+            "SELECT scope, status, written_at, changed_at, lists, tag, waits_from FROM runs WHERE run_id = ?",
+            (run_id,),
         ).fetchone()
         return None if found is None else _Row(*found)
 
@@ -218,15 +233,17 @@ class SqliteRunIndex:
             return before  # a heartbeat does not move a run in the lists
         scope, changed = self._scope(run.tenant_id), changed_at(run, change.stored_at)
         lists = _lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256)
-        return _Row(scope, run.status.value, run.updated_at, changed, lists)
+        waits_from = max(run.submitted_at or changed, run.not_before or 0.0)
+        return _Row(scope, run.status.value, run.updated_at, changed, lists, run.tag or "", waits_from)
 
     def _count(self, row: "_Row | None", by: int) -> None:
         if row is not None:
             self._counts[row.scope, row.status] += by
+            self._queues.add((row.scope, row.tag), row.status, by)
 
     def _insert(self, runs: "list[_Written]") -> None:
         self._db.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(run.shown.run_id, *row, run.revision, run.expires_at, run.json()) for run, row, _ in runs],
         )
         self._db.executemany(
@@ -242,9 +259,12 @@ class SqliteRunIndex:
     def _update(self, runs: "list[_Written]") -> None:
         """Runs that stay in their lists."""
         self._db.executemany(
-            "UPDATE runs SET status = ?, written_at = ?, changed_at = ?, revision = ?, expires_at = ?,"
-            " summary = ? WHERE run_id = ?",
-            [(*row[1:4], run.revision, run.expires_at, run.json(), run.shown.run_id) for run, row, _ in runs],
+            "UPDATE runs SET status = ?, written_at = ?, changed_at = ?, waits_from = ?, revision = ?,"
+            " expires_at = ?, summary = ? WHERE run_id = ?",
+            [
+                (*row[1:4], row.waits_from, run.revision, run.expires_at, run.json(), run.shown.run_id)
+                for run, row, _ in runs
+            ],
         )
         self._db.executemany(
             "UPDATE OR REPLACE listed SET status = ?, changed_at = ?"
@@ -295,6 +315,12 @@ class _Row(NamedTuple):
     written_at: float
     changed_at: float
     lists: bytes
+    tag: str
+    waits_from: float
+
+    @property
+    def is_ended(self) -> bool:
+        return self.status in TERMINAL
 
     def is_of(self, run: RunSnapshot) -> bool:
         return self.status == run.status.value and self.written_at == run.updated_at

@@ -1,6 +1,7 @@
 """The fleet: its live view in a gateway, lists, hiding of workers, and registration."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -114,6 +115,7 @@ class ListWorkers:
         self._view = FleetView({}, {})
         self._view_until = 0.0
         self._doubts: dict[tuple[str, str | None], Doubt] = {}
+        self._lacking: dict[str, tuple[frozenset[str], float]] = {}
         self._began = now()
 
     def for_caller(self, wanted: WorkerFilter, caller: Caller) -> list[WorkerRecord]:
@@ -175,6 +177,39 @@ class ListWorkers:
             self._view_until = now + VIEW_SEC
             self._doubts.clear()
         return self._view
+
+    def are_older(self, feature: str, tag: str) -> bool:
+        """Whether a live worker of a tag is too old for a feature."""
+        return tag in self._tags_lacking(feature)
+
+    def is_only_older(self, feature: str, tag: str) -> bool:
+        """Whether a tag has live workers, and all of them are too old for a feature."""
+        alive = [record for record in self._alive() if tag in record.tags]
+        return bool(alive) and not any(feature in record.features for record in alive)
+
+    def by_tag(self) -> Counter[str]:
+        """Number of live workers of each tag."""
+        return Counter(tag for record in self._alive() for tag in record.tags)
+
+    def slots_by_tag(self, unknown: int) -> Counter[str]:
+        """Runs that the live workers of each tag can run at once. `unknown`: of one that reports none."""
+        slots: Counter[str] = Counter()
+        for record in self._alive():
+            slots.update(dict.fromkeys(record.tags, unknown if record.slots is None else record.slots))
+        return slots
+
+    def _alive(self) -> list[WorkerRecord]:
+        return [one for one in self._followed.records.values() if self._observed(one).state in ALIVE]
+
+    def _tags_lacking(self, feature: str) -> frozenset[str]:
+        """Read at most once a second, like the tags of live workers."""
+        now = self._now()
+        tags, until = self._lacking.get(feature, (frozenset(), 0.0))
+        if now >= until:
+            older = [record for record in self._alive() if feature not in record.features]
+            tags = frozenset(tag for record in older for tag in record.tags)
+            self._lacking[feature] = (tags, now + VIEW_SEC)
+        return tags
 
     def alive_count(self) -> int:
         everyone = WorkerFilter(include_hidden=True, limit=len(self._followed.records))

@@ -16,6 +16,7 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.auth import ApiKey
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
+from pyoco_server.domain.queues import Lane
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
@@ -24,9 +25,10 @@ from pyoco_server.jetstream.access import access_of
 from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.auth import JetStreamApiKeys
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+from pyoco_server.jetstream.consumers import ensure_consumer
 from pyoco_server.jetstream.events import ListedKvStore
 from pyoco_server.jetstream.feed import BucketFeed
-from pyoco_server.jetstream.job_source import JetStreamJobSources, ensure_consumer
+from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv import BucketSignals, KvStore, LogStream
 from pyoco_server.jetstream.queue import DlqStream, JetStreamTimers, JetStreamUndeliverable, WorkQueue
 from pyoco_server.jetstream.streams import (
@@ -182,7 +184,7 @@ async def open_run_level(
     requests, feeds, objects = connections.requests, connections.feeds, connections.objects
     backend = await _backend(requests, config, scans=feeds)
     for tag in config.tags_of_queues:
-        await ensure_consumer(requests, config, tag)
+        await ensure_consumer(requests, config, Lane(tag))
     restore = restorer(feeds, config)
     with closing(_run_index(config)) as index:
         yield JetStreamRunLevel(

@@ -1,4 +1,4 @@
-"""The levels of workflow events, of schedules and of flows, put together."""
+"""The levels of workflow events, schedules, flows and queues, put together."""
 
 import os
 import time
@@ -25,6 +25,7 @@ from pyoco_server.usecases.flows import FollowFlows, ReadFlows, SetFlow
 from pyoco_server.usecases.ports.gateway import Executions, Notifier, ServerBackend, Waits
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
+from pyoco_server.usecases.queues import ChooseLane, FollowQueues, KeepQueues, ListQueues, PauseQueue
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.usecases.schedules.attend import AttendSchedule, FireSchedules, TickMeter
 from pyoco_server.usecases.schedules.manage import ManageSchedules
@@ -265,6 +266,30 @@ CHECK_BEAT_SEC = 5.0
 CHECK_SILENT_SEC = 20.0
 """Lease timeout before another gateway looks for schedules that stand still."""
 MAX_UNSURE_SEC = 86_400.0
+
+
+class QueueLevel:
+    """The queues of tags."""
+
+    def __init__(
+        self,
+        backend: ServerBackend,
+        workers: ListWorkers,
+        own_writes: OwnWrites,
+        trail: AuditTrail,
+        *,
+        by_tenant: bool,
+    ) -> None:
+        clock = backend.shared_clock
+        self._follow = FollowQueues(backend.queue_feed)
+        lanes = (backend.queues, self._follow, backend.lanes)
+        self.choose_lane = ChooseLane(*lanes, workers, by_tenant=by_tenant)
+        self.pause = PauseQueue(*lanes, clock, trail)
+        self.list = ListQueues(backend.run_index, self._follow, workers, own_writes, clock)
+        self._keep = KeepQueues(self._follow, backend.lanes, workers, clock)
+
+    def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {"follow-queues": self._follow.run, "keep-queues": self._keep.run}
 
 
 class ScheduleLevel:

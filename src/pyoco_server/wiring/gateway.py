@@ -56,6 +56,7 @@ from pyoco_server.wiring.event_level import (
     EventLevel,
     EventUseCases,
     FlowLevel,
+    QueueLevel,
     ScheduleLevel,
     default_timezone,
 )
@@ -140,6 +141,16 @@ class RunLevel:
         clock, new_id = setup.clock, setup.new_id
         self.expiry = RunExpiry(backend.timers, backend.runs, clock)
         self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
+        self.list_workers = ListWorkers(
+            self.follow_workers,
+            backend.run_index,
+            setup.config.worker_disconnect_timeout_sec,
+            setup.monotonic,
+            setup.tuning.first_worker_sec,
+        )
+        by_tenant = setup.config.http_auth_mode != "none"
+        self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
+        self.queues = QueueLevel(backend, self.list_workers, own_writes, self.trail, by_tenant=by_tenant)
         self.submit = SubmitRun(
             backend.runs,
             backend.queue,
@@ -151,6 +162,7 @@ class RunLevel:
             keep_file=self.flow_files.keep,
             check_request=RequireKnown(self.list_workers) if setup.config.strict_flows else lambda _: None,
             complete=self.follow_flows.complete,
+            choose_lane=self.queues.choose_lane,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -159,7 +171,7 @@ class RunLevel:
         self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites, watchers: WatchHub
     ) -> None:
         silent_sec = setup.config.worker_disconnect_timeout_sec
-        self.read = ReadRun(backend.runs, self.follow_workers, silent_sec)
+        self.read = ReadRun(backend.runs, self.follow_workers, silent_sec, self.queues.list.pause_of)
         self.read_logs = ReadLogs(self.read, backend.task_logs)
         self.list = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock)
@@ -167,7 +179,6 @@ class RunLevel:
 
     def _add_changes(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
         clock = setup.clock
-        self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
         self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
         self.link_retries = LinkRetries(backend.runs, clock)
         self._looks.append(self.link_retries.look)
@@ -234,6 +245,7 @@ class RunLevel:
             "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
             "follow-workers": self.follow_workers.run,
             "follow-flows": self.follow_flows.run,
+            **self.queues.background(),
         }
 
 

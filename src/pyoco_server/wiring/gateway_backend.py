@@ -19,9 +19,11 @@ from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+from pyoco_server.jetstream.consumers import JetStreamLanes
 from pyoco_server.jetstream.events import (
     AuditFeed,
     AuditRecords,
@@ -62,6 +64,9 @@ class JetStreamExecutionLevel:
     schedule_feed: BucketFeed[Schedule]
     tick_pages: KvStore[TickPage]
     change_log: JetStreamChangeLog
+    queues: KvStore[QueueRecord]
+    queue_feed: BucketFeed[QueueRecord]
+    lanes: JetStreamLanes
 
 
 @asynccontextmanager
@@ -92,6 +97,11 @@ async def open_execution_level(
                 requests, config.ticks_kv_bucket, codec.encode, codec.decode_tick_page, restore
             ),
             change_log=_change_log(requests, config),
+            queues=await bucket_of(
+                requests, config.queues_kv_bucket, codec.encode, codec.decode_queue, restore
+            ),
+            queue_feed=BucketFeed(feeds, config.queues_kv_bucket, codec.decode_queue, restore),
+            lanes=JetStreamLanes(requests, config),
         )
 
 

@@ -34,7 +34,8 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import best_effort, bound_fields, get_logger, surviving
 from pyoco_server.usecases.consistency import change_run, queue_next_try
-from pyoco_server.usecases.ports.runs import Delivery, WorkerBackend
+from pyoco_server.usecases.ports.queues import Delivery
+from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
 from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, Concluded, FlowExecutors, RunSession
 

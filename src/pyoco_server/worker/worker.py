@@ -10,14 +10,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.fleet import FlowList, WorkerActivity, WorkerRecord, WorkerState
+from pyoco_server.domain.fleet import FEATURES, LANES, SHARES, WorkerActivity, WorkerRecord, WorkerState
 from pyoco_server.domain.inputs import is_tag, is_worker_id
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.wheels import WheelSync
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import get_logger, surviving
 from pyoco_server.usecases.fleet import RegisterWorker
-from pyoco_server.usecases.ports.runs import Delivery, JobSource, WorkerBackend
+from pyoco_server.usecases.ports.queues import Delivery, JobSource
+from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.worker.pipeline import Handled, Pipeline, receive
 from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors
@@ -27,6 +28,7 @@ log = get_logger(__name__)
 
 WAIT_SEC = 5.0
 """Timeout of one wait for a job; no latency, because a job ends the wait."""
+AHEAD_PER_SLOT = 2
 FULL_SEC = 0.05
 """How long a full worker keeps its request for jobs open."""
 
@@ -78,16 +80,18 @@ class Worker:
                 state=WorkerState.IDLE,
             ),
             _never_synced if wheel_sync is None else wheel_sync.status,
-            lambda: executors.flows,
+            self._abilities,
         )
+        self._lanes: Callable[[], tuple[str, ...]] = lambda: (LANES, SHARES)
         self._wheel_sync = wheel_sync
 
     async def open(self) -> None:
         """Register and get ready. Raises NatsUnavailable, or WorkerIdInUse if another worker has this id."""
         await self._registration.announce()
         self._source: JobSource = await self._backend.sources.open(self.tags)
-        self._executors.on_capacity_change(self._check_again)
         source = self._source
+        self._lanes = lambda: source.features
+        self._executors.on_capacity_change(self._check_again)
         work: list[Coroutine[Any, Any, None]] = [
             self._registration.run(),
             source.keep_settings(),
@@ -151,7 +155,18 @@ class Worker:
     def _wanted(self) -> int:
         """How many more jobs to take."""
         capacity, active = self._executors.capacity, len(self._active)
-        return capacity + self._executors.prefetch.ahead(active, capacity) - active if capacity else 0
+        ahead = self._executors.prefetch.ahead(active, capacity)
+        if self._source.has_lanes:  # what was taken cannot be overtaken any more
+            ahead = min(ahead, AHEAD_PER_SLOT * capacity)
+        return capacity + ahead - active if capacity else 0
+
+    def _abilities(self) -> dict[str, Any]:
+        """Before it is open it is expected to get the jobs of all lanes: it does so in a moment."""
+        return {
+            "flows": self._executors.flows,
+            "features": (*FEATURES, *self._lanes()),
+            "slots": self._executors.capacity,
+        }
 
     async def _wait_until_freed(self) -> None:
         """After `FULL_SEC`, withdraw the request for jobs: other workers may be free."""
@@ -263,10 +278,11 @@ class Registration:
         interval: float,
         activity: WorkerActivity,
         wheel_sync: Callable[[], WheelSync],
-        flows: Callable[[], FlowList | None] = lambda: None,
+        abilities: Callable[[], dict[str, Any]] = dict,
     ) -> None:
+        """`abilities`: what it can do now, as fields of its activity."""
         self._wheel_sync = wheel_sync
-        self._flows = flows
+        self._abilities = abilities
         self._register = register
         self._clock = clock
         self._interval = interval
@@ -352,7 +368,7 @@ class Registration:
             last_run_status=status,
             last_run_finished_at=ended_at,
             wheel_sync=self._wheel_sync(),
-            flows=self._flows(),
+            **self._abilities(),
         )
 
     async def stopped(self, reason: str) -> None:

@@ -370,6 +370,65 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/queues": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List queues
+         * @description Tags with runs that wait, run, or ended in the last minute, with live workers, or with a pause.
+         *
+         *     With auth on, only runs of the caller's tenant count.
+         */
+        get: operations["list_queues_queues_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/queues/{tag}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a queue
+         * @description No worker takes jobs of the tag, whoever submitted them. Active runs go on; new runs wait.
+         */
+        post: operations["pause_queue_queues__tag__pause_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/queues/{tag}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume a queue */
+        post: operations["resume_queue_queues__tag__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/wheels": {
         parameters: {
             query?: never;
@@ -1415,7 +1474,7 @@ export interface components {
         };
         /**
          * Run
-         * @description A run. `worker_*` describe the worker that holds it; only `GET /runs/{run_id}` returns them.
+         * @description A run. Only `GET /runs/{run_id}` returns `worker_*` and `waiting_for`: why it does not start.
          */
         Run: {
             run_id: string;
@@ -1496,6 +1555,8 @@ export interface components {
             timeout_sec: number | null;
             /** @default null */
             retry: components["schemas"]["RunRetry"] | null;
+            /** @default normal */
+            priority: components["schemas"]["Priority"];
             /** @default [] */
             tries: components["schemas"]["RunTry"][];
             /** @default null */
@@ -1509,6 +1570,7 @@ export interface components {
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
+            waiting_for?: components["schemas"]["WaitingFor"] | null;
         };
         /**
          * TaskState
@@ -1584,6 +1646,12 @@ export interface components {
          */
         FailureKind: "crash" | "error" | "expired" | "flow_not_found" | "invalid_job" | "lost_job" | "max_deliver" | "timeout";
         /**
+         * Priority
+         * @description Which of the runs that wait for the same tag start first.
+         * @enum {unknown}
+         */
+        Priority: "high" | "low" | "normal";
+        /**
          * RunTry
          * @description A try that failed.
          */
@@ -1602,6 +1670,23 @@ export interface components {
             task: string | null;
             /** @default null */
             traceback: string | null;
+        };
+        /**
+         * WaitingFor
+         * @description Why a run does not start.
+         */
+        WaitingFor: {
+            paused: components["schemas"]["PausedTag"];
+        };
+        /**
+         * PausedTag
+         * @description The pause that a run waits for.
+         */
+        PausedTag: {
+            tag: string;
+            reason: string | null;
+            since: number;
+            until: number | null;
         };
         /**
          * RunPage
@@ -1983,6 +2068,8 @@ export interface components {
             wheel_sync: components["schemas"]["WheelSync"] | null;
             /** @default [] */
             features: string[];
+            /** @default null */
+            slots: number | null;
         };
         /**
          * WheelSync
@@ -2134,6 +2221,8 @@ export interface components {
             timeout_sec: number | null;
             /** @default null */
             retry: components["schemas"]["RunRetry"] | null;
+            /** @default null */
+            priority: components["schemas"]["Priority"] | null;
         };
         /**
          * WorkflowSource
@@ -2552,6 +2641,8 @@ export interface components {
             /** @default null */
             retry: components["schemas"]["RunRetry"] | null;
             /** @default null */
+            priority: components["schemas"]["Priority"] | null;
+            /** @default null */
             graph: string | null;
             /** @default null */
             input: unknown;
@@ -2659,6 +2750,37 @@ export interface components {
         AuditPage: {
             items: components["schemas"]["AuditEntry"][];
             next_cursor: string | null;
+        };
+        /**
+         * Queue
+         * @description `throughput_per_min`: runs that ended in the last minute. `workers`: those that are alive.
+         */
+        Queue: {
+            tag: string;
+            waiting: number;
+            running: number;
+            paused: components["schemas"]["Pause"] | null;
+            oldest_wait_sec: number;
+            workers: number;
+            throughput_per_min: number;
+        };
+        /**
+         * Pause
+         * @description Since when, and until when (None: until it is resumed), nobody takes jobs of a tag.
+         */
+        Pause: {
+            since: number;
+            /** @default null */
+            reason: string | null;
+            /** @default null */
+            until: number | null;
+        };
+        /**
+         * QueueList
+         * @description By tag.
+         */
+        QueueList: {
+            items: components["schemas"]["Queue"][];
         };
     };
     responses: never;
@@ -2989,6 +3111,8 @@ export interface operations {
                          */
                         on?: ("error" | "timeout" | "crash")[];
                     } | null;
+                    /** @description `high` overtakes what waits for the same tag, `low` lets it pass; default: `normal` */
+                    priority?: ("high" | "normal" | "low") | null;
                     /**
                      * Flow Name
                      * @description Name of the flow
@@ -3246,6 +3370,8 @@ export interface operations {
                     timeout_sec?: string;
                     /** @description Retry policy; as JSON */
                     retry?: string;
+                    /** @description `high` overtakes what waits for the same tag, `low` lets it pass; default: `normal`; as JSON */
+                    priority?: string;
                 };
             };
         };
@@ -4297,6 +4423,216 @@ export interface operations {
                 };
             };
             /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_queues_queues_get: {
+        parameters: {
+            query?: {
+                /** @description ok: while NATS is away, answer what was known last, with its age in X-Pyoco-Stale-Sec */
+                stale?: "ok" | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueList"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    pause_queue_queues__tag__pause_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Tag of the queue */
+                tag: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /**
+                     * Reason
+                     * @description Shown with the queue and its runs
+                     */
+                    reason?: string | null;
+                    /**
+                     * Until
+                     * @description When the pause ends by itself: RFC 3339 with an offset, or Unix seconds
+                     */
+                    until?: number | string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Queue"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0047: a newer NATS server is required */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    resume_queue_queues__tag__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Tag of the queue */
+                tag: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Queue"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -6740,6 +7076,8 @@ export interface operations {
                              */
                             on?: ("error" | "timeout" | "crash")[];
                         } | null;
+                        /** @description `high` overtakes what waits for the same tag, `low` lets it pass; default: `normal` */
+                        priority?: ("high" | "normal" | "low") | null;
                         /** Flow */
                         flow?: string | null;
                         /** Params */
@@ -7017,6 +7355,8 @@ export interface operations {
                              */
                             on?: ("error" | "timeout" | "crash")[];
                         } | null;
+                        /** @description `high` overtakes what waits for the same tag, `low` lets it pass; default: `normal` */
+                        priority?: ("high" | "normal" | "low") | null;
                         /** Flow */
                         flow?: string | null;
                         /** Params */
@@ -9180,6 +9520,8 @@ export interface operations {
                          */
                         on?: ("error" | "timeout" | "crash")[];
                     } | null;
+                    /** @description `high` overtakes what waits for the same tag, `low` lets it pass; default: `normal` */
+                    priority?: ("high" | "normal" | "low") | null;
                     /** Flow Name */
                     flow_name?: string | null;
                     /** Tag */

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from pyoco_server.domain.inputs import MAX_FLOW_NAME, is_tag
-from pyoco_server.domain.runs.model import RunRetry
+from pyoco_server.domain.runs.model import Priority, RunRetry
 from pyoco_server.errors import InvalidRequest, WorkflowConflict, WorkflowNotFound
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -86,13 +86,14 @@ class Action(Struct, frozen=True, kw_only=True):
     start_within_sec: float | None = None
     timeout_sec: float | None = None
     retry: RunRetry | None = None
+    priority: Priority | None = None
 
     def timing(self) -> dict[str, Any]:
         """The fields of its runs."""
         return {name: value for name in RUN_FIELDS if (value := getattr(self, name)) is not None}
 
 
-RUN_FIELDS = ("run_at", "delay_sec", "start_within_sec", "timeout_sec", "retry")
+RUN_FIELDS = ("run_at", "delay_sec", "start_within_sec", "timeout_sec", "retry", "priority")
 
 
 class Period(Struct, frozen=True):

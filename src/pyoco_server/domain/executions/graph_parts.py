@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from pyoco_server.domain.executions import conditions, interpolation
-from pyoco_server.domain.inputs import MAX_FLOW_NAME, is_tag, nearest
-from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP, unix_time
+from pyoco_server.domain.inputs import MAX_FLOW_NAME, Priority, is_tag, nearest, unix_time
+from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP
 
 
 class NodeType(StrEnum):
@@ -58,9 +58,10 @@ class GraphNode(Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     timeout_sec: float | None = None
     delay_sec: float | None = None
-    """This and the next two: of the run of every attempt."""
+    """This and the next three: of the run of every attempt."""
     run_at: float | None = None
     start_within_sec: float | None = None
+    priority: Priority | None = None
     prompt: str | None = None
     wait_key: str | None = None
     on_timeout: OnTimeout = OnTimeout.FAIL
@@ -141,6 +142,7 @@ _NODE_KEYS = {
     "delay_sec": _Key(Annotated[float, Meta(ge=0, le=MAX_DELAY_SEC)], (TASK,)),
     "run_at": _Key(Annotated[float, Meta(ge=0, le=MAX_TIMESTAMP)] | str, (TASK,)),
     "start_within_sec": _Key(Annotated[float, Meta(gt=0, le=MAX_DELAY_SEC)], (TASK,)),
+    "priority": _Key(Priority, (TASK,)),
     "prompt": _Key(str, (WAIT,)),
     "wait_key": _Key(str, (WAIT,)),
     "on_timeout": _Key(OnTimeout, (WAIT,)),
@@ -285,7 +287,7 @@ def _check_task(where: str, node: GraphNode, given: Mapping[str, Any], problems:
 
 
 def _check_start(where: str, node: GraphNode, problems: Problems) -> None:
-    for key in ("delay_sec", "run_at", "start_within_sec"):
+    for key in ("delay_sec", "run_at", "start_within_sec", "priority"):
         if node.external and getattr(node, key) is not None:
             problems.append(f"{where}: {key} is only for tasks with a flow; an external task has no run")
     if node.delay_sec is not None and node.run_at is not None:

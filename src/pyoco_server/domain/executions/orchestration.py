@@ -147,6 +147,7 @@ def _dispatch(draft: Draft, node_id: str, node: NodeState) -> DispatchRun:
         delay_sec=spec.delay_sec,
         run_at=spec.run_at,
         start_within_sec=spec.start_within_sec,
+        priority=spec.priority,
     )
 
 

@@ -17,7 +17,7 @@ from pyoco_server.domain.executions.events import Commit, shortened
 from pyoco_server.domain.executions.evolve import evolve
 from pyoco_server.domain.executions.graphs import Graph, definition_of
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus, json_size
-from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.runs.model import Priority, RunStatus
 from pyoco_server.domain.value_previews import memory_of
 from pyoco_server.errors import RequestTooLarge
 
@@ -197,6 +197,7 @@ class DispatchRun(Struct, frozen=True, kw_only=True):
     delay_sec: float | None = None
     run_at: float | None = None
     start_within_sec: float | None = None
+    priority: Priority | None = None
 
 
 class CancelRun(Struct, frozen=True, kw_only=True):

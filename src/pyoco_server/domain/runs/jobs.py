@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from pyoco_server.domain.runs.model import (
     FailureKind,
     KeptTasks,
     Owner,
+    Priority,
     RunRetry,
     RunSnapshot,
     RunStatus,
@@ -52,6 +52,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     start_within_sec: float | None = None
     timeout_sec: float | None = None
     retry: RunRetry | None = None
+    priority: Priority | None = None
+    """None: normal."""
     retried_from: str | None = None
     kept: KeptTasks | None = None
     schedule_id: str | None = None
@@ -77,6 +79,9 @@ class Job(Struct, frozen=True, kw_only=True):
     start_within_sec: float | None = None
     timeout_sec: float | None = None
     retry: RunRetry | None = None
+    priority: Priority = Priority.NORMAL
+    lane: str = ""
+    """The lane of its tag that it waits in; empty: the plain one."""
     try_number: int = 1
     retried_from: str | None = None
     kept: KeptTasks | None = None
@@ -105,27 +110,12 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         start_within_sec=submission.start_within_sec,
         timeout_sec=submission.timeout_sec,
         retry=submission.retry,
+        priority=submission.priority or Priority.NORMAL,
         retried_from=submission.retried_from,
         kept=submission.kept,
         schedule_id=submission.schedule_id,
         due_at=submission.due_at,
     )
-
-
-def unix_time(value: float | str) -> float:
-    """Of Unix seconds, or RFC 3339 with an offset: without one, the time would depend on the reader.
-
-    Raises ValueError.
-    """
-    if not isinstance(value, str):
-        return value
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise ValueError("must be Unix seconds or RFC 3339, e.g. 2026-12-01T02:00:00+09:00") from error
-    if at.tzinfo is None:
-        raise ValueError("must have an offset, e.g. 2026-12-01T02:00:00+09:00")
-    return at.timestamp()
 
 
 def start_of(submission: Submission, now: float) -> float | None:
@@ -192,6 +182,7 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         start_within_sec=job.start_within_sec,
         timeout_sec=job.timeout_sec,
         retry=job.retry,
+        priority=job.priority,
         schedule_id=job.schedule_id,
         due_at=job.due_at,
     )
@@ -241,6 +232,7 @@ def repeated(
         start_within_sec=run.start_within_sec,
         timeout_sec=run.timeout_sec,
         retry=run.retry,
+        priority=run.priority,
         retried_from=run.run_id,
     )
 
@@ -273,7 +265,9 @@ def claim_key(tenant_id: str | None, key: str, scope: str | None = None) -> str:
 
 def request_digest(submission: Submission) -> str:
     """Equal for equal requests, regardless of JSON formatting and of the tenant's API key."""
-    wanted = replace(submission, api_key_id=None)
+    wanted = msgspec.structs.asdict(replace(submission, api_key_id=None))
+    if submission.priority is None:  # a key claimed by a version without priorities stays valid
+        del wanted["priority"]
     return hashlib.sha256(msgspec.json.encode(wanted, order="deterministic")).hexdigest()
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pyoco_server.domain.inputs import Priority
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.errors import RunNotRetriable
 
@@ -17,6 +18,7 @@ __all__ = [
     "FailureKind",
     "KeptTasks",
     "Owner",
+    "Priority",
     "Reusable",
     "RunFailure",
     "RunRetry",
@@ -207,6 +209,7 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     timeout_sec: float | None = None
     """Timeout of each try."""
     retry: RunRetry | None = None
+    priority: Priority = Priority.NORMAL
     tries: tuple[RunTry, ...] = ()
     """The newest tries that failed, oldest first."""
     failure: RunFailure | None = None

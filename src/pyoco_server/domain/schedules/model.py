@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pyoco_server.domain.inputs import is_tag
-from pyoco_server.domain.runs.model import RunRetry
+from pyoco_server.domain.runs.model import Priority, RunRetry
 from pyoco_server.domain.schedules.cron import parse_cron
 from pyoco_server.domain.schedules.timing import Interval, Window, ZonedCron, zone_of
 from pyoco_server.errors import InvalidRequest
@@ -31,7 +31,7 @@ ON_TIME_SEC = 5.0
 
 
 RUN_FIELDS = {
-    "params", "tag", "tags", "delay_sec", "start_within_sec", "timeout_sec", "retry"
+    "params", "tag", "tags", "delay_sec", "start_within_sec", "timeout_sec", "retry", "priority"
 }  # fmt: skip
 """Only with a flow."""
 
@@ -70,6 +70,7 @@ class Target(Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_within_sec: float | None = None
     timeout_sec: float | None = None
     retry: RunRetry | None = None
+    priority: Priority | None = None
     graph: str | None = None
     input: Any = None
     template: str | None = None

@@ -20,7 +20,7 @@ from pyoco_server.answers import (
 )
 from pyoco_server.domain.audit_trail import AuditFilter, AuditPage
 from pyoco_server.domain.fleet import WorkerState
-from pyoco_server.domain.runs.jobs import unix_time
+from pyoco_server.domain.inputs import unix_time
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.wheels import Actor, Source, WheelAction, read_tags
 from pyoco_server.errors import (
@@ -88,6 +88,7 @@ async def metrics(request: Request) -> Response:
         levels.runs.list_workers.alive_count(),
         await levels.runs.count_dead_letters(levels.monotonic()),
         levels.executions.index.counts(caller_of(request).tenant_id),
+        await levels.runs.queues.list.recent(caller_of(request).tenant_id),
     )
     return Response(text, media_type=CONTENT_TYPE)
 

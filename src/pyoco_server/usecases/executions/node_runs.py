@@ -159,6 +159,7 @@ class NodeRuns:
             delay_sec=wanted.delay_sec,
             run_at=wanted.run_at,
             start_within_sec=wanted.start_within_sec,
+            priority=wanted.priority,
         )
         try:
             job = await self._submit_run.job_of(submission, wanted.run_id, self._clock())
@@ -195,5 +196,6 @@ def _job_of(run: RunSnapshot) -> Job:
         start_within_sec=run.start_within_sec,
         timeout_sec=run.timeout_sec,
         retry=run.retry,
+        priority=run.priority,
         try_number=run.try_number,
     )

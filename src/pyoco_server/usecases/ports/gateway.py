@@ -19,8 +19,10 @@ from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.flows import FlowSettings
+from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.listing import Place
 from pyoco_server.domain.schedules.model import Schedule, TickPage
+from pyoco_server.usecases.ports.queues import QueueLanes, QueueStore
 from pyoco_server.usecases.ports.runs import GatewayBackend
 from pyoco_server.usecases.ports.stores import Change, Feed, MeasuredClock, Revision, Store
 
@@ -287,3 +289,9 @@ class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     def tick_pages(self) -> Store[TickPage]: ...
     @property
     def change_log(self) -> ChangeLog: ...
+    @property
+    def queues(self) -> QueueStore: ...
+    @property
+    def queue_feed(self) -> Feed[QueueRecord]: ...
+    @property
+    def lanes(self) -> QueueLanes: ...

@@ -12,11 +12,13 @@ from msgspec import Struct
 from pyoco_server.domain.auth import ApiKeyRecord
 from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.queues import QueueFigures
 from pyoco_server.domain.runs.jobs import DeadLetter, IdempotencyClaim, Job
 from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, RunStatus
 from pyoco_server.domain.wheels import InstalledWheel, Wheel, WheelEvent
+from pyoco_server.usecases.ports.queues import JobSources
 from pyoco_server.usecases.ports.stores import Change, Feed, FeedPosition, Revision, Storage, Store, Versioned
 
 RunStore = Store[RunSnapshot]
@@ -75,6 +77,10 @@ class RunIndex(Protocol):
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
     def flows(self, tenant_id: str | None, after: str, limit: int) -> Sequence[str]:
         """Names of flows that have runs, in order, following `after`."""
+        ...
+
+    def queues(self, tenant_id: str | None, now: float) -> dict[str, QueueFigures]:
+        """Tags with runs that wait, run, or ended in the last minute."""
         ...
 
     def is_of(self, run_id: str, tenant_id: str) -> bool: ...
@@ -136,78 +142,6 @@ class JobQueue(Protocol):
     async def run_ids(self) -> set[str]:
         """Run ids of `jobs`."""
         ...
-
-
-class Delivery(Protocol):
-    """A job delivered to this worker, until its ack or until AckWait passes."""
-
-    @property
-    def payload(self) -> bytes: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def num_delivered(self) -> int: ...
-    @property
-    def sequence(self) -> int:
-        """Stream sequence of the job, the same at every delivery."""
-        ...
-
-    @property
-    def revision(self) -> Revision | None:
-        """Revision of the PENDING snapshot, if the sender added it."""
-        ...
-
-    @property
-    def retention_sec(self) -> float | None:
-        """Retention of the run after its end, if the sender added it."""
-        ...
-
-    async def waited_sec(self) -> float:
-        """Time since the job was queued, or since its delay was over, by the clock of the queue."""
-        ...
-
-    def job(self) -> Job:
-        """The job in it; raises InvalidJob."""
-        ...
-
-    async def ack(self) -> None: ...
-    async def nak(self, delay: float) -> None: ...
-    async def term(self) -> None: ...
-    async def in_progress(self) -> None: ...
-
-
-class JobSource(Protocol):
-    """The jobs of a set of tags."""
-
-    async def next(self, timeout: float, wanted: int = 1) -> Delivery | None:  # noqa: ASYNC109
-        """The next job of any tag; None after `timeout` seconds.
-
-        `wanted` is the number of jobs to prefetch.
-        """
-        ...
-
-    def interrupt(self) -> None:
-        """Make a waiting `next` return None."""
-        ...
-
-    async def pause(self) -> None:
-        """Return prefetched jobs to the queue until `next` is called again."""
-        ...
-
-    @property
-    def ack_wait_sec(self) -> float:
-        """Redelivery time of a job without progress reports; the shortest of the tags."""
-        ...
-
-    async def keep_settings(self) -> None:
-        """Reread consumer settings periodically, forever."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class JobSources(Protocol):
-    async def open(self, tags: Sequence[str]) -> JobSource: ...
 
 
 class QueuedMessage(Struct, frozen=True):

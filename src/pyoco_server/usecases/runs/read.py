@@ -2,12 +2,14 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from contextlib import aclosing
 
 from msgspec import Struct
 
 from pyoco_server.domain.fleet import ALIVE, WorkerRecord, observed_state
 from pyoco_server.domain.inputs import is_run_id
+from pyoco_server.domain.queues import Pause, WaitingFor, waiting_for
 from pyoco_server.domain.runs.listing import (
     Place,
     RunFilter,
@@ -30,10 +32,19 @@ class RunView(Struct, frozen=True, kw_only=True):
     worker_alive: bool | None = None
     worker_heartbeat_at: float | None = None
     worker_tags: tuple[str, ...] | None = None
+    waiting_for: WaitingFor | None = None
 
 
 class ReadRun:
-    def __init__(self, runs: RunStore, workers: FollowWorkers, disconnect_timeout: float) -> None:
+    def __init__(
+        self,
+        runs: RunStore,
+        workers: FollowWorkers,
+        disconnect_timeout: float,
+        pause_of: Callable[[str | None], Pause | None] = lambda _: None,
+    ) -> None:
+        """`pause_of`: the pause of a tag."""
+        self._pause_of = pause_of
         self._runs = runs
         self._workers = workers
         self._disconnect_timeout = disconnect_timeout
@@ -42,12 +53,15 @@ class ReadRun:
         stored = await self._runs.get(run_id) if is_run_id(run_id) else None
         if stored is None or not may_see(caller, stored.value):
             raise RunNotFound
-        worker = self._worker_of(stored.value)
+        run = stored.value
+        if run.status is RunStatus.PENDING:
+            return RunView(snapshot=run, waiting_for=waiting_for(run.tag, self._pause_of(run.tag)))
+        worker = self._worker_of(run)
         if worker is None:
-            return RunView(snapshot=stored.value)
+            return RunView(snapshot=run)
         state = observed_state(worker, self._workers.silent_for(worker), self._disconnect_timeout)
         return RunView(
-            snapshot=stored.value,
+            snapshot=run,
             worker_alive=state in ALIVE,
             worker_heartbeat_at=worker.last_heartbeat_at,
             worker_tags=worker.tags,

@@ -50,16 +50,19 @@ class SubmitRun:
         keep_file: Callable[[str | None, str, str], Awaitable[None]] | None = None,
         check_request: Callable[[Submission], None] = lambda _: None,
         complete: Callable[[Submission], Awaitable[Submission]] | None = None,
+        choose_lane: Callable[[Job], Awaitable[Job]] | None = None,
     ) -> None:
         """`retention_sec`: retention of a run after its end; 0: set by its worker.
 
         `keep_file`: keeps a flow.yaml (tenant, hash, text) for retries. `check_request`: refuses requests of
         clients; what was accepted before, such as a schedule, must not fail because a worker is away.
-        `complete`: adds the defaults of the flow, for runs from every source.
+        `complete`: adds the defaults of the flow, for runs from every source. `choose_lane`: without, all
+        jobs go to the plain lane.
         """
         self._complete = complete
         self.check_request = check_request
         self._keep_file = keep_file
+        self._choose_lane = choose_lane
         self._retention_sec = retention_sec or None
         self._runs = runs
         self._queue = queue
@@ -136,6 +139,7 @@ class SubmitRun:
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """Place the job of a PENDING run that lost it. A worker runs a duplicate once."""
         job = replace(job, try_number=run.value.try_number, not_before=run.value.not_before)
+        job = await self._with_lane(job)
         await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
 
     async def _enqueue_first(self, job: Job, run: Versioned[RunSnapshot]) -> None:
@@ -148,7 +152,10 @@ class SubmitRun:
         if job.start_within_sec is not None and self._expire_at is not None:
             start = await self._queue.now() if job.not_before is None else job.not_before
             await self._expire_at(job.run_id, start + job.start_within_sec)
-        await self._queue.publish(job, revision)
+        await self._queue.publish(await self._with_lane(job), revision)
+
+    async def _with_lane(self, job: Job) -> Job:
+        return job if self._choose_lane is None else await self._choose_lane(job)
 
     async def _keep_file_of(self, job: Job) -> None:
         """Before the run exists: a run can be retried as soon as it has ended."""

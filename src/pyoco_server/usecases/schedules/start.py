@@ -133,6 +133,7 @@ class StartScheduled:
             start_within_sec=target.start_within_sec,
             timeout_sec=target.timeout_sec,
             retry=target.retry,
+            priority=target.priority,
         )
 
     async def _order(self, schedule: Schedule, due: Due) -> StartOrder:
