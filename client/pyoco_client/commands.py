@@ -438,7 +438,12 @@ def put_schedule(client: PyocoHttpClient, given: Namespace) -> Any:
 
 def set_flow(client: PyocoHttpClient, given: Namespace) -> Any:
     try:
-        timing = options_of(start_within=given.start_within, timeout=given.timeout, retries=given.retries)
+        timing = options_of(
+            start_within=given.start_within,
+            timeout=given.timeout,
+            retries=given.retries,
+            priority=given.priority,
+        )
         schema = {} if given.params_schema is None else {"params_schema": read_object(given.params_schema)}
         wanted = {**timing, "description": given.description, "owner": given.owner, **schema}
         replaced = None if given.file is None else read_object(given.file)

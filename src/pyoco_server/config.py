@@ -19,6 +19,7 @@ import msgspec
 from dotenv import dotenv_values
 from msgspec import Meta
 
+from pyoco_server.environment import secret_variable
 from pyoco_server.errors import ConfigError
 
 ENV_PREFIX = "PYOCO_"
@@ -253,16 +254,6 @@ def settings_named(prefix: str) -> dict[str, Any]:
     return _parse(NatsBackendConfig, {k: v for k, v in texts_of(os.environ).items() if k.startswith(prefix)})
 
 
-_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-"""In POSIX order: the first one set decides."""
-
-
-def language(environ: Mapping[str, str] = os.environ) -> Literal["en", "ja"]:
-    """The user's language: Japanese in a Japanese locale, else English."""
-    decisive = next((environ[name] for name in _LOCALE_VARIABLES if environ.get(name)), "")
-    return "ja" if decisive.partition("_")[0].partition(".")[0].lower() == "ja" else "en"
-
-
 def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
     """Whether the environment or the .env file sets this setting."""
     return bool(texts_of(os.environ if environ is None else environ).get(env_name(field_name), "").strip())
@@ -271,25 +262,6 @@ def is_set(field_name: str, environ: Mapping[str, str] | None = None) -> bool:
 def setting_names() -> list[str]:
     """As environment variables, secrets also as `<NAME>_FILE`."""
     return [*(env_name(setting.name) for setting in fields(NatsBackendConfig)), *_forms_of_secrets().values()]
-
-
-def secret_variable(key: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The text of a secret: that of its variable, or that of the file which `<key>_FILE` names.
-
-    One newline at the end of the file is not part of it. Raises ConfigError, which never contains the text.
-    """
-    text, path = environ.get(key, "").strip(), environ.get(f"{key}_FILE", "").strip()
-    if not path:
-        return text or None
-    if text:
-        raise ConfigError([f"{key} and {key}_FILE are both set; remove one of them"])
-    try:
-        content = re.sub(rb"\r?\n\Z", b"", Path(path).read_bytes())
-    except OSError as error:
-        raise ConfigError([f"{key}_FILE={path!r}: cannot be read ({error.strerror})"]) from error
-    if not content:  # an empty token or pepper would switch the protection off
-        raise ConfigError([f"{key}_FILE={path!r}: the file is empty"])
-    return os.fsdecode(content)
 
 
 def texts_of(environ: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,8 @@ from traceback import extract_tb, format_exception
 from types import TracebackType
 from typing import Any, TextIO
 
-from pyoco_server.config import NatsBackendConfig, language, settings_named
+from pyoco_server.config import NatsBackendConfig, settings_named
+from pyoco_server.environment import language
 from pyoco_server.errors import LoggingFailed, NatsUnavailable, PyocoServerError, entries
 
 _QUIET = ("nats", "uvicorn", "uvicorn.access", "uvicorn.error", "asyncio", "httpcore2", "httpx2")

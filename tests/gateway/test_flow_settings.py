@@ -20,7 +20,7 @@ RETRY = {
     "jitter": 0.1,
     "on": ["error", "timeout", "crash"],
 }
-DEFAULTS = {"retry": {"max_attempts": 3}, "timeout_sec": 60, "start_within_sec": 600}
+DEFAULTS = {"retry": {"max_attempts": 3}, "timeout_sec": 60, "start_within_sec": 600, "priority": "low"}
 SCHEMA = {
     "type": "object",
     "properties": {"month": {"type": "integer", "minimum": 1, "maximum": 12}},
@@ -54,8 +54,8 @@ async def run(gateway: RunningGateway, run_id: str) -> dict[str, Any]:
     return found
 
 
-def timing(run: dict[str, Any]) -> tuple[Any, Any, Any]:
-    return run["retry"], run["timeout_sec"], run["start_within_sec"]
+def defaults(run: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    return run["retry"], run["timeout_sec"], run["start_within_sec"], run["priority"]
 
 
 async def test_what_is_set_is_shown_and_a_put_replaces_all_of_it(gateway: RunningGateway) -> None:
@@ -96,9 +96,9 @@ async def test_nothing_set_is_nothing_stored(gateway: RunningGateway) -> None:
     assert (gone["retry"], gone["updated_at"]) == (None, None)
     answer = await gateway.client.get("/flows/report")
     assert (answer.status_code, answer.json()["err_id"]) == (404, "ERR-PYOCO-0006")
-    assert timing(await submit(gateway)) == (None, None, None)
+    assert defaults(await submit(gateway)) == (None, None, None, "normal")
     await put(gateway, "report", {"timeout_sec": 5})
-    assert timing(await submit(gateway)) == (None, 5, None)
+    assert defaults(await submit(gateway)) == (None, 5, None, "normal")
 
 
 async def test_changes_are_recorded(gateway: RunningGateway) -> None:
@@ -123,19 +123,19 @@ async def test_an_unknown_flow_is_answered_with_a_suggestion(gateway: RunningGat
 async def test_any_name_of_a_flow_can_be_set(gateway: RunningGateway, name: str) -> None:
     quoted = "".join(f"%{byte:02X}" for byte in name.encode())
     assert (await put(gateway, quoted, {"timeout_sec": 7}))["name"] == name
-    assert timing(await submit(gateway, flow_name=name)) == (None, 7, None)
+    assert defaults(await submit(gateway, flow_name=name)) == (None, 7, None, "normal")
 
 
 async def test_a_run_has_the_defaults_of_its_flow(gateway: RunningGateway) -> None:
     await put(gateway, "report", DEFAULTS)
-    assert timing(await submit(gateway)) == (RETRY, 60, 600)
-    assert timing(await submit(gateway, flow_name="other")) == (None, None, None)
+    assert defaults(await submit(gateway)) == (RETRY, 60, 600, "low")
+    assert defaults(await submit(gateway, flow_name="other")) == (None, None, None, "normal")
 
 
 async def test_the_fields_of_a_run_win(gateway: RunningGateway) -> None:
     await put(gateway, "report", DEFAULTS)
-    found = await submit(gateway, timeout_sec=5, retry={"max_attempts": 1})
-    assert timing(found) == ({**RETRY, "max_attempts": 1}, 5, 600)
+    found = await submit(gateway, timeout_sec=5, retry={"max_attempts": 1}, priority="high")
+    assert defaults(found) == ({**RETRY, "max_attempts": 1}, 5, 600, "high")
 
 
 async def test_runs_of_a_batch_and_of_a_flow_yaml_have_them(gateway: RunningGateway) -> None:
@@ -143,13 +143,13 @@ async def test_runs_of_a_batch_and_of_a_flow_yaml_have_them(gateway: RunningGate
     batch = {"runs": [{"flow_name": "report"}, {"flow_name": "report", "timeout_sec": 1}]}
     results = (await gateway.client.post("/runs/batch", json=batch)).json()["results"]
     found = [await run(gateway, result["run_id"]) for result in results]
-    assert [timing(one)[1] for one in found] == [60, 1]
+    assert [defaults(one)[1] for one in found] == [60, 1]
     text = "version: 1\nflow:\n  graph: a\n  defaults: {}\ntasks:\n  a: {callable: 'm:f'}\n"
     answer = await gateway.client.post(
         "/runs/yaml", files={"workflow": ("flow.yaml", text)}, data={"flow_name": "report"}
     )
     assert answer.status_code == 200, answer.text
-    assert timing(await run(gateway, answer.json()["run_id"])) == (RETRY, 60, 600)
+    assert defaults(await run(gateway, answer.json()["run_id"])) == (RETRY, 60, 600, "low")
 
 
 async def test_runs_of_schedules_have_them(gateway: RunningGateway) -> None:
@@ -157,7 +157,7 @@ async def test_runs_of_schedules_have_them(gateway: RunningGateway) -> None:
     schedule = {"cron": "0 0 1 1 *", "target": {"flow": "report", "timeout_sec": 9}}
     assert (await gateway.client.put("/schedules/s", json=schedule)).status_code == 201
     started = (await gateway.client.post("/schedules/s/trigger")).json()
-    assert timing(await run(gateway, started["run_id"])) == (RETRY, 9, 600)
+    assert defaults(await run(gateway, started["run_id"])) == (RETRY, 9, 600, "low")
     (flow,) = (await gateway.client.get("/flows")).json()["items"]
     assert flow["schedules"] == ["s"]
 
@@ -173,7 +173,7 @@ async def test_runs_of_nodes_have_them(gateway: RunningGateway) -> None:
 
     (found,) = await until(runs, lambda found: len(found) == 1)
     whole = await run(gateway, found["run_id"])
-    assert (whole["execution_id"], timing(whole)) == (created["execution_id"], (RETRY, 60, 600))
+    assert (whole["execution_id"], defaults(whole)) == (created["execution_id"], (RETRY, 60, 600, "low"))
 
 
 async def test_runs_of_events_have_them(gateway: RunningGateway) -> None:
@@ -183,7 +183,7 @@ async def test_runs_of_events_have_them(gateway: RunningGateway) -> None:
     assert (await gateway.client.put(f"/api/workflow-actions/{ACTION}", json=action)).is_success
     started = await gateway.client.post("/api/workflow-templates/close/start", json={})
     assert started.is_success, started.text
-    assert timing(await run(gateway, started.json()["run_id"])) == (RETRY, 11, 600)
+    assert defaults(await run(gateway, started.json()["run_id"])) == (RETRY, 11, 600, "low")
 
 
 async def test_a_repeat_is_the_same_request_after_the_defaults_changed(gateway: RunningGateway) -> None:
@@ -198,7 +198,7 @@ async def test_a_repeat_is_the_same_request_after_the_defaults_changed(gateway: 
             first.json()["run_id"],
             "true",
         )
-    assert timing(await run(gateway, first.json()["run_id"])) == (None, 60, None)
+    assert defaults(await run(gateway, first.json()["run_id"])) == (None, 60, None, "normal")
     assert (await gateway.backend.queue.count()) == 1
     refused = await gateway.client.post("/runs", json=body, headers={"Idempotency-Key": "other"})
     assert refused.status_code == 422

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.config import NatsBackendConfig, env_name, is_set, secret_variable, setting_names
+from pyoco_server.config import NatsBackendConfig, env_name, is_set, setting_names
+from pyoco_server.environment import secret_variable
 from pyoco_server.errors import ConfigError
 
 # Appendix I of the contract.

@@ -6,7 +6,7 @@ Machine-readable output (JSON, option names, log fields) is the same in every la
 from dataclasses import dataclass
 from typing import Self
 
-from pyoco_server.config import language
+from pyoco_server.environment import language
 
 __all__ = ["Message", "Text", "language"]
 

@@ -19,8 +19,8 @@ from pyoco_server.cli import client_events, client_executions, client_flows, cli
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.failures import facts_of, fail, reporting_failures, run_app, with_message
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown, fail_http, note, server_url
+from pyoco_server.cli.run_view import duration
 from pyoco_server.cli.terminal import add_completion
-from pyoco_server.config import secret_variable
 from pyoco_server.domain.wheels import (
     Fit,
     WheelContent,
@@ -30,6 +30,7 @@ from pyoco_server.domain.wheels import (
     read_content,
     read_tags,
 )
+from pyoco_server.environment import secret_variable
 from pyoco_server.errors import (
     GatewayUnreachable,
     InvalidCliInput,

@@ -11,7 +11,7 @@ from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.client_runs import NOW, Timing
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown
-from pyoco_server.config import secret_variable
+from pyoco_server.environment import secret_variable
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client.options import fields_of
 

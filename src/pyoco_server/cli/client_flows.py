@@ -1,7 +1,7 @@
 """Commands for flows: list them, and set defaults for their runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
@@ -55,6 +55,7 @@ def set_flow(  # noqa: PLR0913 - one option per default
     timeout: str | None = None,
     start_within: str | None = None,
     retries: int | None = None,
+    priority: Literal["high", "normal", "low"] | None = None,
     params_schema: Path | None = None,
     description: str | None = None,
     owner: str | None = None,
@@ -74,6 +75,8 @@ def set_flow(  # noqa: PLR0913 - one option per default
         Fail if no worker has started the run in this time.
     retries
         Try again up to this many times after a failure, with growing pauses.
+    priority
+        Start before other runs that wait for the same tag (high), or after them (low).
     params_schema
         File with a JSON Schema for the params, JSON or YAML.
     description
@@ -84,7 +87,7 @@ def set_flow(  # noqa: PLR0913 - one option per default
         Remove a default, e.g. retry; may be repeated.
     """
     try:
-        timing = options_of(timeout=timeout, start_within=start_within, retries=retries)
+        timing = options_of(timeout=timeout, start_within=start_within, retries=retries, priority=priority)
         schema = None if params_schema is None else read_document(params_schema, str(params_schema))
         wanted = {**timing, "params_schema": schema, "description": description, "owner": owner}
         replaced = None if file is None else read_document(file, str(file))

@@ -19,7 +19,8 @@ from typing import IO, Any
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.http_server import BoundedHead, Server, http_options, require_free
 from pyoco_server.cli.output import BootstrapOptions, note
-from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, secret_variable
+from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name
+from pyoco_server.environment import secret_variable
 from pyoco_server.errors import InvalidCliInput, NatsUnavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.gateway import Gateway

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.inputs import MAX_FLOW_NAME
 from pyoco_server.domain.runs.jobs import Submission
-from pyoco_server.domain.runs.model import RunRetry, RunStatus
+from pyoco_server.domain.runs.model import Priority, RunRetry, RunStatus
 from pyoco_server.errors import InvalidRequest
 
 
@@ -23,6 +23,7 @@ class FlowSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry: RunRetry | None = None
     timeout_sec: float | None = None
     start_within_sec: float | None = None
+    priority: Priority | None = None
     params_schema: dict[str, Any] | None = None
     description: str | None = None
     owner: str | None = None
@@ -34,7 +35,7 @@ class FlowSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NO_TENANT = "_"
-RUN_DEFAULTS = ("retry", "timeout_sec", "start_within_sec")
+RUN_DEFAULTS = ("retry", "timeout_sec", "start_within_sec", "priority")
 """Fields of a run that its flow may have a default for."""
 SETTINGS = (*RUN_DEFAULTS, "params_schema", "description", "owner")
 
@@ -125,6 +126,7 @@ class FlowDetails(Flow, frozen=True, kw_only=True):
     retry: RunRetry | None
     timeout_sec: float | None
     start_within_sec: float | None
+    priority: Priority | None
     params_schema: dict[str, Any] | None
     description: str | None
     owner: str | None

@@ -122,7 +122,10 @@ class Schedules:
     backfill = blocking(AsyncSchedules.backfill)
 
 
-SETTINGS: Final = ("retry", "timeout_sec", "start_within_sec", "params_schema", "description", "owner")
+SETTINGS: Final = (
+    *("retry", "timeout_sec", "start_within_sec", "priority"),
+    *("params_schema", "description", "owner"),
+)
 """Of a flow, for `flows.put`."""
 
 
@@ -142,8 +145,8 @@ class AsyncFlows(Calls):
     async def put(self, /, name: str, **settings: Any) -> FlowDetails:
         """Replace what is set for a flow; without `settings`, remove it.
 
-        `settings`: `retry`, `timeout_sec` and `start_within_sec` for runs without their own, `params_schema`
-        (a JSON Schema), `description`, `owner`.
+        `settings`: `retry`, `timeout_sec`, `start_within_sec` and `priority` for runs without their own,
+        `params_schema` (a JSON Schema), `description`, `owner`.
         """
         flow: FlowDetails = await self._call("PUT", f"/flows/{segment(name)}", json=settings)
         return flow

@@ -141,13 +141,6 @@ class RunLevel:
         clock, new_id = setup.clock, setup.new_id
         self.expiry = RunExpiry(backend.timers, backend.runs, clock)
         self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
-        self.list_workers = ListWorkers(
-            self.follow_workers,
-            backend.run_index,
-            setup.config.worker_disconnect_timeout_sec,
-            setup.monotonic,
-            setup.tuning.first_worker_sec,
-        )
         by_tenant = setup.config.http_auth_mode != "none"
         self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
         self.queues = QueueLevel(backend, self.list_workers, own_writes, self.trail, by_tenant=by_tenant)

@@ -8,6 +8,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from pyoco_server.domain.flows import FlowDetails, FlowPage, FlowSettings
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.domain.runs.model import Priority
 from pyoco_server.errors import FlowNotFound, InvalidListQuery, RequestTooLarge, TimersUnsupported
 from pyoco_server.http_api.bodies import (
     Body,
@@ -53,6 +54,7 @@ class FlowRequest(Body):
     start_within_sec: Seconds | None = Field(
         None, description="Fail if no worker has started the run in this time, of runs without their own"
     )
+    priority: Priority | None = Field(None, description="Priority of runs without their own")
     params_schema: dict[str, Any] | None = Field(
         None, description="JSON Schema (2020-12) that the params of its runs have to match"
     )
