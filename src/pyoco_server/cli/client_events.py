@@ -8,8 +8,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_params import read_params
-from pyoco_server.cli.client_runs import NOW, Timing
+from pyoco_server.cli.client_params import NOW, Timing, read_params
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown
 from pyoco_server.environment import secret_variable
 from pyoco_server.errors import InvalidCliInput

@@ -1,14 +1,21 @@
-"""Params from a file, a JSON text and key=value pairs; later sources override earlier ones."""
+"""What a run is given on the command line: its params, and when it starts.
+
+Params come from a file, a JSON text and key=value pairs; later sources override earlier ones.
+"""
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.domain.inputs import Refused, decode_json, read_json
 from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
+from pyoco_server.http_client.options import RunOptions, options_of
 
 MAX_NODES = 100_000
 """Limit for a YAML file; above the limit for the params of a run."""
@@ -72,3 +79,43 @@ def _from_pair(pair: str) -> tuple[str, Any]:
         return key, json.loads(text)
     except ValueError:
         return key, text
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """When the run starts, how long it may take, how often it is tried, its priority."""
+
+    at: str | None = None
+    """Do not start before this time, e.g. 2026-12-01T02:00+09:00."""
+
+    delay: str | None = None
+    """Do not start before this time has passed, e.g. 90, 10m or 1h30m."""
+
+    start_within: str | None = None
+    """Fail if no worker has started the run in this time."""
+
+    timeout: str | None = None
+    """Timeout of each try, e.g. 1h."""
+
+    retries: int | None = None
+    """Try again up to this many times after a failure, with growing pauses."""
+
+    priority: Literal["high", "normal", "low"] | None = None
+    """Start before other runs that wait for the same tag (high), or after them (low)."""
+
+    def options(self) -> RunOptions:
+        try:
+            return options_of(
+                at=self.at,
+                delay=self.delay,
+                start_within=self.start_within,
+                timeout=self.timeout,
+                retries=self.retries,
+                priority=self.priority,
+            )
+        except ValueError as error:
+            raise InvalidCliInput(str(error)) from error
+
+
+NOW = Timing()

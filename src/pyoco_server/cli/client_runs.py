@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_params import read_params
+from pyoco_server.cli.client_params import NOW, Timing, read_params
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.output import (
     AS_JSON,
@@ -31,7 +31,6 @@ from pyoco_server.cli.run_view import follow as follow_run
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import LogLine, Run, Submitted
-from pyoco_server.http_client.options import RunOptions, options_of
 from pyoco_server.http_client.runs import is_terminal
 
 _RUNS = Columns(
@@ -84,46 +83,6 @@ class Following:
 
 
 NOT_FOLLOWED = Following()
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Timing:
-    """When the run starts, how long it may take, how often it is tried, its priority."""
-
-    at: str | None = None
-    """Do not start before this time, e.g. 2026-12-01T02:00+09:00."""
-
-    delay: str | None = None
-    """Do not start before this time has passed, e.g. 90, 10m or 1h30m."""
-
-    start_within: str | None = None
-    """Fail if no worker has started the run in this time."""
-
-    timeout: str | None = None
-    """Timeout of each try, e.g. 1h."""
-
-    retries: int | None = None
-    """Try again up to this many times after a failure, with growing pauses."""
-
-    priority: Literal["high", "normal", "low"] | None = None
-    """Start before other runs that wait for the same tag (high), or after them (low)."""
-
-    def options(self) -> RunOptions:
-        try:
-            return options_of(
-                at=self.at,
-                delay=self.delay,
-                start_within=self.start_within,
-                timeout=self.timeout,
-                retries=self.retries,
-                priority=self.priority,
-            )
-        except ValueError as error:
-            raise InvalidCliInput(str(error)) from error
-
-
-NOW = Timing()
 
 
 def submit(  # noqa: PLR0913 - the options of the contract

@@ -268,6 +268,7 @@ class FlowDetails(TypedDict):
     p95_sec: float | None
     params_schema: dict[str, Any] | None
     paused: None
+    priority: str | None
     retry: RunRetry | None
     schedules: list[str]
     start_within_sec: float | None

@@ -164,7 +164,6 @@ def object_store(bucket: str, purpose: str) -> StreamSpec:
 
 
 def queues_bucket(config: NatsBackendConfig) -> StreamSpec:
-    """Not required by a worker, which may have no right to it."""
     return kv_bucket(config.queues_kv_bucket, "queue")
 
 

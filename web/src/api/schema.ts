@@ -2506,8 +2506,8 @@ export interface components {
          * Flow
          * @description A flow that live workers report, that has runs, or that has defaults.
          *
-         *         `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
-         *         `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
+         *     `success_rate` is the share of completed runs (0 to 1) among the last 100 that completed or failed;
+         *     `p50_sec` and `p95_sec` are durations of the completed ones. null: no such run.
          */
         Flow: {
             name: string;
@@ -2569,10 +2569,42 @@ export interface components {
             retry: components["schemas"]["RunRetry"] | null;
             timeout_sec: number | null;
             start_within_sec: number | null;
+            priority: components["schemas"]["Priority"] | null;
             params_schema: Record<string, never> | null;
             description: string | null;
             owner: string | null;
             updated_at: number | null;
+        };
+        /**
+         * Queue
+         * @description `throughput_per_min`: runs that ended in the last minute. `workers`: those that are alive.
+         */
+        Queue: {
+            tag: string;
+            waiting: number;
+            running: number;
+            paused: components["schemas"]["Pause"] | null;
+            oldest_wait_sec: number;
+            workers: number;
+            throughput_per_min: number;
+        };
+        /**
+         * Pause
+         * @description Since when, and until when (None: until it is resumed), nobody takes jobs of a tag.
+         */
+        Pause: {
+            since: number;
+            /** @default null */
+            reason: string | null;
+            /** @default null */
+            until: number | null;
+        };
+        /**
+         * QueueList
+         * @description By tag.
+         */
+        QueueList: {
+            items: components["schemas"]["Queue"][];
         };
         /** DueTick */
         DueTick: {
@@ -2750,37 +2782,6 @@ export interface components {
         AuditPage: {
             items: components["schemas"]["AuditEntry"][];
             next_cursor: string | null;
-        };
-        /**
-         * Queue
-         * @description `throughput_per_min`: runs that ended in the last minute. `workers`: those that are alive.
-         */
-        Queue: {
-            tag: string;
-            waiting: number;
-            running: number;
-            paused: components["schemas"]["Pause"] | null;
-            oldest_wait_sec: number;
-            workers: number;
-            throughput_per_min: number;
-        };
-        /**
-         * Pause
-         * @description Since when, and until when (None: until it is resumed), nobody takes jobs of a tag.
-         */
-        Pause: {
-            since: number;
-            /** @default null */
-            reason: string | null;
-            /** @default null */
-            until: number | null;
-        };
-        /**
-         * QueueList
-         * @description By tag.
-         */
-        QueueList: {
-            items: components["schemas"]["Queue"][];
         };
     };
     responses: never;
@@ -4293,6 +4294,8 @@ export interface operations {
                      * @description Fail if no worker has started the run in this time, of runs without their own
                      */
                     start_within_sec?: number | null;
+                    /** @description Priority of runs without their own */
+                    priority?: ("high" | "normal" | "low") | null;
                     /**
                      * Params Schema
                      * @description JSON Schema (2020-12) that the params of its runs have to match
