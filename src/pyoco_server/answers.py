@@ -20,6 +20,7 @@ from pyoco_server.domain.executions.events import Actor
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
 from pyoco_server.domain.executions.records import ExecutionSummary, GraphRecord, GraphSummary, Wait
 from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.limits.views import LIMIT_ANSWERS, WaitingFor
 from pyoco_server.domain.runs.listing import Flow, FlowRun, RunSummary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
@@ -49,7 +50,7 @@ def kinds() -> list[type[Struct]]:
         for name, kind in globals().items()
         if isinstance(kind, type) and (kind.__module__ == __name__ or name in __all__) and name[0] != "_"
     ]
-    return [*own, *SCHEDULE_ANSWERS]
+    return [*own, *SCHEDULE_ANSWERS, *LIMIT_ANSWERS]
 
 
 def name_of(kind: type) -> str:
@@ -111,13 +112,14 @@ class EventRefused(ErrorBody, kw_only=True):
 
 
 class Run(RunSnapshot, frozen=True, kw_only=True):
-    """A run. `worker_*` describe the worker that holds it; only `GET /runs/{run_id}` returns them."""
+    """A run. Only `GET /runs/{run_id}` returns `worker_*`, of the worker that holds it, and `waiting_for`."""
 
     task_records: dict[str, TaskRecord] | UnsetType | None = UNSET  # type: ignore[assignment]
     """Returned on request only: they can be large."""
     worker_alive: bool | UnsetType | None = UNSET
     worker_heartbeat_at: float | UnsetType | None = UNSET
     worker_tags: tuple[str, ...] | UnsetType | None = UNSET
+    waiting_for: WaitingFor | UnsetType | None = UNSET
 
 
 class RunPage(Struct):

@@ -23,6 +23,8 @@ from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.events import Event
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import LoggedCommit
+from pyoco_server.domain.limits.holders import decode_holders
+from pyoco_server.domain.limits.model import decode_limit
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
 from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, RunStatus
 from pyoco_server.engine.executors.pool import Prefetch
@@ -520,6 +522,8 @@ class World:
             "storage": MemoryStorage(),
             "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
             "schedules": MemoryStore(wire.encode, wire.decode_schedule),
+            "limits": MemoryStore(wire.encode, decode_limit),
+            "limit_holders": MemoryStore(wire.encode, decode_holders),
             "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
         }
         self.events = MemoryEvents.new(CONFIG)
@@ -651,6 +655,8 @@ class World:
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.schedule_feed = LateFeed(process, self.shared["schedules"])
+            backend.limit_feed = LateFeed(process, self.shared["limits"])
+            backend.limit_holder_feed = LateFeed(process, self.shared["limit_holders"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
             backend.execution_feed = LateFeed(
                 process, self.shared["execution_log"], is_withheld=self.faults.executions_late

@@ -27,7 +27,7 @@ from pyoco_server.errors import InvalidJob, RunNotRetriable
 from pyoco_server.memory.stores import MemoryListedStore
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
-from pyoco_server.usecases.runs.submit import UNUSED_SEC, USED_AGAIN_SEC, FlowFiles
+from pyoco_server.usecases.runs.retry import UNUSED_SEC, USED_AGAIN_SEC, FlowFiles
 from support.builders import NOW, RUN_ID, a_job, a_snapshot, an_activity
 
 OLD, NEW, NEWER = (f"0190aaaa-bbbb-7ccc-8ddd-eeeeffff000{n}" for n in (1, 2, 3))

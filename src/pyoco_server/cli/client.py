@@ -294,6 +294,7 @@ for part in PARTS:
 app.command(client_executions.graphs_app)
 app.command(client_executions.app)
 app.command(client_schedules.app)
+app.command(client_schedules.limits_app)
 for group in client_events.APPS:
     app.command(group)
 

@@ -1,4 +1,4 @@
-"""Commands for schedules, and `apply` for all definitions in a directory."""
+"""Commands for schedules and limits, and `apply` for all definitions in a directory."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import cyclopts
 from cyclopts import Parameter
 
+from pyoco_server.cli import Text
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_executions import read_graph
 from pyoco_server.cli.client_params import read_document
@@ -48,7 +49,7 @@ def put(
     schedule_id
         Schedule id. Default: the id in the file, else the file name without extension.
     """
-    definition = _definition(file)
+    definition = _definition(file, "target", texts.NO_TARGET)
     wanted = schedule_id or definition.pop("id", None) or file.stem
     definition.pop("id", None)
     shown.one(client.schedules.put(str(wanted), **definition), "id")
@@ -198,6 +199,131 @@ def delete(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) -
     shown.one(client.schedules.delete(schedule_id), "id")
 
 
+# Limits
+
+limits_app = cyclopts.App(name="limits", help="Limit how many runs are active, and how fast they start.")
+_LIMITS = Columns(
+    ("name",),
+    ("name", "places", "rate", "on_full", "holders", "waiting", "admitted"),
+    ("admitted", "on_full"),
+)
+_KEYS = Columns(("key",), ("key", "holders", "waiting"))
+LimitName = Annotated[str, Parameter(help="Limit name.")]
+
+
+@limits_app.command(name="put")
+def put_limit(file: Path, *, name: str | None = None, shown: Shown = AS_JSON, client: Client) -> None:
+    """Create or change a limit from a file.
+
+    Parameters
+    ----------
+    file
+        Limit definition, YAML or JSON.
+    name
+        Limit name. Default: the name in the file, else the file name without extension.
+    """
+    definition = _definition(file, "match", texts.NO_MATCH)
+    wanted = name or definition.pop("name", None) or file.stem
+    definition.pop("name", None)
+    try:
+        shown.one(client.limits.put(str(wanted), **definition), "name")
+    except TypeError as error:
+        raise InvalidCliInput(f"{file}: {error}") from error
+
+
+@limits_app.command(name="list")
+def list_limits(
+    *, cursor: str | None = None, limit: int = 50, shown: Shown = AS_JSON, client: Client
+) -> None:
+    """List limits by name, with their holders and waiting runs.
+
+    Parameters
+    ----------
+    cursor
+        next_cursor of the previous page.
+    limit
+        Maximum number of entries (up to 200).
+    """
+    page = client.limits.list(cursor, limit)
+    shown.page(page, _LIMITS, texts.NO_LIMITS, [_limit_row(item) for item in page["items"]])
+
+
+@limits_app.command(name="show")
+def show_limit(name: LimitName, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Print a limit."""
+    shown.one(client.limits.get(name), "name")
+
+
+@limits_app.command(name="keys")
+def list_keys(
+    name: LimitName,
+    *,
+    cursor: str | None = None,
+    limit: int = 50,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """List the keys of a limit that are in use.
+
+    Parameters
+    ----------
+    cursor
+        next_cursor of the previous page.
+    limit
+        Maximum number of entries (up to 200).
+    """
+    page = client.limits.keys(name, cursor, limit)
+    shown.page(page, _KEYS, texts.NO_KEYS, page["items"])
+
+
+@limits_app.command(name="delete")
+def delete_limit(name: LimitName, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Delete a limit. Runs that wait for it go on."""
+    shown.one(client.limits.delete(name), "name")
+
+
+def _limit_row(limit: Mapping[str, Any]) -> dict[str, Any]:
+    rate = limit["rate"]
+    return {
+        **limit,
+        "places": limit["max_running"],
+        "rate": None if rate is None else f"{rate['count']} per {rate['per_sec']:g} s",
+    }
+
+
+def flow_pause(
+    flow_name: str,
+    *,
+    reason: str | None = None,
+    until: str | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """Pause a flow: its runs are accepted and wait.
+
+    Parameters
+    ----------
+    flow_name
+        Name of the flow.
+    reason
+        Reason, shown with the runs that wait.
+    until
+        When the pause ends by itself, e.g. 2026-12-01T02:00+09:00
+    """
+    shown.one(client.limits.pause_flow(flow_name, reason, until), "flow")
+
+
+def flow_resume(flow_name: str, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Resume a paused flow. The runs that waited go on.
+
+    Parameters
+    ----------
+    flow_name
+        Name of the flow.
+    """
+    shown.one(client.limits.resume_flow(flow_name), "flow")
+
+
 # Definitions in a directory
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -205,12 +331,12 @@ _CHANGES = Columns(("id",), ("change", "kind", "id", "fields"))
 
 
 def apply(directory: Path, *, dry_run: Flag = False, shown: Shown = AS_TABLE, client: Client) -> None:
-    """Create or change the graphs, actions, templates and schedules that a directory describes.
+    """Create or change the graphs, limits, actions, templates and schedules that a directory describes.
 
     Parameters
     ----------
     directory
-        Directory with the folders graphs, actions, templates and schedules; one YAML or JSON file each.
+        Directory with the folders graphs, limits, actions, templates and schedules; one file each.
     dry_run
         Only print the differences.
     """
@@ -233,15 +359,15 @@ def _read_definition(path: Path) -> dict[str, Any]:
     return read_graph(path) if path.parent.name == "graphs" else read_document(path, str(path))
 
 
-COMMANDS = {"apply": apply}
+COMMANDS = {"apply": apply, "flow-pause": flow_pause, "flow-resume": flow_resume}
 
 
-def _definition(file: Path) -> dict[str, Any]:
+def _definition(file: Path, needed: str, problem: Text) -> dict[str, Any]:
     if not file.is_file():
         raise InvalidCliInput(texts.NO_SUCH_FILE(path=file))
     definition = read_document(file, str(file))
-    if "target" not in definition:
-        raise InvalidCliInput(texts.NO_TARGET(path=file))
+    if needed not in definition:
+        raise InvalidCliInput(problem(path=file))
     return definition
 
 

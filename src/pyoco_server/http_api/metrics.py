@@ -112,6 +112,22 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._limit_waits = Histogram(
+            "pyoco_limit_wait_seconds",
+            "From the submission of a run, or the end of its delay, until it got its place in all limits.",
+            buckets=_LATE_SECONDS,
+            registry=self.registry,
+        )
+        self._limit_refusals = Counter(
+            "pyoco_limit_refusals", "Submissions refused because a limit was reached.", registry=self.registry
+        )
+
+    def admitted(self, waited_sec: float) -> None:
+        self._limit_waits.observe(waited_sec)
+
+    def refused(self) -> None:
+        self._limit_refusals.inc()
+
     def ticked(self, status: str, count: int, late_sec: float | None) -> None:
         self._ticks.labels(status).inc(count)
         if late_sec is not None:
@@ -148,10 +164,11 @@ class Metrics:
         workers_alive: int,
         dead_letters: int,
         executions: dict[ExecutionStatus, int],
+        waiting: int,
     ) -> bytes:
-        """All metrics; the three of the contract come first."""
+        """All metrics; the three of the contract come first. `waiting`: runs without a place in a limit."""
         now = CollectorRegistry()
-        now.register(_Now(runs, workers_alive, dead_letters, executions))
+        now.register(_Now(runs, workers_alive, dead_letters, executions, waiting))
         return generate_latest(now) + generate_latest(self.registry)
 
 
@@ -164,7 +181,9 @@ class _Now:
         workers_alive: int,
         dead_letters: int,
         executions: dict[ExecutionStatus, int],
+        waiting: int,
     ) -> None:
+        self._waiting = waiting
         self._runs = runs
         self._executions = executions
         self._workers_alive = workers_alive
@@ -181,6 +200,9 @@ class _Now:
         for state, number in self._executions.items():
             executions.add_metric([state.value], number)
         yield executions
+        yield GaugeMetricFamily(
+            "pyoco_runs_waiting", "Runs that wait for a place in a limit or for a paused flow.", self._waiting
+        )
 
 
 class MeasureRequests:

@@ -41,6 +41,7 @@ PROTECTED = frozenset(
         "/graphs",
         "/waits",
         "/schedules",
+        "/limits",
         "/api",
     }
 )

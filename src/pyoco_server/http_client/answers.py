@@ -55,9 +55,35 @@ class RunTry(TypedDict):
     worker_id: str | None
 
 
-class Run(TypedDict):
-    """A run. `worker_*` describe the worker that holds it; only `GET /runs/{run_id}` returns them."""
+class RunLimit(TypedDict):
+    """A limit that applies to a run, and the run's key in it."""
 
+    key: str
+    limit: str
+
+
+class PausedFlow(TypedDict):
+    """A flow whose runs wait. Times are Unix seconds; `until` null: until it is resumed."""
+
+    flow: str
+    reason: str | None
+    since: float
+    until: float | None
+
+
+class WaitingFor(TypedDict):
+    """Why a run waits: a limit, the run's key in it and its position (1 is next), or a paused flow."""
+
+    key: NotRequired[str]
+    limit: NotRequired[str]
+    paused: NotRequired[PausedFlow]
+    position: NotRequired[int]
+
+
+class Run(TypedDict):
+    """A run. Only `GET /runs/{run_id}` returns `worker_*`, of the worker that holds it, and `waiting_for`."""
+
+    admitted_try: int | None
     api_key_id: str | None
     attempt: int | None
     cancel_reason: str | None
@@ -69,10 +95,13 @@ class Run(TypedDict):
     execution_id: str | None
     failure: RunFailure | None
     flow_name: str
+    graph_id: str | None
     heartbeat_at: float
     instance_id: str | None
     job_seq: int | None
     kept_tasks: list[str] | None
+    limit_rules: str | None
+    limits: list[RunLimit] | None
     node_id: str | None
     not_before: float | None
     params: dict[str, Any]
@@ -98,6 +127,7 @@ class Run(TypedDict):
     timeout_sec: float | None
     tries: list[RunTry]
     updated_at: float
+    waiting_for: NotRequired[WaitingFor | None]
     warnings: list[str]
     wheels: list[CodeWheel] | None
     worker_alive: NotRequired[bool | None]

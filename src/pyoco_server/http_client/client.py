@@ -28,7 +28,14 @@ from pyoco_server.http_client.executions import (
     WorkflowEvents,
 )
 from pyoco_server.http_client.runs import RunCalls
-from pyoco_server.http_client.schedules import AsyncSchedules, Document, Schedules, difference
+from pyoco_server.http_client.schedules import (
+    AsyncLimits,
+    AsyncSchedules,
+    Document,
+    Limits,
+    Schedules,
+    difference,
+)
 
 
 class ClientCalls(RunCalls):
@@ -39,6 +46,7 @@ class ClientCalls(RunCalls):
         self.events = AsyncWorkflowEvents(session)
         self.executions = AsyncExecutions(session)
         self.schedules = AsyncSchedules(session)
+        self.limits = AsyncLimits(session)
 
     async def get_workers(
         self,
@@ -171,6 +179,8 @@ class ClientCalls(RunCalls):
                     return next((one for one in actions if one["key"] == document.id), None)
                 case "templates":
                     return await self.events.get_template(document.id)
+                case "limits":
+                    return await self.limits.get(document.id)
                 case _:
                     return await self.schedules.get(document.id)
         except NotFound:
@@ -184,6 +194,8 @@ class ClientCalls(RunCalls):
                 await self.events.put_action(document.id, document.body)
             case "templates":
                 await self.events.put_template(document.id, document.body)
+            case "limits":
+                await self.limits.put(document.id, **document.body)
             case _:
                 await self.schedules.put(document.id, **document.body)
 
@@ -244,6 +256,7 @@ class PyocoHttpClient:
         self.events = WorkflowEvents(self._calls.events)
         self.executions = Executions(self._calls.executions)
         self.schedules = Schedules(self._calls.schedules)
+        self.limits = Limits(self._calls.limits)
 
     run = blocking(ClientCalls.run)
     submit_run = blocking(ClientCalls.submit_run)

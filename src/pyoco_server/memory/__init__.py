@@ -15,6 +15,8 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
+from pyoco_server.domain.limits.holders import Holders, decode_holders
+from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
@@ -203,11 +205,23 @@ class MemoryGatewayBackend(MemoryBackend):
     tick_pages: MemoryStore[TickPage] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_tick_page)
     )
+    limits: MemoryStore[LimitRecord] = field(default_factory=lambda: MemoryStore(codec.encode, decode_limit))
+    limit_holders: MemoryStore[Holders] = field(
+        default_factory=lambda: MemoryStore(codec.encode, decode_holders)
+    )
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
 
     @property
     def schedule_feed(self) -> MemoryStore[Schedule]:
         return self.schedules
+
+    @property
+    def limit_feed(self) -> MemoryStore[LimitRecord]:
+        return self.limits
+
+    @property
+    def limit_holder_feed(self) -> MemoryStore[Holders]:
+        return self.limit_holders
 
     @property
     def execution_feed(self) -> MemoryExecutionLog:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pyoco_server.domain.limits.holders import Standing, replace, standing_of
 from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, changed_at, is_beat, summary
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.logs import get_logger
@@ -18,8 +19,9 @@ from pyoco_server.usecases.ports.runs import IndexedPage
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 
 log = get_logger(__name__)
+_decode_standing = msgspec.json.Decoder(Standing).decode
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 MAX_FILE_AGE_SEC = 12 * 3600
 """An older file may have missed a removal whose marker has expired."""
 _SCHEMA = """
@@ -32,9 +34,11 @@ CREATE TABLE runs (
     lists BLOB NOT NULL,
     revision INTEGER NOT NULL,
     expires_at REAL,
-    summary BLOB NOT NULL
+    summary BLOB NOT NULL,
+    limited BLOB
 );
 CREATE INDEX unfinished ON runs (run_id, revision) WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING');
+CREATE INDEX limited ON runs (run_id) WHERE limited IS NOT NULL;
 CREATE INDEX by_expiry ON runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE TABLE listed (
     list BLOB NOT NULL,
@@ -196,6 +200,12 @@ class SqliteRunIndex:
         )
         return [(run_id, revision, RunStatus(status)) for run_id, revision, status in rows]
 
+    def limited(self) -> list[Standing]:
+        """At the start of a gateway; afterwards it follows the feed itself."""
+        self._write_waiting()
+        rows = self._db.execute("SELECT limited, revision FROM runs WHERE limited IS NOT NULL")
+        return [replace(_decode_standing(data), revision=revision) for data, revision in rows]
+
     def is_known(self, change: Change[RunSnapshot]) -> bool:
         known = self._known(change.key)
         return known is not None and change.value is not None and known.is_of(change.value)
@@ -206,7 +216,8 @@ class SqliteRunIndex:
 
     def _stored(self, run_id: str) -> "_Row | None":
         found = self._db.execute(
-            "SELECT scope, status, written_at, changed_at, lists FROM runs WHERE run_id = ?", (run_id,)
+            "SELECT scope, status, written_at, changed_at, lists, limited FROM runs WHERE run_id = ?",
+            (run_id,),
         ).fetchone()
         return None if found is None else _Row(*found)
 
@@ -218,7 +229,7 @@ class SqliteRunIndex:
             return before  # a heartbeat does not move a run in the lists
         scope, changed = self._scope(run.tenant_id), changed_at(run, change.stored_at)
         lists = _lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256)
-        return _Row(scope, run.status.value, run.updated_at, changed, lists)
+        return _Row(scope, run.status.value, run.updated_at, changed, lists, _limited(run, before))
 
     def _count(self, row: "_Row | None", by: int) -> None:
         if row is not None:
@@ -226,8 +237,11 @@ class SqliteRunIndex:
 
     def _insert(self, runs: "list[_Written]") -> None:
         self._db.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [(run.shown.run_id, *row, run.revision, run.expires_at, run.json()) for run, row, _ in runs],
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (run.shown.run_id, *row[:5], run.revision, run.expires_at, run.json(), row.limited)
+                for run, row, _ in runs
+            ],
         )
         self._db.executemany(
             "INSERT OR IGNORE INTO listed VALUES (?, ?, ?, ?)",
@@ -243,8 +257,11 @@ class SqliteRunIndex:
         """Runs that stay in their lists."""
         self._db.executemany(
             "UPDATE runs SET status = ?, written_at = ?, changed_at = ?, revision = ?, expires_at = ?,"
-            " summary = ? WHERE run_id = ?",
-            [(*row[1:4], run.revision, run.expires_at, run.json(), run.shown.run_id) for run, row, _ in runs],
+            " summary = ?, limited = ? WHERE run_id = ?",
+            [
+                (*row[1:4], run.revision, run.expires_at, run.json(), row.limited, run.shown.run_id)
+                for run, row, _ in runs
+            ],
         )
         self._db.executemany(
             "UPDATE OR REPLACE listed SET status = ?, changed_at = ?"
@@ -295,9 +312,21 @@ class _Row(NamedTuple):
     written_at: float
     changed_at: float
     lists: bytes
+    limited: bytes | None = None
+    """What limits have to know of it."""
 
     def is_of(self, run: RunSnapshot) -> bool:
         return self.status == run.status.value and self.written_at == run.updated_at
+
+
+def _limited(run: RunSnapshot, before: _Row | None) -> bytes | None:
+    """A worker of another make drops the mark of a run; until its end the last one counts."""
+    if run.limits is None and (before is None or before.limited is None):
+        return None
+    standing = standing_of(run, 0)
+    if standing is not None:
+        return msgspec.json.encode(standing)
+    return None if before is None or run.status.is_terminal else before.limited
 
 
 class _Shown(NamedTuple):

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.events.retry import WEBHOOK_FORM, RetryPolicy, is_webhook_url
@@ -18,6 +19,11 @@ from pyoco_server.usecases.events.resume import ResumeWaits
 from pyoco_server.usecases.events.retry import DrainRetryJobs, RetryQueue
 from pyoco_server.usecases.events.start import PATIENCE_SEC, StartTemplate
 from pyoco_server.usecases.events.transfer import ImportFiles
+from pyoco_server.usecases.limits.admit import AdmissionMeter, AdmitRuns
+from pyoco_server.usecases.limits.board import LimitBoard
+from pyoco_server.usecases.limits.follow import FollowLimits
+from pyoco_server.usecases.limits.gate import Cancel, GateMeter, LimitGate
+from pyoco_server.usecases.limits.manage import ManageLimits
 from pyoco_server.usecases.ports.gateway import Executions, Notifier, ServerBackend, Waits
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
@@ -315,6 +321,64 @@ class ScheduleLevel:
             "fire-schedules": self.fire.run,
             "follow-ends": self.fire.run_ended,
             "check-schedules": self.fire.check,
+        }
+
+
+# Limits
+
+ADMIT_BEAT_SEC = 0.3
+ADMIT_SILENT_SEC = 1.5
+"""Lease timeout before another gateway admits runs. Short, because all of them wait meanwhile."""
+
+
+class LimitMeter(AdmissionMeter, GateMeter, Protocol):
+    pass
+
+
+class LimitLevel:
+    """Limits. They go by the clock of the store, because all gateways have to agree on rates."""
+
+    def __init__(
+        self,
+        backend: ServerBackend,
+        meter: LimitMeter,
+        new_id: Callable[[], str],
+        runs_known: Callable[[], Awaitable[None]],
+        cancel: Cancel,
+    ) -> None:
+        clock = backend.shared_clock
+        self.board = LimitBoard()
+        for run in backend.run_index.limited():
+            self.board.note(run)
+        self.follow = FollowLimits(
+            self.board, backend.limit_feed, backend.limit_holder_feed, backend.runs, runs_known
+        )
+        self.gate = LimitGate(self.board, self.follow, cancel, clock, meter)
+        self.manage = ManageLimits(backend.limits, self.board, self.follow, clock, new_id)
+        self.admit = AdmitRuns(
+            board=self.board,
+            runs=backend.runs,
+            queue=backend.queue,
+            holders=backend.limit_holders,
+            lease=Lease(
+                backend.leases,
+                "limits",
+                new_id(),
+                clock,
+                lasts_sec=ADMIT_SILENT_SEC,
+                beat_sec=ADMIT_BEAT_SEC,
+            ),
+            clock=clock,
+            meter=meter,
+            ready=self.follow.ready,
+        )
+
+    def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
+            "follow-limits": self.follow.run_definitions,
+            "follow-holders": self.follow.run_holders,
+            "sort-waiting": self.follow.run_sorting,
+            "admit-runs": self.admit.run,
         }
 
 

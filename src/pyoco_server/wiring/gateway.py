@@ -31,14 +31,8 @@ from pyoco_server.usecases.ports.runs import ApiKeyStore
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
 from pyoco_server.usecases.runs.read import ListFlows, ListRuns, ReadLogs, ReadRun
-from pyoco_server.usecases.runs.submit import (
-    FlowFiles,
-    LinkRetries,
-    RetryRun,
-    SubmitBatch,
-    SubmitOnce,
-    SubmitRun,
-)
+from pyoco_server.usecases.runs.retry import FlowFiles, LinkRetries, RetryRun
+from pyoco_server.usecases.runs.submit import SubmitBatch, SubmitOnce, SubmitRun
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.schedules.attend import TickMeter
 from pyoco_server.usecases.schedules.start import StartScheduled
@@ -60,7 +54,14 @@ from pyoco_server.usecases.services.sweep import (
 )
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
-from pyoco_server.wiring.event_level import EventLevel, EventUseCases, ScheduleLevel, default_timezone
+from pyoco_server.wiring.event_level import (
+    EventLevel,
+    EventUseCases,
+    LimitLevel,
+    LimitMeter,
+    ScheduleLevel,
+    default_timezone,
+)
 
 Background = dict[str, Callable[[], Awaitable[None]]]
 """What goes on beside the requests, by name."""
@@ -73,7 +74,7 @@ ORCHESTRATOR_SILENT_SEC = 5.0
 """Lease timeout before another gateway orchestrates."""
 
 
-class Meter(RunMeter, CommandMeter, OrchestratorMeter, TickMeter, Protocol):
+class Meter(RunMeter, CommandMeter, OrchestratorMeter, TickMeter, LimitMeter, Protocol):
     pass
 
 
@@ -117,6 +118,8 @@ class RunLevel:
         self._add_sweeps(backend, setup)
 
     def _add_followers(self, backend: ServerBackend, setup: Setup, watchers: WatchHub) -> None:
+        self.limits = LimitLevel(backend, setup.meter, setup.new_id, self._runs_known, self._cancel_for_limit)
+        self._looks.append(self.limits.board.look)
         self.reassert_cancels = self._reassert_cancels(backend, setup)
         # When the store forgets is a time of the store, not of this host.
         self.follow = FollowRuns(
@@ -126,6 +129,7 @@ class RunLevel:
             backend.shared_clock,
             setup.meter,
             self._look,
+            forget=self.limits.board.forget_runs,
             expire_interval_sec=setup.tuning.expire_interval_sec,
         )
         self.follow_workers = FollowWorkers(backend.worker_feed, setup.clock, backend.shared_clock)
@@ -143,6 +147,7 @@ class RunLevel:
             setup.config.runs_retention_sec,
             expire_at=self.expiry.set,
             files=self.flow_files,
+            limits=self.limits.gate,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -151,7 +156,7 @@ class RunLevel:
         self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites, watchers: WatchHub
     ) -> None:
         silent_sec = setup.config.worker_disconnect_timeout_sec
-        self.read = ReadRun(backend.runs, self.follow_workers, silent_sec)
+        self.read = ReadRun(backend.runs, self.follow_workers, silent_sec, self.limits.gate)
         self.read_logs = ReadLogs(self.read, backend.task_logs)
         self.list = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock)
@@ -203,6 +208,12 @@ class RunLevel:
         self._looks.append(reassert.look)
         return reassert
 
+    async def _runs_known(self) -> None:
+        await self.follow.caught_up()
+
+    async def _cancel_for_limit(self, run_id: str, requested_by: str, reason: str) -> None:
+        await self.cancel.of_system(run_id, requested_by, reason)
+
     def on_changes(self, look: LookAtRuns) -> None:
         """`look` gets every change of a run, before it is in the index."""
         self._looks.append(look)
@@ -213,7 +224,8 @@ class RunLevel:
 
     @property
     def is_caught_up(self) -> bool:
-        return self.follow.is_caught_up and self.follow_workers.is_caught_up
+        followed = (self.follow, self.follow_workers, self.limits.follow)
+        return all(one.is_caught_up for one in followed)
 
     @property
     def stale_sec(self) -> float:
@@ -232,6 +244,7 @@ class RunLevel:
             "link-retries": self.link_retries.run,
             "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
             "follow-workers": self.follow_workers.run,
+            **self.limits.background(),
         }
 
 

@@ -18,6 +18,8 @@ from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.limits.holders import Holders, decode_holders
+from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
@@ -51,6 +53,10 @@ class JetStreamExecutionLevel:
     schedules: KvStore[Schedule]
     schedule_feed: BucketFeed[Schedule]
     tick_pages: KvStore[TickPage]
+    limits: KvStore[LimitRecord]
+    limit_feed: BucketFeed[LimitRecord]
+    limit_holders: KvStore[Holders]
+    limit_holder_feed: BucketFeed[Holders]
 
 
 @asynccontextmanager
@@ -80,6 +86,12 @@ async def open_execution_level(
             tick_pages=await bucket_of(
                 requests, config.ticks_kv_bucket, codec.encode, codec.decode_tick_page, restore
             ),
+            limits=await bucket_of(requests, config.limits_kv_bucket, codec.encode, decode_limit),
+            limit_feed=BucketFeed(feeds, config.limits_kv_bucket, decode_limit, restore),
+            limit_holders=await bucket_of(
+                requests, config.limit_holders_kv_bucket, codec.encode, decode_holders, restore
+            ),
+            limit_holder_feed=BucketFeed(feeds, config.limit_holders_kv_bucket, decode_holders, restore),
         )
 
 

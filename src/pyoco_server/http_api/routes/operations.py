@@ -85,6 +85,7 @@ async def metrics(request: Request) -> Response:
         levels.runs.list_workers.alive_count(),
         await levels.runs.count_dead_letters(levels.monotonic()),
         levels.executions.index.counts(caller_of(request).tenant_id),
+        levels.runs.limits.board.lines.total(caller_of(request).tenant_id),
     )
     return Response(text, media_type=CONTENT_TYPE)
 

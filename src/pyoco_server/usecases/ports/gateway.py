@@ -17,6 +17,8 @@ from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.limits.holders import Holders
+from pyoco_server.domain.limits.model import LimitRecord
 from pyoco_server.domain.runs.listing import Place
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.usecases.ports.runs import GatewayBackend
@@ -255,3 +257,11 @@ class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     def schedule_feed(self) -> Feed[Schedule]: ...
     @property
     def tick_pages(self) -> Store[TickPage]: ...
+    @property
+    def limits(self) -> Store[LimitRecord]: ...
+    @property
+    def limit_feed(self) -> Feed[LimitRecord]: ...
+    @property
+    def limit_holders(self) -> Store[Holders]: ...
+    @property
+    def limit_holder_feed(self) -> Feed[Holders]: ...

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.fleet import ALIVE, WorkerRecord, observed_state
 from pyoco_server.domain.inputs import is_run_id
+from pyoco_server.domain.limits.views import WaitingFor
 from pyoco_server.domain.runs.listing import (
     Flow,
     FlowRun,
@@ -29,6 +30,7 @@ from pyoco_server.errors import InvalidRequest, RunNotFound
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.consistency import OwnWrites
 from pyoco_server.usecases.fleet import FollowWorkers, ListWorkers, WorkerFilter
+from pyoco_server.usecases.limits.gate import LimitGate
 from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
 
 _HELD = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
@@ -39,10 +41,14 @@ class RunView(Struct, frozen=True, kw_only=True):
     worker_alive: bool | None = None
     worker_heartbeat_at: float | None = None
     worker_tags: tuple[str, ...] | None = None
+    waiting_for: WaitingFor | None = None
 
 
 class ReadRun:
-    def __init__(self, runs: RunStore, workers: FollowWorkers, disconnect_timeout: float) -> None:
+    def __init__(
+        self, runs: RunStore, workers: FollowWorkers, disconnect_timeout: float, limits: LimitGate
+    ) -> None:
+        self._limits = limits
         self._runs = runs
         self._workers = workers
         self._disconnect_timeout = disconnect_timeout
@@ -53,7 +59,7 @@ class ReadRun:
             raise RunNotFound
         worker = self._worker_of(stored.value)
         if worker is None:
-            return RunView(snapshot=stored.value)
+            return RunView(snapshot=stored.value, waiting_for=self._limits.waiting_for(stored.value))
         state = observed_state(worker, self._workers.silent_for(worker), self._disconnect_timeout)
         return RunView(
             snapshot=stored.value,

@@ -1,53 +1,46 @@
 """Accept runs: the PENDING snapshot first, then the job, both or neither; idempotency keys and batches."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
-from pyoco_server.domain.fleet import KEPT_TASKS
-from pyoco_server.domain.inputs import is_run_id
-from pyoco_server.domain.runs.changes import LinkRetry
 from pyoco_server.domain.runs.jobs import (
     IdempotencyClaim,
     Job,
-    Retry,
     Submission,
     accept,
     claim_key,
     pending,
-    repeated,
     request_digest,
     start_of,
 )
-from pyoco_server.domain.runs.listing import RunFilter
 from pyoco_server.domain.runs.model import (
-    FROM_START,
-    FlowFile,
     RunSnapshot,
     RunStatus,
-    flow_file_key,
-    kept_tasks_of,
     replace,
 )
 from pyoco_server.errors import (
     InvalidRequest,
+    LimitReached,
     NatsUnavailable,
     OrphanRunSuspected,
     PyocoServerError,
-    RunNotFound,
-    RunNotRetriable,
 )
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.auth import Caller, may_see
-from pyoco_server.usecases.consistency import change_run, write
-from pyoco_server.usecases.fleet import ListWorkers
-from pyoco_server.usecases.ports.runs import ClaimStore, FlowFileStore, JobQueue, RunIndex, RunStore
-from pyoco_server.usecases.ports.stores import Change, Clock, Revision, Versioned, WrongRevision
+from pyoco_server.usecases.limits.gate import LimitGate
+from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, RunStore
+from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
 
 log = get_logger(__name__)
+
+
+class KeepsFiles(Protocol):
+    async def keep(self, tenant_id: str | None, sha256: str, text: str) -> None:
+        """Store a flow.yaml for retries of its runs."""
+        ...
 
 
 class SubmitRun:
@@ -61,12 +54,14 @@ class SubmitRun:
         retention_sec: float = 0.0,
         *,
         expire_at: Callable[[str, float], Awaitable[None]] | None = None,
-        files: "FlowFiles | None" = None,
+        files: KeepsFiles | None = None,
+        limits: LimitGate | None = None,
     ) -> None:
         """`retention_sec`: retention of a run after its end; 0: set by its worker.
 
         `files`: where every flow.yaml is kept, for retries.
         """
+        self._limits = limits
         self._files = files
         self._retention_sec = retention_sec or None
         self._runs = runs
@@ -82,6 +77,15 @@ class SubmitRun:
         snapshot = self._pending(job)
         revision: Revision | None = None
         await self._keep_file(job)
+        if job.is_held:
+            try:
+                await self._place_held(job, snapshot)
+            except LimitReached:
+                raise
+            except PyocoServerError:
+                await self._withdraw(snapshot.run_id, None)
+                raise
+            return snapshot
         try:
             revision = await self._runs.create(snapshot.run_id, snapshot)
             self._on_written(revision)
@@ -93,15 +97,37 @@ class SubmitRun:
         _say_accepted(snapshot)
         return snapshot
 
-    async def job_of(self, submission: Submission, run_id: str, at: float) -> Job:
-        """Refuses now what would fail later. Raises InvalidRequest or TimersUnsupported."""
+    async def job_of(
+        self, submission: Submission, run_id: str, at: float, graph_id: str | None = None
+    ) -> Job:
+        """Refuses now what would fail later. Raises InvalidRequest or TimersUnsupported.
+
+        `graph_id`: the graph of the run's execution.
+        """
         if submission.retry is not None or submission.start_within_sec is not None:
             self._queue.require_timers()
         not_before = None
         if submission.delay_sec or submission.run_at is not None:
             self._queue.require_timers()
             not_before = start_of(submission, await self._queue.now())
-        return accept(submission, run_id, at, not_before)
+        job = accept(submission, run_id, at, not_before)
+        if graph_id is not None:
+            job = replace(job, graph_id=graph_id)
+        return job if self._limits is None else await self._limits.mark(job)
+
+    async def _place_held(self, job: Job, snapshot: RunSnapshot) -> None:
+        """The job comes first, so that a run that waits for its place has one. Raises LimitReached."""
+        assert self._limits is not None  # noqa: S101 - who else holds jobs
+        async with self._limits.entering(job):
+            await self._set_expiry(job)
+            await self._queue.publish(job, Revision(0))
+            try:
+                revision = await self._runs.create(job.run_id, snapshot)
+            except WrongRevision:
+                return
+            self._limits.entered(snapshot, revision)
+            self._on_written(revision)
+        _say_accepted(snapshot)
 
     async def place_claimed(self, job: Job, before_job: Callable[[], Awaitable[None]] | None = None) -> None:
         """Place the run of an `Idempotency-Key`. A retry continues where an earlier attempt was interrupted.
@@ -113,6 +139,11 @@ class SubmitRun:
         """
         snapshot = self._pending(job)
         await self._keep_file(job)
+        if job.is_held:
+            await self._place_held_once(job, snapshot)
+            if before_job is not None:
+                await before_job()
+            return
         placed = await self._create(snapshot)
         if before_job is not None:
             await before_job()
@@ -133,26 +164,44 @@ class SubmitRun:
         it.
         """
         snapshot = self._pending(job)
+        if job.is_held:
+            await self._place_held_once(job, snapshot)
+            return
         placed = await self._create(snapshot)
         if placed is not None:
             await self._enqueue_first(job, placed)
             _say_accepted(snapshot)
 
+    async def _place_held_once(self, job: Job, snapshot: RunSnapshot) -> None:
+        """A run that exists is not refused by its limits, and has its job."""
+        found = await self._runs.get(job.run_id)
+        if found is None:
+            await self._place_held(job, snapshot)
+        elif found.value.limits is None and is_first_try_pending(found.value):  # no limit concerned it then
+            await self._enqueue_first(replace(job, limits=None), found)
+
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """Place the job of a PENDING run that lost it. A worker runs a duplicate once."""
-        job = replace(job, try_number=run.value.try_number, not_before=run.value.not_before)
+        if run.value.limits is not None:
+            return  # its job was there before it, and is queued when it gets its place
+        job = replace(job, try_number=run.value.try_number, not_before=run.value.not_before, limits=None)
         await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
 
     async def _enqueue_first(self, job: Job, run: Versioned[RunSnapshot]) -> None:
         """An earlier attempt may have created the run, with another start."""
         self._on_written(run.revision)
-        await self._enqueue(replace(job, not_before=run.value.not_before), run.revision)
+        if run.value.limits is None:
+            job = replace(job, not_before=run.value.not_before, limits=None, limit_rules=None)
+            await self._enqueue(job, run.revision)
 
     async def _enqueue(self, job: Job, revision: Revision) -> None:
+        await self._set_expiry(job)
+        await self._queue.publish(job, revision)
+
+    async def _set_expiry(self, job: Job) -> None:
         if job.start_within_sec is not None and self._expire_at is not None:
             start = await self._queue.now() if job.not_before is None else job.not_before
             await self._expire_at(job.run_id, start + job.start_within_sec)
-        await self._queue.publish(job, revision)
 
     async def _keep_file(self, job: Job) -> None:
         """Before the run exists: a run can be retried as soon as it has ended."""
@@ -184,6 +233,8 @@ class SubmitRun:
                 await self._runs.remove(run_id, revision)
             except WrongRevision:
                 return False
+            if revision is None and self._limits is not None:
+                await self._queue.remove_held(run_id)
         return True
 
 
@@ -254,158 +305,6 @@ class SubmitOnce:
             await self._claims.update(place, replace(claim.value, is_accepted=True), claim.revision)
         except WrongRevision:
             log.debug("a retry marked the claim first", action="idempotency.marked")
-
-
-# Retry an ended run: a new run with the same input, linked with the old one.
-
-USED_AGAIN_SEC = 86_400.0
-"""How old the last use of a stored file may be before it is recorded again."""
-UNUSED_SEC = 2 * USED_AGAIN_SEC
-"""When a file without runs is removed. Longer than that: a submit may be between file and run."""
-COLLECT_INTERVAL_SEC = 3600.0
-
-
-class FlowFiles:
-    """Every flow.yaml of a tenant once, while there are runs of it. Jobs have it, but not after the run."""
-
-    def __init__(self, files: FlowFileStore, index: RunIndex, clock: Clock) -> None:
-        self._files = files
-        self._index = index
-        self._clock = clock
-
-    async def keep(self, tenant_id: str | None, sha256: str, text: str) -> None:
-        file = FlowFile(tenant_id=tenant_id, sha256=sha256, text=text, used_at=self._clock())
-        found = await self._files.get(file.key)
-        if found is not None and found.value.used_at > file.used_at - USED_AGAIN_SEC:
-            return
-        try:
-            await write(self._files, file.key, file, found)
-        except WrongRevision:
-            log.debug("another submission stored the flow.yaml", action="flow_yaml.stored")
-
-    async def text(self, tenant_id: str | None, sha256: str) -> str | None:
-        found = await self._files.get(flow_file_key(tenant_id, sha256))
-        return None if found is None else found.value.text
-
-    async def run(self, is_index_complete: Callable[[], bool]) -> None:
-        while True:
-            await asyncio.sleep(COLLECT_INTERVAL_SEC)
-            with best_effort(log, "flow_yaml.collect", NatsUnavailable):
-                if is_index_complete():  # otherwise it may lack runs
-                    await self.collect()
-
-    async def collect(self) -> None:
-        """Remove files without runs."""
-        for file in await self._files.list_values():
-            of_file = RunFilter(tenant_id=file.tenant_id, workflow_yaml_sha256=file.sha256)
-            is_old = file.used_at < self._clock() - UNUSED_SEC
-            if is_old and not self._index.page(of_file, None, 1).places:
-                await self._remove(file)
-
-    async def _remove(self, file: FlowFile) -> None:
-        found = await self._files.get(file.key)
-        if found is None or found.value.used_at != file.used_at:
-            return
-        with suppress(WrongRevision):  # used again
-            await self._files.remove(file.key, found.revision)
-            log.info("removed a flow.yaml without runs", action="flow_yaml.collect", sha256=file.sha256)
-
-
-class RetryRun:
-    def __init__(
-        self,
-        runs: RunStore,
-        submit: SubmitRun,
-        submit_once: SubmitOnce,
-        files: FlowFiles,
-        workers: ListWorkers,
-        links: "LinkRetries",
-    ) -> None:
-        self._runs = runs
-        self._submit = submit
-        self._submit_once = submit_once
-        self._files = files
-        self._workers = workers
-        self._links = links
-
-    async def __call__(self, run_id: str, caller: Caller, wanted: Retry) -> tuple[Submitted, str]:
-        """The new run and its tag."""
-        found = await self._runs.get(run_id) if is_run_id(run_id) else None
-        if found is None or not may_see(caller, found.value):
-            raise RunNotFound
-        submission = await self._submission(found.value, caller, wanted)
-        if wanted.key is None:
-            submitted = Submitted((await self._submit(submission)).run_id, is_replayed=False)
-        else:
-            submitted = await self._submit_once(submission, wanted.key)
-        with best_effort(log, "run.link", NatsUnavailable, run_id=run_id):  # the feed links it, too
-            await self._links.link(run_id, submitted.run_id)
-        return submitted, submission.tag
-
-    async def _submission(self, run: RunSnapshot, caller: Caller, wanted: Retry) -> Submission:
-        if not run.status.is_terminal:
-            raise RunNotRetriable(f"the run is {run.status}; it can be retried when it has ended")
-        if wanted.params and (wanted.from_failed or run.workflow_yaml_sha256 is not None):
-            raise InvalidRequest(
-                "params: the tasks that succeeded used the params of the run; retry it from the start"
-                if wanted.from_failed
-                else "params: the params of the run are in its flow.yaml; submit the changed file"
-            )
-        text = await self._text_of(run)
-        submission = repeated(run, text, caller.api_key_id, wanted.params)
-        kept = kept_tasks_of(run) if wanted.from_failed else None
-        if kept is not None:
-            self._require_current_workers(submission.tag)
-        return replace(submission, kept=kept)
-
-    async def _text_of(self, run: RunSnapshot) -> str | None:
-        if run.workflow_yaml_sha256 is None:
-            return None
-        text = await self._files.text(run.tenant_id, run.workflow_yaml_sha256)
-        if text is None:
-            raise RunNotRetriable("the flow.yaml of the run is not stored any more; submit the file again")
-        return text
-
-    def _require_current_workers(self, tag: str) -> None:
-        """An older worker refuses such a job, and the run would fail."""
-        if older := self._workers.lacking(KEPT_TASKS, tag):
-            raise RunNotRetriable(
-                f"workers that are too old to keep outputs have the tag {tag!r}: {', '.join(older[:5])}; "
-                f"update them, or {FROM_START}"
-            )
-
-
-class LinkRetries:
-    """Records in an ended run which run repeats it. A gateway may die between the new run and this."""
-
-    def __init__(self, runs: RunStore, clock: Clock) -> None:
-        self._runs = runs
-        self._clock = clock
-        self._waiting: dict[str, str] = {}
-        self._wake = asyncio.Event()
-
-    async def link(self, old: str, new: str) -> None:
-        await change_run(self._runs, old, LinkRetry(new), self._clock)
-
-    def look(self, changes: Iterable[Change[RunSnapshot]]) -> None:
-        """Called for every change of a run. A gateway that was down may see only the end of one."""
-        for change in changes:
-            run = change.value
-            if run is None or run.retried_from is None:
-                continue
-            if is_first_try_pending(run) or run.status.is_terminal:
-                self._waiting[change.key] = run.retried_from
-                self._wake.set()
-
-    async def run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                new, old = next(iter(self._waiting.items()))
-                with best_effort(log, "run.link", NatsUnavailable, run_id=old):
-                    await self.link(old, new)
-                self._waiting.pop(new, None)
 
 
 # Batches: many submissions in one call, each with its own result.
