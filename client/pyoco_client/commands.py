@@ -452,6 +452,14 @@ def set_flow(client: PyocoHttpClient, given: Namespace) -> Any:
         raise InvalidInput(str(error)) from error
 
 
+def put_limit(client: PyocoHttpClient, given: Namespace) -> Any:
+    definition = read_object(given.file)
+    if "match" not in definition:
+        raise InvalidInput(f"{given.file}: no match")
+    named = definition.pop("name", None)
+    return client.limits.put(str(given.name or named or given.file.stem), **definition)
+
+
 def apply(client: PyocoHttpClient, given: Namespace) -> Any:
     try:
         documents = documents_in(given.directory, (".json",), read_object)

@@ -20,6 +20,7 @@ from pyoco_client.commands import (
     place,
     preview_schedule,
     put_graph,
+    put_limit,
     put_schedule,
     read_json,
     read_object,
@@ -40,6 +41,7 @@ STARTED = Columns(("run_id", "execution_id", "node_id"))
 WHEEL = Columns(("name",))
 WORKER = Columns(("worker_id",))
 BY_ID = Columns(("id",))
+BY_NAME = Columns(("name",))
 ACTION = Columns(("key",))
 
 RUN_ID = place("run-id", "Run id.")
@@ -50,6 +52,7 @@ JOB_ID = place("job-id", "Retry job id.")
 TEMPLATE_ID = place("template-id", "Template id.")
 FLOW_NAME = place("name", "Flow name.")
 SCHEDULE_ID = place("schedule-id", "Schedule id.")
+LIMIT_NAME = place("name", "Limit name.")
 ACTION_KEY = place("key", "Action key.")
 TAG = Option("tag", "Tag of the worker to run on.")
 RECORDS = Option("records", "Include task_records.", is_flag=True)
@@ -97,6 +100,7 @@ GROUPS = {
     "events": "Send workflow events and inspect their results.",
     "queues": "Inspect, pause and resume the queues of tags.",
     "schedules": "Start flows, graphs and templates at their times.",
+    "limits": "Limit how many runs are active, and how fast they start.",
     "templates": "Manage workflow templates.",
     "actions": "Manage the actions that templates may use.",
 }
@@ -275,6 +279,20 @@ COMMANDS = {
         Option("description", "What the flow does."),
         Option("owner", "Who to ask about the flow."),
         Option("unset", "Remove a default, e.g. retry; may be repeated.", is_repeated=True),
+    ),
+    "flows pause": called(
+        "Pause a flow: its runs are accepted and wait.",
+        Columns(("flow",)),
+        lambda client, given: client.flows.pause(given.name, given.reason, given.until),
+        FLOW_NAME,
+        REASON._replace(help="Reason, shown with the runs that wait."),
+        Option("until", "When the pause ends by itself, e.g. 2026-12-01T02:00+09:00."),
+    ),
+    "flows resume": called(
+        "Resume a paused flow. The runs that waited go on.",
+        Columns(("flow",)),
+        lambda client, given: client.flows.resume(given.name),
+        FLOW_NAME,
     ),
     "metrics": Command(metrics),
     "wheels": called(
@@ -502,12 +520,12 @@ COMMANDS = {
         place("event-id", "Event id from the response or the summary."),
     ),
     "apply": called(
-        "Create or change the flows, graphs, actions, templates and schedules that a directory describes.",
+        "Create or change the flows, graphs, limits, actions, templates and schedules of a directory.",
         BY_ID._replace(shown=("change", "kind", "id", "fields")),
         apply,
         place(
             "directory",
-            "Directory with the folders flows, graphs, actions, templates and schedules; one JSON file each.",
+            "Directory with the folders flows, graphs, limits, actions, templates, schedules; one JSON each.",
             Path,
         ),
         Option("dry-run", "Only print the differences.", is_flag=True),
@@ -534,6 +552,35 @@ COMMANDS = {
         Columns(("tag",)),
         lambda client, given: client.resume_queue(given.tag),
         place("tag", "Tag of the queue."),
+    ),
+    "limits put": called(
+        "Create or change a limit from a file.",
+        BY_NAME,
+        put_limit,
+        place("file", "Limit definition, JSON.", Path),
+        Option("name", "Limit name. Default: the name in the file, else the file name without extension."),
+    ),
+    "limits list": called(
+        "List limits by name, with their holders and waiting runs.",
+        Columns(("name",), ("name", "max_running", "on_full", "holders", "waiting", "admitted"), "items"),
+        lambda client, given: client.limits.list(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "limits show": called(
+        "Print a limit.", BY_NAME, lambda client, given: client.limits.get(given.name), LIMIT_NAME
+    ),
+    "limits keys": called(
+        "List the keys of a limit that are in use.",
+        Columns(("key",), ("key", "holders", "waiting"), "items"),
+        lambda client, given: client.limits.keys(given.name, given.cursor, given.limit),
+        LIMIT_NAME,
+        *PAGE,
+    ),
+    "limits delete": called(
+        "Delete a limit. Runs that wait for it go on.",
+        BY_NAME,
+        lambda client, given: client.limits.delete(given.name),
+        LIMIT_NAME,
     ),
     "schedules put": called(
         "Create or change a schedule from a file.",

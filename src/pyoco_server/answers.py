@@ -22,6 +22,7 @@ from pyoco_server.domain.executions.model import Execution, NodeState, Phase
 from pyoco_server.domain.executions.records import ExecutionSummary, GraphRecord, GraphSummary, Wait
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FLOW_ANSWERS
+from pyoco_server.domain.limits.views import LIMIT_ANSWERS
 from pyoco_server.domain.queues import QUEUE_ANSWERS, WaitingFor
 from pyoco_server.domain.runs.listing import RunSummary
 from pyoco_server.domain.runs.logs import LogLine
@@ -51,7 +52,7 @@ def kinds() -> list[type[Struct]]:
         for name, kind in globals().items()
         if isinstance(kind, type) and (kind.__module__ == __name__ or name in __all__) and name[0] != "_"
     ]
-    return [*own, *FLOW_ANSWERS, *QUEUE_ANSWERS, *SCHEDULE_ANSWERS, *AUDIT_ANSWERS]
+    return [*own, *FLOW_ANSWERS, *LIMIT_ANSWERS, *QUEUE_ANSWERS, *SCHEDULE_ANSWERS, *AUDIT_ANSWERS]
 
 
 def name_of(kind: type) -> str:

@@ -160,6 +160,8 @@ class NatsBackendConfig:
     schedules_kv_bucket: Name = "pyoco_schedules"
     ticks_kv_bucket: Name = "pyoco_ticks"
     ticks_max_bytes: Bytes = 1_073_741_824
+    limits_kv_bucket: Name = "pyoco_limits"
+    limit_holders_kv_bucket: Name = "pyoco_limit_holders"
     timezone: str = ""
 
     # Workflow events: storage

@@ -438,6 +438,23 @@ class RunNotRetriable(PyocoServerError):
     )
 
 
+class LimitNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        52, "limit not found", "リミットが見つかりません", "Limit not found", HTTPStatus.NOT_FOUND
+    )
+
+
+class LimitReached(PyocoServerError):
+    retry_after_sec = 1
+    entry = ErrorEntry(
+        53,
+        "limit reached",
+        "リミットに達しています（しばらくしてから再送してください）",
+        "A limit is reached (try again later)",
+        HTTPStatus.TOO_MANY_REQUESTS,
+    )
+
+
 class ConfigError(Exception):
     """Invalid settings. The text lists each key and value; the program does not start."""
 

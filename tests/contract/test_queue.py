@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
+from pyoco_server.domain.runs.model import RunLimit
 from pyoco_server.errors import InvalidJob
 from pyoco_server.jetstream.queue import WorkQueue
 from pyoco_server.jetstream.streams import ensure_streams
@@ -355,3 +356,41 @@ async def test_a_timer_that_was_cleared_is_never_due(world: World) -> None:
     timer = await due(world, "test")
     assert timer.key == "two"
     await timer.settle()
+
+
+async def test_no_worker_gets_a_held_job(world: World) -> None:
+    held = replace(a_job(), limits=(RunLimit("two", "a"),), limit_rules="rules")
+    assert held.is_held
+    await world.backend.queue.publish(held, Revision(1))
+    assert await world.backend.queue.publish(held, Revision(1)) is False
+    async with source(world) as jobs:
+        assert await nothing_comes(jobs)
+    [found] = await world.backend.queue.jobs()
+    assert (found.run_id, found.is_held, found.is_given_up) == (held.run_id, True, False)
+    stored = await world.backend.queue.held(held.run_id)
+    assert stored is not None
+    assert stored.job == held
+
+
+async def test_held_jobs_are_removed_up_to_a_sequence(world: World) -> None:
+    first = replace(a_job(), limits=(), limit_rules="")
+    await world.backend.queue.publish(first, Revision(1))
+    before = await world.backend.queue.held(first.run_id)
+    assert before is not None
+    await world.backend.queue.publish(replace(first, try_number=2, admitted_try=1), Revision(2))
+    await world.backend.queue.remove_held(first.run_id, before.sequence)
+    left = await world.backend.queue.held(first.run_id)
+    assert left is not None
+    assert left.job.try_number == 2
+    await world.backend.queue.remove_held(first.run_id)
+    assert await world.backend.queue.held(first.run_id) is None
+    await world.backend.queue.remove_held(first.run_id)
+
+
+async def test_an_admitted_job_goes_to_its_tag(world: World) -> None:
+    admitted = replace(a_job(), limits=(), limit_rules="", admitted_try=1)
+    await world.backend.queue.publish(admitted, Revision(1))
+    async with source(world) as jobs:
+        delivery = await taken(jobs)
+        assert delivery.job() == admitted
+        await delivery.ack()

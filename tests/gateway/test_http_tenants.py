@@ -131,6 +131,13 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("PUT", "/schedules/{schedule_id}"),
         *routes_of_schedules(),
         ("GET", "/audit"),
+        ("GET", "/limits"),
+        ("PUT", "/limits/{name}"),
+        ("GET", "/limits/{name}"),
+        ("DELETE", "/limits/{name}"),
+        ("GET", "/limits/{name}/keys"),
+        ("POST", "/flows/{name}/pause"),
+        ("POST", "/flows/{name}/resume"),
     }
     assert {route for route in other_routes() if not route[1].startswith((*SHARED, EVENTS))} == known
     assert len(routes_of_runs()) >= 5
@@ -189,6 +196,34 @@ async def test_lists_and_the_inbox_show_the_tenants_own_executions(tenants: Tena
                 return [item["execution_id"] for item in found]
 
             assert await until(listed) == [name]
+
+
+@pytest.mark.parametrize(("method", "more"), [("GET", ""), ("DELETE", ""), ("GET", "/keys")])
+async def test_another_tenants_limit_is_answered_like_a_missing_one(
+    tenants: Tenants, method: str, more: str
+) -> None:
+    """ERR-PYOCO-0052"""
+    body = {"match": {}, "max_running": 1}
+    assert (await tenants.ask("PUT", "/limits/ours", tenants.ours, json=body)).status_code == 201
+    foreign = await tenants.ask(method, f"/limits/ours{more}", tenants.theirs)
+    assert (foreign.status_code, foreign.json()["err_id"]) == (404, "ERR-PYOCO-0052")
+    assert (await tenants.ask("GET", "/limits", tenants.theirs)).json()["items"] == []
+    assert (await tenants.ask("GET", "/limits/ours", tenants.ours)).status_code == 200
+
+
+async def test_limits_and_pauses_of_a_tenant_concern_its_own_runs(tenants: Tenants) -> None:
+    body = {"match": {}, "max_running": 1}
+    await tenants.ask("PUT", "/limits/ours", tenants.ours, json=body)
+    await tenants.ask("POST", "/flows/report/pause", tenants.ours)
+
+    async def limits(who: dict[str, str]) -> Any:
+        made = (await tenants.ask("POST", "/runs", who, json={"flow_name": "report"})).json()
+        return (await tenants.ask("GET", f"/runs/{made['run_id']}", who)).json()
+
+    assert (await limits(tenants.theirs))["limits"] is None
+    ours = await limits(tenants.ours)
+    assert ours["limits"] == [{"limit": "ours", "key": ""}]
+    assert ours["waiting_for"]["paused"]["flow"] == "report"
 
 
 async def test_an_execution_of_another_tenants_graph_cannot_be_made(tenants: Tenants) -> None:

@@ -24,6 +24,8 @@ from pyoco_server.domain.executions.events import Event
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.fleet import LANES, SHARES
+from pyoco_server.domain.limits.holders import decode_holders
+from pyoco_server.domain.limits.model import decode_limit
 from pyoco_server.domain.queues import Turns
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
 from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, RunStatus
@@ -528,6 +530,8 @@ class World:
             "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
             "flows": MemoryStore(wire.encode, wire.decode_flow_settings),
             "schedules": MemoryStore(wire.encode, wire.decode_schedule),
+            "limits": MemoryStore(wire.encode, decode_limit),
+            "limit_holders": MemoryStore(wire.encode, decode_holders),
             "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
             "change_log": MemoryChangeLog(),
         }
@@ -669,6 +673,8 @@ class World:
             backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.flow_feed = LateFeed(process, self.shared["flows"])
             backend.schedule_feed = LateFeed(process, self.shared["schedules"])
+            backend.limit_feed = LateFeed(process, self.shared["limits"])
+            backend.limit_holder_feed = LateFeed(process, self.shared["limit_holders"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
             backend.execution_feed = LateFeed(
                 process, self.shared["execution_log"], is_withheld=self.faults.executions_late

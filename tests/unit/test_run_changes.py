@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pyoco_server.domain.runs.changes import (
+    Admit,
     Beat,
     Claim,
     Conclude,
     ConvergeCancel,
     Expire,
     GiveUp,
+    GiveUpPlaces,
     LinkRetry,
     Refusal,
     Report,
@@ -22,7 +24,16 @@ from pyoco_server.domain.runs.changes import (
     decide,
 )
 from pyoco_server.domain.runs.jobs import pending
-from pyoco_server.domain.runs.model import FailureKind, Owner, RunSnapshot, RunStatus, TaskRecord, TaskState
+from pyoco_server.domain.runs.model import (
+    FailureKind,
+    Owner,
+    RunLimit,
+    RunSnapshot,
+    RunStatus,
+    TaskRecord,
+    TaskState,
+    replace,
+)
 from support.builders import NOW, OWNER, a_job, a_snapshot
 
 EARLIER = Owner("worker-b", "instance-9", OWNER.attempt - 1)
@@ -71,6 +82,8 @@ expire             nobody  FAILED     same       same       terminal  terminal t
 expire             owner   same       same       same       terminal  terminal terminal
 link_retry         nobody  same       same       same       COMPLETED FAILED   CANCELLED
 link_retry         owner   same       same       same       COMPLETED FAILED   CANCELLED
+admit              nobody  same       same       same       terminal  terminal terminal
+give_up_places     nobody  same       same       same       terminal  terminal terminal
 """
 
 CHANGES: dict[str, RunChange] = {
@@ -94,6 +107,8 @@ CHANGES: dict[str, RunChange] = {
     "give_up": GiveUp(error="gone", kind=FailureKind.LOST_JOB, last_attempt=OWNER.attempt),
     "give_up_earlier": GiveUp(error="gone", kind=FailureKind.LOST_JOB, last_attempt=EARLIER.attempt),
     "expire": Expire(),
+    "admit": Admit((), ""),
+    "give_up_places": GiveUpPlaces(),
     "link_retry": LinkRetry("0190aaaa-bbbb-7ccc-8ddd-eeeeffff0002"),
 }
 
@@ -309,3 +324,18 @@ def _check_repeat(once: RunSnapshot, again: RunSnapshot | Refusal) -> None:
 
 TestRunLife = RunLife.TestCase
 TestRunLife.settings = settings(max_examples=100, stateful_step_count=25)
+
+
+def test_only_a_waiting_run_is_admitted() -> None:
+    limits = (RunLimit("two", "a"),)
+    waiting = replace(a_snapshot(RunStatus.PENDING, None), limits=limits)
+    assert waiting.is_held
+    admitted = decide(waiting, Admit(limits, "rules"), NOW + 1)
+    assert isinstance(admitted, RunSnapshot)
+    assert (admitted.admitted_try, admitted.is_held, admitted.status) == (1, False, RunStatus.PENDING)
+    assert decide(admitted, Admit(limits, "rules"), NOW + 2) is admitted
+    assert decide(admitted, GiveUpPlaces(), NOW + 2) is admitted
+    touched = decide(waiting, GiveUpPlaces(), NOW + 1)
+    assert isinstance(touched, RunSnapshot)
+    assert touched.is_held
+    assert touched.updated_at > waiting.updated_at

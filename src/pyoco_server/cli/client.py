@@ -319,6 +319,7 @@ app.command(queues_app)
 app.command(client_executions.app)
 app.command(client_schedules.app)
 app.command(client_flows.app)
+app.command(client_flows.limits_app)
 for group in client_events.APPS:
     app.command(group)
 

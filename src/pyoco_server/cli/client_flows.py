@@ -1,5 +1,6 @@
-"""Commands for flows: list them, and set defaults for their runs."""
+"""Commands for flows and limits: list them, set defaults, pause, limit."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -7,7 +8,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_params import read_document
+from pyoco_server.cli.client_params import read_definition, read_document
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Shown
 from pyoco_server.cli.run_view import duration
 from pyoco_server.errors import InvalidCliInput
@@ -96,6 +97,33 @@ def set_flow(  # noqa: PLR0913 - one option per default
         raise InvalidCliInput(str(error)) from error
 
 
+@app.command
+def pause(
+    name: FlowName,
+    *,
+    reason: str | None = None,
+    until: str | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """Pause a flow: its runs are accepted and wait.
+
+    Parameters
+    ----------
+    reason
+        Reason, shown with the runs that wait.
+    until
+        When the pause ends by itself, e.g. 2026-12-01T02:00+09:00. Default: when it is resumed.
+    """
+    shown.one(client.flows.pause(name, reason, until), "flow")
+
+
+@app.command
+def resume(name: FlowName, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Resume a paused flow. The runs that waited go on."""
+    shown.one(client.flows.resume(name), "flow")
+
+
 def _row(flow: Flow) -> dict[str, Any]:
     last = flow["last_runs"][0] if flow["last_runs"] else None
     rate, p50, p95 = flow["success_rate"], flow["p50_sec"], flow["p95_sec"]
@@ -107,4 +135,96 @@ def _row(flow: Flow) -> dict[str, Any]:
         "success": None if rate is None else f"{rate:.0%}",
         "p50": None if p50 is None else duration(p50),
         "p95": None if p95 is None else duration(p95),
+    }
+
+
+# Limits
+
+limits_app = cyclopts.App(name="limits", help="Limit how many runs are active, and how fast they start.")
+_LIMITS = Columns(
+    ("name",),
+    ("name", "places", "rate", "on_full", "holders", "waiting", "admitted"),
+    ("admitted", "on_full"),
+)
+_KEYS = Columns(("key",), ("key", "holders", "waiting"))
+LimitName = Annotated[str, Parameter(help="Limit name.")]
+
+
+@limits_app.command(name="put")
+def put_limit(file: Path, *, name: str | None = None, shown: Shown = AS_JSON, client: Client) -> None:
+    """Create or change a limit from a file.
+
+    Parameters
+    ----------
+    file
+        Limit definition, YAML or JSON.
+    name
+        Limit name. Default: the name in the file, else the file name without extension.
+    """
+    definition = read_definition(file, "match", texts.NO_MATCH)
+    wanted = name or definition.pop("name", None) or file.stem
+    definition.pop("name", None)
+    try:
+        shown.one(client.limits.put(str(wanted), **definition), "name")
+    except TypeError as error:
+        raise InvalidCliInput(f"{file}: {error}") from error
+
+
+@limits_app.command(name="list")
+def list_limits(
+    *, cursor: str | None = None, limit: int = 50, shown: Shown = AS_JSON, client: Client
+) -> None:
+    """List limits by name, with their holders and waiting runs.
+
+    Parameters
+    ----------
+    cursor
+        next_cursor of the previous page.
+    limit
+        Maximum number of entries (up to 200).
+    """
+    page = client.limits.list(cursor, limit)
+    shown.page(page, _LIMITS, texts.NO_LIMITS, [_limit_row(item) for item in page["items"]])
+
+
+@limits_app.command(name="show")
+def show_limit(name: LimitName, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Print a limit."""
+    shown.one(client.limits.get(name), "name")
+
+
+@limits_app.command(name="keys")
+def list_keys(
+    name: LimitName,
+    *,
+    cursor: str | None = None,
+    limit: int = 50,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """List the keys of a limit that are in use.
+
+    Parameters
+    ----------
+    cursor
+        next_cursor of the previous page.
+    limit
+        Maximum number of entries (up to 200).
+    """
+    page = client.limits.keys(name, cursor, limit)
+    shown.page(page, _KEYS, texts.NO_KEYS, page["items"])
+
+
+@limits_app.command(name="delete")
+def delete_limit(name: LimitName, *, shown: Shown = AS_JSON, client: Client) -> None:
+    """Delete a limit. Runs that wait for it go on."""
+    shown.one(client.limits.delete(name), "name")
+
+
+def _limit_row(limit: Mapping[str, Any]) -> dict[str, Any]:
+    rate = limit["rate"]
+    return {
+        **limit,
+        "places": limit["max_running"],
+        "rate": None if rate is None else f"{rate['count']} per {rate['per_sec']:g} s",
     }

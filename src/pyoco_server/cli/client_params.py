@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from cyclopts import Parameter
 
+from pyoco_server.cli import Text
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.domain.inputs import Refused, decode_json, read_json
 from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
@@ -79,6 +80,15 @@ def _from_pair(pair: str) -> tuple[str, Any]:
         return key, json.loads(text)
     except ValueError:
         return key, text
+
+
+def read_definition(file: Path, needed: str, problem: Text) -> dict[str, Any]:
+    if not file.is_file():
+        raise InvalidCliInput(texts.NO_SUCH_FILE(path=file))
+    definition = read_document(file, str(file))
+    if needed not in definition:
+        raise InvalidCliInput(problem(path=file))
+    return definition
 
 
 @Parameter(name="*")

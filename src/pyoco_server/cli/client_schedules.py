@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_executions import read_graph
-from pyoco_server.cli.client_params import read_document
+from pyoco_server.cli.client_params import read_definition, read_document
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown, note
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoError
@@ -48,7 +48,7 @@ def put(
     schedule_id
         Schedule id. Default: the id in the file, else the file name without extension.
     """
-    definition = _definition(file)
+    definition = read_definition(file, "target", texts.NO_TARGET)
     wanted = schedule_id or definition.pop("id", None) or file.stem
     definition.pop("id", None)
     shown.one(client.schedules.put(str(wanted), **definition), "id")
@@ -205,13 +205,13 @@ _CHANGES = Columns(("id",), ("change", "kind", "id", "fields"))
 
 
 def apply(directory: Path, *, dry_run: Flag = False, shown: Shown = AS_TABLE, client: Client) -> None:
-    """Create or change the flows, graphs, actions, templates and schedules that a directory describes.
+    """Create or change the flows, graphs, limits, actions, templates and schedules of a directory.
 
     Parameters
     ----------
     directory
-        Directory with the folders flows, graphs, actions, templates and schedules; one YAML or JSON file
-        each.
+        Directory with the folders flows, graphs, limits, actions, templates and schedules; one YAML or JSON
+        file each.
     dry_run
         Only print the differences.
     """
@@ -235,15 +235,6 @@ def _read_definition(path: Path) -> dict[str, Any]:
 
 
 COMMANDS = {"apply": apply}
-
-
-def _definition(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise InvalidCliInput(texts.NO_SUCH_FILE(path=file))
-    definition = read_document(file, str(file))
-    if "target" not in definition:
-        raise InvalidCliInput(texts.NO_TARGET(path=file))
-    return definition
 
 
 def _row(schedule: Mapping[str, Any]) -> dict[str, Any]:

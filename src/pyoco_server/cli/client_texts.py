@@ -125,6 +125,14 @@ ADVICE = {
         en="Check the schedule id: pyoco-client schedules list",
         ja="スケジュールのIDを確認してください。一覧: pyoco-client schedules list",
     ),
+    "ERR-PYOCO-0052": Text(
+        en="Check the limit's name: pyoco-client limits list",
+        ja="リミットの名前を確認してください。一覧: pyoco-client limits list",
+    ),
+    "ERR-PYOCO-0053": Text(
+        en="See who holds the places: pyoco-client limits list, then submit the run again",
+        ja="枠の使用状況を確認してから再送してください: pyoco-client limits list",
+    ),
     "ERR-PYOCO-0034": Text(
         en="Check the graph id and version: pyoco-client graphs list",
         ja="graph_id とバージョンを確認してください。一覧: pyoco-client graphs list",
@@ -302,6 +310,12 @@ NO_SUCH_FILE = Text(en="{path}: no such file", ja="{path}: ファイルがあり
 
 NO_SCHEDULES = Text(en="no schedules", ja="スケジュールはありません")
 NO_TICKS = Text(en="no ticks yet", ja="まだ実行時刻が来ていません")
+NO_LIMITS = Text(en="no limits", ja="リミットはありません")
+NO_KEYS = Text(en="no keys in use", ja="使用中のキーはありません")
+NO_MATCH = Text(
+    en="{path}: match is missing; e.g. match: {{flow: report}}",
+    ja="{path}: match がありません。例: match: {{flow: report}}",
+)
 NO_TARGET = Text(
     en="{path}: target is missing; e.g. target: {{flow: report}}",
     ja="{path}: target がありません。例: target: {{flow: report}}",
@@ -336,8 +350,20 @@ SCHEDULES_HELP_JA = {
     "End of the period.": "期間の終わり。",
     "Start also ticks that were started already.": "開始済みの分も再度実行します。",
     "Only print the ticks.": "実行時刻の表示だけを行います。",
-    "Create or change the flows, graphs, actions, templates and schedules that a directory describes.": "ディレクトリに定義されたflowの既定値、graph、アクション、テンプレート、スケジュールを作成・変更します。",
-    "Directory with the folders flows, graphs, actions, templates and schedules; one YAML or JSON file each.": "flows、graphs、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
+    "Create or change the flows, graphs, limits, actions, templates and schedules of a directory.": "ディレクトリに定義されたflowの既定値、graph、リミット、アクション、テンプレート、スケジュールを作成・変更します。",
+    "Directory with the folders flows, graphs, limits, actions, templates and schedules; one YAML or JSON file each.": "flows、graphs、limits、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
+    "Limit how many runs are active, and how fast they start.": "同時に動くrunの数と、開始の速さを制限します。",
+    "Limit name.": "リミットの名前。",
+    "Create or change a limit from a file.": "ファイルからリミットを作成・変更します。",
+    "Limit definition, YAML or JSON.": "リミットの定義（YAMLまたはJSON）。",
+    "Limit name. Default: the name in the file, else the file name without extension.": "リミットの名前。既定はファイル内のname、なければ拡張子を除いたファイル名。",
+    "List limits by name, with their holders and waiting runs.": "リミットを名前順に、枠を使っているrunと待機中のrunの数とともに一覧表示します。",
+    "Print a limit.": "リミットを表示します。",
+    "List the keys of a limit that are in use.": "リミットの使用中のキーを一覧表示します。",
+    "Delete a limit. Runs that wait for it go on.": "リミットを削除します。待機中のrunは先へ進みます。",
+    "Pause a flow: its runs are accepted and wait.": "flowを一時停止します。runは受け付けられ、待機します。",
+    "Reason, shown with the runs that wait.": "理由。待機中のrunとともに表示されます。",
+    "Resume a paused flow. The runs that waited go on.": "一時停止したflowを再開します。待機していたrunは先へ進みます。",
     "Only print the differences.": "差分の表示だけを行います。",
     "Delete a schedule. Its runs are kept.": "スケジュールを削除します。runは残ります。",
     "Start before other runs that wait for the same tag (high), or after them (low).": "同じタグで待つ他のrunより先（high）または後（low）に開始します。",

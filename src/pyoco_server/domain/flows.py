@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.inputs import MAX_FLOW_NAME
+from pyoco_server.domain.queues import Pause
 from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.domain.runs.model import Priority, RunRetry, RunStatus
 from pyoco_server.errors import InvalidRequest
@@ -105,9 +106,10 @@ class Flow(Struct, frozen=True, kw_only=True):
     wheel_version: str | None
     """Of the one wheel that these workers have; several versions during an update. null: none or several."""
     limits: tuple[str, ...] = ()
+    """Names of the limits that concern its runs."""
     schedules: tuple[str, ...] = ()
     """Ids of the schedules that start it."""
-    paused: None = None
+    paused: Pause | None = None
     last_runs: list[FlowRun]
     """Newest first."""
     success_rate: float | None

@@ -8,8 +8,8 @@ further tenants. A lane exists once there was a job for it.
 import re
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.inputs import is_tag
 from pyoco_server.domain.runs.jobs import Job
@@ -208,26 +208,25 @@ class QueueList(Struct, frozen=True):
     items: list[Queue]
 
 
-class PausedTag(Struct, frozen=True, kw_only=True):
-    """The pause that a run waits for."""
+class Paused(Pause, frozen=True, kw_only=True):
+    """The pause that a run waits for: of its tag or of its flow."""
 
-    tag: str
-    reason: str | None
-    since: float
-    until: float | None
+    tag: str | UnsetType = UNSET
+    flow: str | UnsetType = UNSET
 
 
 class WaitingFor(Struct, frozen=True, kw_only=True):
-    """Why a run does not start."""
+    """Why a run does not start: a limit, the run's key in it and its position (1 is next), or a pause."""
 
-    paused: PausedTag
+    limit: str | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    position: int | UnsetType = UNSET
+    paused: Paused | UnsetType = UNSET
 
 
 def waiting_for(tag: str | None, pause: Pause | None) -> WaitingFor | None:
-    if tag is None or pause is None:
-        return None
-    return WaitingFor(paused=PausedTag(tag=tag, reason=pause.reason, since=pause.since, until=pause.until))
+    return None if tag is None or pause is None else WaitingFor(paused=Paused(tag=tag, **asdict(pause)))
 
 
-QUEUE_ANSWERS = [Queue, QueueList, Pause, WaitingFor, PausedTag]
+QUEUE_ANSWERS = [Queue, QueueList, Pause, WaitingFor, Paused]
 """Types of the HTTP API."""

@@ -23,6 +23,7 @@ from pyoco_server.errors import (
     ErrorEntry,
     InvalidApiKey,
     InvalidRequest,
+    LimitReached,
     NatsUnavailable,
     PyocoServerError,
 )
@@ -52,7 +53,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
     answer = error_body(request, error.entry, error.detail)
     if isinstance(error, CommandRejected):
         answer.code = error.code
-    return _respond(error.status, answer)
+    after = str(error.retry_after_sec) if isinstance(error, LimitReached) else None
+    return _respond(error.status, answer, after)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
@@ -83,8 +85,10 @@ def _body(request: Request, status: HTTPStatus, entry: ErrorEntry, detail: Any) 
     return _respond(status, error_body(request, entry, detail))
 
 
-def _respond(status: HTTPStatus, answer: ErrorBody) -> Response:
-    headers = {"Retry-After": RETRY_AFTER_SEC} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+def _respond(status: HTTPStatus, answer: ErrorBody, retry_after: str | None = None) -> Response:
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        retry_after = RETRY_AFTER_SEC
+    headers = None if retry_after is None else {"Retry-After": retry_after}
     return Response(
         msgspec.json.encode(answer), status_code=status, headers=headers, media_type="application/json"
     )

@@ -113,6 +113,22 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._limit_waits = Histogram(
+            "pyoco_limit_wait_seconds",
+            "From the submission of a run, or the end of its delay, until it got its place in all limits.",
+            buckets=_LATE_SECONDS,
+            registry=self.registry,
+        )
+        self._limit_refusals = Counter(
+            "pyoco_limit_refusals", "Submissions refused because a limit was reached.", registry=self.registry
+        )
+
+    def admitted(self, waited_sec: float) -> None:
+        self._limit_waits.observe(waited_sec)
+
+    def refused(self) -> None:
+        self._limit_refusals.inc()
+
     def ticked(self, status: str, count: int, late_sec: float | None) -> None:
         self._ticks.labels(status).inc(count)
         if late_sec is not None:
@@ -150,10 +166,11 @@ class Metrics:
         dead_letters: int,
         executions: dict[ExecutionStatus, int],
         queues: Sequence[Queue] = (),
+        waiting: int = 0,
     ) -> bytes:
-        """All metrics; the three of the contract come first."""
+        """All metrics; the three of the contract come first. `waiting`: runs without a place in a limit."""
         now = CollectorRegistry()
-        now.register(_Now(runs, workers_alive, dead_letters, executions, queues))
+        now.register(_Now(runs, workers_alive, dead_letters, executions, queues, waiting))
         return generate_latest(now) + generate_latest(self.registry)
 
 
@@ -167,9 +184,11 @@ class _Now:
         dead_letters: int,
         executions: dict[ExecutionStatus, int],
         queues: Sequence[Queue],
+        waiting: int,
     ) -> None:
         # Anybody may submit with any tag; those with workers or a pause are few.
         self._queues = [one for one in queues if one.workers or one.paused is not None][:MAX_TAGS]
+        self._waiting = waiting
         self._runs = runs
         self._executions = executions
         self._workers_alive = workers_alive
@@ -186,6 +205,9 @@ class _Now:
         for state, number in self._executions.items():
             executions.add_metric([state.value], number)
         yield executions
+        yield GaugeMetricFamily(
+            "pyoco_runs_waiting", "Runs that wait for a place in a limit or for a paused flow.", self._waiting
+        )
         yield from self._of_queues()
 
     def _of_queues(self) -> Iterable[Metric]:

@@ -55,6 +55,7 @@ PROTECTED = frozenset(
         "/waits",
         "/schedules",
         "/audit",
+        "/limits",
         "/api",
     }
 )

@@ -42,7 +42,7 @@ from pyoco_server.domain.executions.model import Execution, NodeState
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.wheels import Wheel
-from pyoco_server.errors import CommandRejected, NatsUnavailable, StillStarting
+from pyoco_server.errors import CommandRejected, LimitReached, NatsUnavailable, StillStarting
 from pyoco_server.http_api.errors import RETRY_AFTER_SEC, error_body
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import caller_of
@@ -169,6 +169,8 @@ def answer_view(request: Request, answer: Answer) -> Response:
         response.status_code = int(answer.error.status)
     if isinstance(answer.error, (NatsUnavailable, StillStarting)):
         response.headers["Retry-After"] = RETRY_AFTER_SEC
+    if isinstance(answer.error, LimitReached):
+        response.headers["Retry-After"] = str(answer.error.retry_after_sec)
     return response
 
 

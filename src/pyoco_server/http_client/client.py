@@ -34,9 +34,11 @@ from pyoco_server.http_client.executions import (
 from pyoco_server.http_client.runs import RunCalls
 from pyoco_server.http_client.schedules import (
     AsyncFlows,
+    AsyncLimits,
     AsyncSchedules,
     Document,
     Flows,
+    Limits,
     Schedules,
     difference,
 )
@@ -51,6 +53,7 @@ class ClientCalls(RunCalls):
         self.executions = AsyncExecutions(session)
         self.schedules = AsyncSchedules(session)
         self.flows = AsyncFlows(session)
+        self.limits = AsyncLimits(session)
 
     async def get_workers(
         self,
@@ -190,21 +193,25 @@ class ClientCalls(RunCalls):
         return {"kind": document.kind, "id": document.id, "change": change, "fields": fields}
 
     async def _stored(self, document: Document) -> dict[str, Any] | None:
+        found: dict[str, Any] | None
         try:
             match document.kind:
                 case "flows":
-                    return _set_flow(await self.flows.get(document.id))
+                    found = _set_flow(await self.flows.get(document.id))
                 case "graphs":
-                    return (await self.get_graph(document.id))["definition"]
+                    found = (await self.get_graph(document.id))["definition"]
+                case "limits":
+                    found = await self.limits.get(document.id)
                 case "actions":
                     actions = await self.events.list_actions()
-                    return next((one for one in actions if one["key"] == document.id), None)
+                    found = next((one for one in actions if one["key"] == document.id), None)
                 case "templates":
-                    return await self.events.get_template(document.id)
+                    found = await self.events.get_template(document.id)
                 case _:
-                    return await self.schedules.get(document.id)
+                    found = await self.schedules.get(document.id)
         except NotFound:
             return None
+        return found
 
     async def _put(self, document: Document) -> None:
         match document.kind:
@@ -216,6 +223,8 @@ class ClientCalls(RunCalls):
                 await self.events.put_action(document.id, document.body)
             case "templates":
                 await self.events.put_template(document.id, document.body)
+            case "limits":
+                await self.limits.put(document.id, **document.body)
             case _:
                 await self.schedules.put(document.id, **document.body)
 
@@ -277,6 +286,7 @@ class PyocoHttpClient:
         self.executions = Executions(self._calls.executions)
         self.schedules = Schedules(self._calls.schedules)
         self.flows = Flows(self._calls.flows)
+        self.limits = Limits(self._calls.limits)
 
     run = blocking(ClientCalls.run)
     submit_run = blocking(ClientCalls.submit_run)

@@ -1,4 +1,4 @@
-"""`schedules` and `flows` of a client; and `apply`, for definitions in files."""
+"""`schedules`, `flows` and `limits` of a client; and `apply`, for definitions in files."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -151,6 +151,17 @@ class AsyncFlows(Calls):
         flow: FlowDetails = await self._call("PUT", f"/flows/{segment(name)}", json=settings)
         return flow
 
+    async def pause(self, name: str, reason: str | None = None, until: Time | None = None) -> Answer:
+        """Runs of the flow that are submitted from now on wait until it is resumed, or until `until`."""
+        body = given({"reason": reason, "until": _time(until)})
+        answer: Answer = await self._call("POST", f"/flows/{segment(name)}/pause", json=body)
+        return answer
+
+    async def resume(self, name: str) -> Answer:
+        """The runs that waited go on."""
+        answer: Answer = await self._call("POST", f"/flows/{segment(name)}/resume")
+        return answer
+
     async def change(
         self,
         name: str,
@@ -188,6 +199,8 @@ class Flows:
     get = blocking(AsyncFlows.get)
     put = blocking(AsyncFlows.put)
     change = blocking(AsyncFlows.change)
+    pause = blocking(AsyncFlows.pause)
+    resume = blocking(AsyncFlows.resume)
 
 
 def _path(schedule_id: str, more: str = "") -> str:
@@ -216,11 +229,84 @@ def _time(value: Time | None) -> float | str | None:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
+# Limits
+
+
+class AsyncLimits(Calls):
+    """Calls about limits."""
+
+    async def _dict(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Answer:
+        answer: Answer = await self._call(method, path, is_safe=is_safe, **options)
+        return answer
+
+    async def put(  # noqa: PLR0913 - the fields of a limit
+        self,
+        /,
+        name: str,
+        match: dict[str, Any],
+        *,
+        key: str | None = None,
+        max_running: int | None = None,
+        rate: dict[str, Any] | None = None,
+        on_full: str | None = None,
+        max_waiting: int | None = None,
+        description: str | None = None,
+    ) -> Answer:
+        """Create or change a limit.
+
+        `match`: the runs that it concerns, by `flow`, `tag`, `graph`, `tenant`. `rate`: `count`, `per_sec`,
+        `burst`. `on_full`: `queue`, `reject`, `cancel_oldest` or `drop_oldest_waiting`.
+        """
+        fields = {
+            "key": key,
+            "max_running": max_running,
+            "rate": rate,
+            "on_full": on_full,
+            "max_waiting": max_waiting,
+            "description": description,
+        }
+        return await self._dict("PUT", _limit(name), json=given(fields) | {"match": match})
+
+    async def get(self, name: str) -> Answer:
+        """With `holders`, `waiting` and `admitted`."""
+        return await self._dict("GET", _limit(name))
+
+    async def list(self, cursor: str | None = None, limit: int | None = None) -> Answer:
+        """By name: `items` and `next_cursor`."""
+        return await self._dict("GET", "/limits", params=given({"cursor": cursor, "limit": limit}))
+
+    async def keys(self, name: str, cursor: str | None = None, limit: int | None = None) -> Answer:
+        """The keys in use, with `holders` and `waiting`: `items` and `next_cursor`."""
+        wanted = given({"cursor": cursor, "limit": limit})
+        return await self._dict("GET", _limit(name, "/keys"), params=wanted)
+
+    async def delete(self, name: str) -> Answer:
+        """Runs that wait for it go on at once."""
+        return await self._dict("DELETE", _limit(name), is_safe=False)
+
+
+class Limits:
+    """The same calls as `AsyncLimits`, each until it is answered."""
+
+    def __init__(self, calls: AsyncLimits) -> None:
+        self._calls = calls
+
+    put = blocking(AsyncLimits.put)
+    get = blocking(AsyncLimits.get)
+    list = blocking(AsyncLimits.list)
+    keys = blocking(AsyncLimits.keys)
+    delete = blocking(AsyncLimits.delete)
+
+
+def _limit(name: str, more: str = "") -> str:
+    return f"/limits/{segment(name)}{more}"
+
+
 # Definitions in files
 
 
 class Document(NamedTuple):
-    """What a file says about a flow, a graph, an action, a template or a schedule."""
+    """What a file says about a flow, a graph, a limit, an action, a template or a schedule."""
 
     kind: str
     id: str
@@ -228,11 +314,19 @@ class Document(NamedTuple):
     path: Path
 
 
-KINDS: Final = ("flows", "graphs", "actions", "templates", "schedules")
+KINDS: Final = ("flows", "graphs", "limits", "actions", "templates", "schedules")
 """Folders of a directory, in this order: a file may name what is in those before."""
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "flows": dict.fromkeys(SETTINGS),
     "graphs": {},
+    "limits": {
+        "key": None,
+        "max_running": None,
+        "rate": None,
+        "on_full": "queue",
+        "max_waiting": None,
+        "description": None,
+    },
     "actions": {"flow_name": None, "tag": None, "params": {}, "graph_id": None, "concurrency": "allow"},
     "templates": {"year": 0, "month": 0, "mfcloud_url": None, "notes": None},
     "schedules": {
@@ -249,7 +343,7 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 """Of fields that a file may leave out. A schedule's time zone is the server's to choose."""
-_NAMES: Final = {"actions": "key", "flows": "name"}
+_NAMES: Final = {"actions": "key", "flows": "name", "limits": "name"}
 """The field with the id of a definition, if it is not `id`."""
 _RETRY: Final = {
     "max_attempts": 1,

@@ -270,7 +270,16 @@ async def next_of_leader(
     connection: NatsConnection, stream: str, subjects: str, after: int
 ) -> StoredMessage | None:
     """The first message under `subjects` after the sequence `after`."""
-    wanted = {"seq": after + 1, "next_by_subj": subjects}
+    return await _of_leader(connection, stream, {"seq": after + 1, "next_by_subj": subjects})
+
+
+async def last_of_leader(connection: NatsConnection, stream: str, subject: str) -> StoredMessage | None:
+    return await _of_leader(connection, stream, {"last_by_subj": subject})
+
+
+async def _of_leader(
+    connection: NatsConnection, stream: str, wanted: dict[str, object]
+) -> StoredMessage | None:
     try:
         answer = await connection.api(f"STREAM.MSG.GET.{stream}", wanted)
     except ApiError as error:

@@ -26,11 +26,11 @@ from pyoco_server.domain.queues import lane_of
 from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge, TimersUnsupported
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, dotted, translated
-from pyoco_server.jetstream.kv import StoredMessage, next_of_leader, scan, sequence_of
+from pyoco_server.jetstream.kv import StoredMessage, last_of_leader, next_of_leader, scan, sequence_of
 from pyoco_server.jetstream.pull_consumer import SharedConsumer, sequence_in_stream
 from pyoco_server.jetstream.streams import JetStreamTime, ensure_streams
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
+from pyoco_server.usecases.ports.runs import HeldJob, QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
 
 REVISION_HEADER = "Pyoco-Run-Revision"
@@ -38,6 +38,8 @@ RETENTION_HEADER = "Pyoco-Run-Retention"
 TIMER_KEY_HEADER = "Pyoco-Timer-Key"
 DELAYED = "_delayed"
 """Between the subject prefix and the id of a run whose job is delayed. Tags have no dots."""
+HELD = "_held"
+"""The same for a run that waits for a place in its limits."""
 TIMER_ACK_WAIT_SEC = 4.0
 """Short: a tick that a killed gateway held is still on time at the next."""
 SCHEDULES_SINCE = (2, 12)
@@ -90,7 +92,9 @@ class WorkQueue:
             REVISION_HEADER: str(revision),
             **self._retention,
         }
-        if job.not_before is not None and job.not_before > await self.now():
+        if job.is_held:
+            subject = self._held(job.run_id)
+        elif job.not_before is not None and job.not_before > await self.now():
             headers |= schedule_headers(self._connection, job.not_before, subject)
             subject = self._delayed(job.run_id)
         try:
@@ -126,6 +130,16 @@ class WorkQueue:
     def _delayed(self, run_id: str) -> str:
         return f"{self._prefix}.{DELAYED}.{run_id}"
 
+    async def held(self, run_id: str) -> HeldJob | None:
+        found = await last_of_leader(self._connection, self._stream, self._held(run_id))
+        return None if found is None else HeldJob(codec.decode_job(found.data), found.sequence)
+
+    async def remove_held(self, run_id: str, last: int | None = None) -> None:
+        await purge(self._connection, self._stream, self._held(run_id), last)
+
+    def _held(self, run_id: str) -> str:
+        return f"{self._prefix}.{HELD}.{run_id}"
+
     async def jobs(self) -> list[QueuedJob]:
         consumers = (
             await self._consumers()
@@ -136,6 +150,7 @@ class WorkQueue:
                 codec.run_id_in(message.data),
                 consumer.max_deliver,
                 consumer.has_given_up(message.sequence),
+                is_held=message.subject.startswith(f"{self._prefix}.{HELD}."),
             )
             async for message in self._messages()
             for consumer in (consumers.get(message.subject, _NO_CONSUMER),)
@@ -216,8 +231,10 @@ def schedule_headers(connection: NatsConnection, at: float, target: str) -> dict
     return {"Nats-Schedule": f"@at {when}", "Nats-Schedule-Target": target}
 
 
-async def purge(connection: NatsConnection, stream: str, subject: str) -> None:
-    await connection.api(f"STREAM.PURGE.{stream}", {"filter": subject})
+async def purge(connection: NatsConnection, stream: str, subject: str, last: int | None = None) -> None:
+    """`last`: the sequence of the last message to remove."""
+    part = {} if last is None else {"seq": last + 1}
+    await connection.api(f"STREAM.PURGE.{stream}", {"filter": subject, **part})
 
 
 def _consumer(info: dict[str, Any]) -> _Consumer:

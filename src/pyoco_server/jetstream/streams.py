@@ -223,6 +223,8 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         history_bucket(
             config.ticks_kv_bucket, "tick", ttl_sec=TICKS_MAX_AGE_SEC, max_bytes=config.ticks_max_bytes
         ),
+        kv_bucket(config.limits_kv_bucket, "limit"),
+        kv_bucket(config.limit_holders_kv_bucket, "limit holders"),
         *event_resources(config),
     ]
 

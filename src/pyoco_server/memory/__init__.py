@@ -16,6 +16,8 @@ from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
+from pyoco_server.domain.limits.holders import Holders, decode_holders
+from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.queues import Lane, Pause, QueueRecord
 from pyoco_server.domain.runs.jobs import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
@@ -252,6 +254,10 @@ class MemoryGatewayBackend(MemoryBackend):
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_tick_page)
     )
     change_log: MemoryChangeLog = field(default_factory=MemoryChangeLog)
+    limits: MemoryStore[LimitRecord] = field(default_factory=lambda: MemoryStore(codec.encode, decode_limit))
+    limit_holders: MemoryStore[Holders] = field(
+        default_factory=lambda: MemoryStore(codec.encode, decode_holders)
+    )
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
 
     queues: MemoryStore[QueueRecord] = field(
@@ -273,6 +279,14 @@ class MemoryGatewayBackend(MemoryBackend):
     @property
     def schedule_feed(self) -> MemoryStore[Schedule]:
         return self.schedules
+
+    @property
+    def limit_feed(self) -> MemoryStore[LimitRecord]:
+        return self.limits
+
+    @property
+    def limit_holder_feed(self) -> MemoryStore[Holders]:
+        return self.limit_holders
 
     @property
     def execution_feed(self) -> MemoryExecutionLog:

@@ -13,7 +13,7 @@ from pyoco_server.domain.fleet import LANES, SHARES
 from pyoco_server.domain.queues import Lane, Turns, lane_of
 from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
 from pyoco_server.usecases.concurrency import Batch, read_all, wait_at_most
-from pyoco_server.usecases.ports.runs import QueuedJob, QueuedMessage
+from pyoco_server.usecases.ports.runs import HeldJob, QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
 
 MEGABYTE = 1_000_000
@@ -176,14 +176,14 @@ class MemoryQueue:
 
     async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
         self._fire()
-        delay_sec = 0.0 if job.not_before is None else job.not_before - await self.now()
+        delay_sec = 0.0 if job.not_before is None or job.is_held else job.not_before - await self.now()
         known_as = message_id or message_id_of(job)
         is_new = _now() - self._seen.get(known_as, float("-inf")) > self._faults.duplicate_window_sec
         if is_new:
             self._seen[known_as] = _now()
             if delay_sec > 0:
                 await self.unschedule(job.run_id)
-            await self.put(lane_of(job).subject(self._prefix), codec.encode_job(job), revision)
+            await self.put(self._subject(job), codec.encode_job(job), revision)
             if delay_sec > 0:
                 self._messages[-1].due_at = _now() + delay_sec + self._faults.late_sec()
         return is_new
@@ -204,6 +204,22 @@ class MemoryQueue:
         for message in [one for one in self._messages if one.due_at is not None]:
             if codec.run_id_in(message.payload) == run_id:
                 self.forget(message)
+
+    async def held(self, run_id: str) -> HeldJob | None:
+        subject = self._held(run_id)
+        found = next((one for one in reversed(self._messages) if one.subject == subject), None)
+        return None if found is None else HeldJob(codec.decode_job(found.payload), found.sequence)
+
+    async def remove_held(self, run_id: str, last: int | None = None) -> None:
+        for message in [one for one in self._messages if one.subject == self._held(run_id)]:
+            if last is None or message.sequence <= last:
+                self.forget(message)
+
+    def _subject(self, job: Job) -> str:
+        return self._held(job.run_id) if job.is_held else lane_of(job).subject(self._prefix)
+
+    def _held(self, run_id: str) -> str:
+        return f"{self._prefix}._held.{run_id}"
 
     def _fire(self) -> None:
         """Delayed messages that are due are stored again, as new ones."""
@@ -231,6 +247,7 @@ class MemoryQueue:
                 codec.run_id_in(message.payload),
                 self._max_deliver,
                 bool(message.num_delivered) and not message.is_waited_for and message.sequence < floor,
+                is_held=message.subject.startswith(self._held("")),
             )
             for message in await self._listed()
         ]

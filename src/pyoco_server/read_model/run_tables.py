@@ -21,12 +21,14 @@ CREATE TABLE runs (
     lists BLOB NOT NULL,
     tag TEXT NOT NULL,
     waits_from REAL NOT NULL,
+    limited BLOB,
     revision INTEGER NOT NULL,
     expires_at REAL,
     summary BLOB NOT NULL
 );
 CREATE INDEX unfinished ON runs (run_id, revision) WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING');
 CREATE INDEX waiting ON runs (scope, tag, waits_from) WHERE status = 'PENDING';
+CREATE INDEX limited ON runs (run_id) WHERE limited IS NOT NULL;
 CREATE INDEX by_expiry ON runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE TABLE listed (
     list BLOB NOT NULL,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pyoco_server.domain.limits.holders import Standing, replace, standing_of
 from pyoco_server.domain.queues import QueueFigures
 from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, changed_at, is_beat, summary
 from pyoco_server.domain.runs.model import TERMINAL, RunSnapshot, RunStatus
@@ -17,6 +18,8 @@ from pyoco_server.read_model.queues import QueueCounts
 from pyoco_server.read_model.run_tables import open_tables
 from pyoco_server.usecases.ports.runs import IndexedPage
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
+
+_decode_standing = msgspec.json.Decoder(Standing).decode
 
 MAX_WAITING = 500
 
@@ -170,6 +173,12 @@ class SqliteRunIndex:
         )
         return [(run_id, revision, RunStatus(status)) for run_id, revision, status in rows]
 
+    def limited(self) -> list[Standing]:
+        """At the start of a gateway; afterwards it follows the feed itself."""
+        self._write_waiting()
+        rows = self._db.execute("SELECT limited, revision FROM runs WHERE limited IS NOT NULL")
+        return [replace(_decode_standing(data), revision=revision) for data, revision in rows]
+
     def is_known(self, change: Change[RunSnapshot]) -> bool:
         known = self._known(change.key)
         return known is not None and change.value is not None and known.is_of(change.value)
@@ -180,7 +189,8 @@ class SqliteRunIndex:
 
     def _stored(self, run_id: str) -> "_Row | None":
         found = self._db.execute(
-            "SELECT scope, status, written_at, changed_at, lists, tag, waits_from FROM runs WHERE run_id = ?",
+            "SELECT scope, status, written_at, changed_at, lists, tag, waits_from, limited"
+            " FROM runs WHERE run_id = ?",
             (run_id,),
         ).fetchone()
         return None if found is None else _Row(*found)
@@ -194,7 +204,16 @@ class SqliteRunIndex:
         scope, changed = self._scope(run.tenant_id), changed_at(run, change.stored_at)
         lists = _lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256)
         waits_from = max(run.submitted_at or changed, run.not_before or 0.0)
-        return _Row(scope, run.status.value, run.updated_at, changed, lists, run.tag or "", waits_from)
+        return _Row(
+            scope,
+            run.status.value,
+            run.updated_at,
+            changed,
+            lists,
+            run.tag or "",
+            waits_from,
+            _limited(run, before),
+        )
 
     def _count(self, row: "_Row | None", by: int) -> None:
         if row is not None:
@@ -203,7 +222,7 @@ class SqliteRunIndex:
 
     def _insert(self, runs: "list[_Written]") -> None:
         self._db.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(run.shown.run_id, *row, run.revision, run.expires_at, run.json()) for run, row, _ in runs],
         )
         self._db.executemany(
@@ -219,10 +238,10 @@ class SqliteRunIndex:
     def _update(self, runs: "list[_Written]") -> None:
         """Runs that stay in their lists."""
         self._db.executemany(
-            "UPDATE runs SET status = ?, written_at = ?, changed_at = ?, waits_from = ?, revision = ?,"
-            " expires_at = ?, summary = ? WHERE run_id = ?",
+            "UPDATE runs SET status = ?, written_at = ?, changed_at = ?, waits_from = ?, limited = ?,"
+            " revision = ?, expires_at = ?, summary = ? WHERE run_id = ?",
             [
-                (*row[1:4], row.waits_from, run.revision, run.expires_at, run.json(), run.shown.run_id)
+                (*row[1:4], *row[6:8], run.revision, run.expires_at, run.json(), run.shown.run_id)
                 for run, row, _ in runs
             ],
         )
@@ -277,6 +296,8 @@ class _Row(NamedTuple):
     lists: bytes
     tag: str
     waits_from: float
+    limited: bytes | None
+    """What limits have to know of it."""
 
     @property
     def is_ended(self) -> bool:
@@ -284,6 +305,16 @@ class _Row(NamedTuple):
 
     def is_of(self, run: RunSnapshot) -> bool:
         return self.status == run.status.value and self.written_at == run.updated_at
+
+
+def _limited(run: RunSnapshot, before: _Row | None) -> bytes | None:
+    """A worker of another make drops the mark of a run; until its end the last one counts."""
+    if run.limits is None and (before is None or before.limited is None):
+        return None
+    standing = standing_of(run, 0)
+    if standing is not None:
+        return msgspec.json.encode(standing)
+    return None if before is None or run.status.is_terminal else before.limited
 
 
 class _Shown(NamedTuple):

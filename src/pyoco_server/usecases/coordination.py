@@ -42,6 +42,12 @@ class Lease:
         self._beat_sec = beat_sec
         self.is_held = False
         """Whether this gateway holds the lease, as far as it knows."""
+        self._kept_at = float("-inf")
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it was renewed lately. A process that was frozen wakes up with a lease of the past."""
+        return asyncio.get_running_loop().time() - self._kept_at < self._lasts_sec
 
     def _ours(self) -> LeaseRecord:
         return LeaseRecord(self._holder, self._clock() + self._lasts_sec)
@@ -95,8 +101,9 @@ class Lease:
                 if found is not None and found.revision != seen:
                     seen, since = found.revision, loop.time()
                 elif found is None or loop.time() - since >= self._lasts_sec:
+                    asked_at = loop.time()
                     await write(self._store, self._name, self._ours(), found)
-                    self.is_held = True
+                    self.is_held, self._kept_at = True, asked_at
             if not self.is_held:
                 await asyncio.sleep(self._beat_sec)
 
@@ -107,8 +114,10 @@ class Lease:
             if done:
                 working.result()
                 return
+            asked_at = asyncio.get_running_loop().time()
             try:
                 self.is_held = await self._renew()
+                self._kept_at = asked_at
             except NatsUnavailable:
                 log.debug("lease renewal timed out", action="lease.beat", lease=self._name)
 

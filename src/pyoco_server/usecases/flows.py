@@ -37,6 +37,7 @@ from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.consistency import MAX_TRIES, OwnWrites, write
 from pyoco_server.usecases.fleet import ListWorkers, WorkerFilter
+from pyoco_server.usecases.limits.definitions import LimitDefinitions
 from pyoco_server.usecases.ports.runs import JobQueue, RunIndex
 from pyoco_server.usecases.ports.stores import (
     Change,
@@ -162,9 +163,14 @@ class ReadFlows:
         workers: ListWorkers,
         followed: FollowFlows,
         schedules: Callable[[str | None], dict[str, list[str]]],
+        limits: LimitDefinitions,
+        *,
         own_writes: OwnWrites,
+        clock: Clock,
     ) -> None:
         """`schedules`: ids of a tenant's schedules, by the flow that they start."""
+        self._limits = limits
+        self._clock = clock
         self._index = index
         self._workers = workers
         self._followed = followed
@@ -191,7 +197,7 @@ class ReadFlows:
     async def find(self, name: str, caller: Caller) -> FlowDetails:
         """Raises FlowNotFound."""
         found = await self.details(name, caller)
-        if not (found.workers or found.last_runs or found.updated_at):
+        if not (found.workers or found.last_runs or found.updated_at or found.paused):
             known = [*self._holders(caller.tenant_id), *self._index.flows(caller.tenant_id, "", MAX_LISTED)]
             raise FlowNotFound(f"flow not found: {name[:64]}{nearest(name, known)}")
         return found
@@ -216,12 +222,18 @@ class ReadFlows:
             for status in (RunStatus.COMPLETED, RunStatus.FAILED)
             for run in self._runs(replace(wanted, status=status), RECENT_RUNS)
         ]
-        return flow_of_runs(
+        flow = flow_of_runs(
             name,
             holders,
             schedules,
             self._runs(wanted, LAST_RUNS),
             heapq.nlargest(RECENT_RUNS, ended, key=lambda run: run.updated_at),
+        )
+        pause = self._limits.pause(tenant_id, name, self._clock())
+        return replace(
+            flow,
+            limits=self._limits.names_for(tenant_id, name, flow.tags),
+            paused=None if pause is None else pause.pause,
         )
 
     def _runs(self, wanted: RunFilter, limit: int) -> list[FlowRun]:

@@ -1,4 +1,4 @@
-"""The levels of workflow events, schedules, flows and queues, put together."""
+"""The levels of workflow events and of schedules, put together."""
 
 import os
 import time
@@ -10,7 +10,6 @@ from pyoco_server.domain.events.retry import WEBHOOK_FORM, RetryPolicy, is_webho
 from pyoco_server.domain.schedules.timing import is_zone
 from pyoco_server.errors import ConfigError, NatsUnavailable
 from pyoco_server.usecases.audit_trail import AuditTrail
-from pyoco_server.usecases.consistency import OwnWrites
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit, Summarise
 from pyoco_server.usecases.events.definitions import ManageActions, ManageSources, ManageTemplates
@@ -20,12 +19,9 @@ from pyoco_server.usecases.events.resume import ResumeWaits
 from pyoco_server.usecases.events.retry import DrainRetryJobs, RetryQueue
 from pyoco_server.usecases.events.start import PATIENCE_SEC, StartTemplate
 from pyoco_server.usecases.events.transfer import ImportFiles
-from pyoco_server.usecases.fleet import ListWorkers
-from pyoco_server.usecases.flows import FollowFlows, ReadFlows, SetFlow
 from pyoco_server.usecases.ports.gateway import Executions, Notifier, ServerBackend, Waits
 from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
-from pyoco_server.usecases.queues import ChooseLane, FollowQueues, KeepQueues, ListQueues, PauseQueue
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.usecases.schedules.attend import AttendSchedule, FireSchedules, TickMeter
 from pyoco_server.usecases.schedules.manage import ManageSchedules
@@ -268,30 +264,6 @@ CHECK_SILENT_SEC = 20.0
 MAX_UNSURE_SEC = 86_400.0
 
 
-class QueueLevel:
-    """The queues of tags."""
-
-    def __init__(
-        self,
-        backend: ServerBackend,
-        workers: ListWorkers,
-        own_writes: OwnWrites,
-        trail: AuditTrail,
-        *,
-        by_tenant: bool,
-    ) -> None:
-        clock = backend.shared_clock
-        self._follow = FollowQueues(backend.queue_feed)
-        lanes = (backend.queues, self._follow, backend.lanes)
-        self.choose_lane = ChooseLane(*lanes, workers, by_tenant=by_tenant)
-        self.pause = PauseQueue(*lanes, clock, trail)
-        self.list = ListQueues(backend.run_index, self._follow, workers, own_writes, clock)
-        self._keep = KeepQueues(self._follow, backend.lanes, workers, clock)
-
-    def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        return {"follow-queues": self._follow.run, "keep-queues": self._keep.run}
-
-
 class ScheduleLevel:
     """Schedules. They go by the clock of the store, because it keeps their timers."""
 
@@ -347,25 +319,6 @@ class ScheduleLevel:
             "follow-ends": self.fire.run_ended,
             "check-schedules": self.fire.check,
         }
-
-
-# Flows
-
-
-class FlowLevel:
-    """Flows as workers, runs and schedules show them, and what is set for them."""
-
-    def __init__(
-        self,
-        backend: ServerBackend,
-        workers: ListWorkers,
-        followed: FollowFlows,
-        schedules: FollowSchedules,
-        own_writes: OwnWrites,
-        trail: AuditTrail,
-    ) -> None:
-        self.read = ReadFlows(backend.run_index, workers, followed, schedules.by_flow, own_writes)
-        self.set = SetFlow(backend.flows, followed, self.read, backend.queue, backend.shared_clock, trail)
 
 
 def default_timezone(name: str, environ: Mapping[str, str] = os.environ) -> str:

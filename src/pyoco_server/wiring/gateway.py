@@ -52,14 +52,8 @@ from pyoco_server.usecases.services.sweep import (
 )
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_run_id
-from pyoco_server.wiring.event_level import (
-    EventLevel,
-    EventUseCases,
-    FlowLevel,
-    QueueLevel,
-    ScheduleLevel,
-    default_timezone,
-)
+from pyoco_server.wiring.event_level import EventLevel, EventUseCases, ScheduleLevel, default_timezone
+from pyoco_server.wiring.flow_control import FlowLevel, LimitLevel, LimitMeter, QueueLevel
 
 Background = dict[str, Callable[[], Awaitable[None]]]
 """What goes on beside the requests, by name."""
@@ -72,7 +66,7 @@ ORCHESTRATOR_SILENT_SEC = 5.0
 """Lease timeout before another gateway orchestrates."""
 
 
-class Meter(RunMeter, CommandMeter, OrchestratorMeter, TickMeter, Protocol):
+class Meter(RunMeter, CommandMeter, OrchestratorMeter, TickMeter, LimitMeter, Protocol):
     pass
 
 
@@ -116,6 +110,11 @@ class RunLevel:
         self._add_sweeps(backend, setup)
 
     def _add_followers(self, backend: ServerBackend, setup: Setup, watchers: WatchHub) -> None:
+        self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
+        self.limits = LimitLevel(
+            backend, setup.meter, setup.new_id, self._runs_known, self._cancel_for_limit, self.trail
+        )
+        self._looks.append(self.limits.board.look)
         self.reassert_cancels = self._reassert_cancels(backend, setup)
         # When the store forgets is a time of the store, not of this host.
         self.follow = FollowRuns(
@@ -125,6 +124,7 @@ class RunLevel:
             backend.shared_clock,
             setup.meter,
             self._look,
+            forget=self.limits.board.forget_runs,
             expire_interval_sec=setup.tuning.expire_interval_sec,
         )
         self.follow_workers = FollowWorkers(backend.worker_feed, setup.clock, backend.shared_clock)
@@ -142,7 +142,6 @@ class RunLevel:
         self.expiry = RunExpiry(backend.timers, backend.runs, clock)
         self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
         by_tenant = setup.config.http_auth_mode != "none"
-        self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
         self.queues = QueueLevel(backend, self.list_workers, own_writes, self.trail, by_tenant=by_tenant)
         self.submit = SubmitRun(
             backend.runs,
@@ -156,6 +155,7 @@ class RunLevel:
             check_request=RequireKnown(self.list_workers) if setup.config.strict_flows else lambda _: None,
             complete=self.follow_flows.complete,
             choose_lane=self.queues.choose_lane,
+            limits=self.limits.gate,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -164,7 +164,9 @@ class RunLevel:
         self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites, watchers: WatchHub
     ) -> None:
         silent_sec = setup.config.worker_disconnect_timeout_sec
-        self.read = ReadRun(backend.runs, self.follow_workers, silent_sec, self.queues.list.pause_of)
+        self.read = ReadRun(
+            backend.runs, self.follow_workers, silent_sec, self.limits.gate, self.queues.list.pause_of
+        )
         self.read_logs = ReadLogs(self.read, backend.task_logs)
         self.list = ListRuns(backend.runs, backend.run_index, own_writes)
         self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock)
@@ -208,6 +210,12 @@ class RunLevel:
         self._looks.append(reassert.look)
         return reassert
 
+    async def _runs_known(self) -> None:
+        await self.follow.caught_up()
+
+    async def _cancel_for_limit(self, run_id: str, requested_by: str, reason: str) -> None:
+        await self.cancel.of_system(run_id, requested_by, reason)
+
     def on_changes(self, look: LookAtRuns) -> None:
         """`look` gets every change of a run, before it is in the index."""
         self._looks.append(look)
@@ -218,7 +226,8 @@ class RunLevel:
 
     @property
     def is_caught_up(self) -> bool:
-        return all(one.is_caught_up for one in (self.follow, self.follow_workers, self.follow_flows))
+        followed = (self.follow, self.follow_workers, self.follow_flows, self.limits.follow)
+        return all(one.is_caught_up for one in followed)
 
     @property
     def stale_sec(self) -> float:
@@ -239,6 +248,7 @@ class RunLevel:
             "follow-workers": self.follow_workers.run,
             "follow-flows": self.follow_flows.run,
             **self.queues.background(),
+            **self.limits.background(),
         }
 
 
@@ -378,7 +388,13 @@ class Levels:
         )
         schedules = self._schedules(backend, runs, executions, events)
         flows = FlowLevel(
-            backend, runs.list_workers, runs.follow_flows, schedules.follow, runs.own_writes, runs.trail
+            backend,
+            runs.list_workers,
+            runs.follow_flows,
+            schedules.follow,
+            runs.limits.board.definitions,
+            own_writes=runs.own_writes,
+            trail=runs.trail,
         )
         self._connected = _Connected(backend, runs, executions, schedules, flows)
         imported = await events.import_files()

@@ -19,6 +19,8 @@ from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.limits.holders import Holders, decode_holders
+from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
@@ -67,6 +69,10 @@ class JetStreamExecutionLevel:
     queues: KvStore[QueueRecord]
     queue_feed: BucketFeed[QueueRecord]
     lanes: JetStreamLanes
+    limits: KvStore[LimitRecord]
+    limit_feed: BucketFeed[LimitRecord]
+    limit_holders: KvStore[Holders]
+    limit_holder_feed: BucketFeed[Holders]
 
 
 @asynccontextmanager
@@ -102,6 +108,12 @@ async def open_execution_level(
             ),
             queue_feed=BucketFeed(feeds, config.queues_kv_bucket, codec.decode_queue, restore),
             lanes=JetStreamLanes(requests, config),
+            limits=await bucket_of(requests, config.limits_kv_bucket, codec.encode, decode_limit, restore),
+            limit_feed=BucketFeed(feeds, config.limits_kv_bucket, decode_limit, restore),
+            limit_holders=await bucket_of(
+                requests, config.limit_holders_kv_bucket, codec.encode, decode_holders, restore
+            ),
+            limit_holder_feed=BucketFeed(feeds, config.limit_holders_kv_bucket, decode_holders, restore),
         )
 
 

@@ -1,8 +1,9 @@
-"""Edge conditions (`when`): CEL expressions that decide whether an edge is taken.
+"""CEL expressions: the conditions of edges (`when`), and the keys of limits.
 
-A condition can read `input` and `nodes.<id>.output`, `.status` and `.error`. CEL has no side effects and
-always terminates, but it can loop over lists and copy them, in an uninterruptible library call. So the parsed
-expression is checked and its cost is bounded before evaluation: docs/decisions/0009-conditions.md.
+A condition can read `input` and `nodes.<id>.output`, `.status` and `.error`; a key, fields of a run. CEL has
+no side effects and always terminates, but it can loop over lists and copy them, in an uninterruptible library
+call. So the parsed expression is checked and its cost is bounded before evaluation:
+docs/decisions/0009-conditions.md.
 """
 
 import re
@@ -12,6 +13,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from cel_expr_python import cel
 from msgspec import Struct
 
@@ -48,6 +50,8 @@ _ENVIRONMENT = cel.NewEnv(
         "nodes": cel.Type.Map(cel.Type.STRING, cel.Type.Map(cel.Type.STRING, cel.Type.DYN)),
     }
 )
+KEY_NAMES = ("flow_name", "params", "tag", "tags", "tenant_id")
+_KEY_ENVIRONMENT = cel.NewEnv(variables=dict.fromkeys(KEY_NAMES, cel.Type.DYN))
 _MESSAGE = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _CODE = re.compile(r"^[A-Z_]+: ")
 _MAX_REASON = 300
@@ -83,6 +87,25 @@ def check(expr: str) -> None:
         raise ConditionError(problem)
 
 
+def check_key(expr: str) -> None:
+    """Raises ConditionError for a key that is invalid for all runs."""
+    problem = _compiled_key(expr).problem
+    if problem is not None:
+        raise ConditionError(problem)
+
+
+def key_of(expr: str, run: Mapping[str, Any]) -> str:
+    """The key of a run; `run` has a value for each of KEY_NAMES. Other values than strings as JSON.
+
+    Raises ConditionFailed.
+    """
+    value = _RunValues(run).value(expr)
+    try:
+        return value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise ConditionFailed(f"{_shown(expr)} gives a value that JSON cannot hold") from error
+
+
 def nodes_in(expr: str) -> frozenset[str]:
     """The ids of the nodes that `expr` reads. Raises ConditionError."""
     return _compiled(expr).nodes
@@ -108,6 +131,8 @@ class Allowance:
 class Values:
     """The values that conditions read from one state, each measured and converted once."""
 
+    _environment = _ENVIRONMENT
+
     def __init__(
         self,
         input: Any,  # noqa: A002 - the word of graphs
@@ -123,7 +148,12 @@ class Values:
 
     def holds(self, expr: str) -> bool:
         """Raises ConditionFailed, ConditionError, TooHeavy."""
-        condition = _compiled(expr)
+        result = self._result(expr, _compiled(expr))
+        if result.type() != cel.Type.BOOL:
+            raise ConditionFailed(f"{_shown(expr)} gives {_type_name(result.type())}, not true or false")
+        return bool(result.value())
+
+    def _result(self, expr: str, condition: _Condition) -> Any:
         if condition.problem is not None:
             raise ConditionFailed(condition.problem)
         try:
@@ -142,7 +172,7 @@ class Values:
         if size > MAX_READ:
             raise ConditionFailed(f"{_shown(expr)} reads more than {MAX_READ:,} values")
         self._spend(expr, size)
-        made = _ENVIRONMENT.Activation(self._data(condition.paths)), size
+        made = self._environment.Activation(self._data(condition.paths)), size
         self._handed[condition.paths] = made
         while sum(held for _, held in self._handed.values()) > MAX_READ:
             self._handed.popitem(last=False)
@@ -169,7 +199,7 @@ class Values:
 
     def _data(self, paths: tuple[Path, ...]) -> dict[str, Any]:
         """Only the values that are read. Missing values stay missing, so that the library reports them."""
-        data: dict[str, Any] = {"input": None, "nodes": {}}
+        data: dict[str, Any] = {name: {} if name == "nodes" else None for name in self._roots}
         for path in paths:
             place: dict[str, Any] = data
             value: Any = self._roots
@@ -206,23 +236,33 @@ class Values:
         return value
 
 
-def _answer(expr: str, program: Any, activation: Any) -> bool:
+class _RunValues(Values):
+    """The values that a key reads from a run."""
+
+    _environment = _KEY_ENVIRONMENT
+
+    def __init__(self, run: Mapping[str, Any]) -> None:
+        super().__init__(None, {})
+        self._roots = dict(run)
+
+    def value(self, expr: str) -> Any:
+        """Raises ConditionFailed."""
+        return self._result(expr, _compiled_key(expr)).plain_value()
+
+
+def _answer(expr: str, program: Any, activation: Any) -> Any:
     try:
         result = program.eval(activation)
     except RuntimeError as error:
         raise ConditionFailed(f"{_shown(expr)}: {_reason(str(error))}") from error
     if result.type() == cel.Type.ERROR:
         raise ConditionFailed(f"{_shown(expr)}: {_reason(result.value())}")
-    if result.type() != cel.Type.BOOL:
-        raise ConditionFailed(f"{_shown(expr)} gives {_type_name(result.type())}, not true or false")
-    return bool(result.value())
+    return result
 
 
 @lru_cache(maxsize=2_048)
 def _compiled(expr: str) -> _Condition:
-    if len(expr) > MAX_LENGTH:
-        raise ConditionError(f"the expression has {len(expr):,} characters; {MAX_LENGTH:,} are allowed")
-    program = _program(expr)
+    program = _program(expr, _ENVIRONMENT)
     if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
         raise ConditionError(f"{_shown(expr)} gives {_type_name(program.return_type())}, not true or false")
     tree = tree_of(program.serialize())
@@ -231,9 +271,19 @@ def _compiled(expr: str) -> _Condition:
     return _Condition(program, tree, nodes, paths, _loop_problem(expr, tree))
 
 
-def _program(expr: str) -> Any:
+@lru_cache(maxsize=2_048)
+def _compiled_key(expr: str) -> _Condition:
+    program = _program(expr, _KEY_ENVIRONMENT)
+    tree = tree_of(program.serialize())
+    paths = _shortest([path for path in paths_in(tree) if path[0] in KEY_NAMES])
+    return _Condition(program, tree, frozenset(), paths, _loop_problem(expr, tree))
+
+
+def _program(expr: str, environment: Any) -> Any:
+    if len(expr) > MAX_LENGTH:
+        raise ConditionError(f"the expression has {len(expr):,} characters; {MAX_LENGTH:,} are allowed")
     try:
-        return _ENVIRONMENT.compile(expr)
+        return environment.compile(expr)
     except RuntimeError as error:
         raise ConditionError(f"{_shown(expr)}: {_problem(str(error))}") from error
     except TypeError as error:  # half of a surrogate pair

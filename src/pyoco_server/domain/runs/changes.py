@@ -25,6 +25,7 @@ from pyoco_server.domain.runs.model import (
     FailureKind,
     Owner,
     RunFailure,
+    RunLimit,
     RunSnapshot,
     RunStatus,
     RunTry,
@@ -124,13 +125,36 @@ class Expire(Struct, frozen=True):
     """The time for the run's first start is over."""
 
 
+class Admit(Struct, frozen=True):
+    """The run got its place in all limits; its job is queued next."""
+
+    limits: tuple[RunLimit, ...]
+    limit_rules: str
+
+
+class GiveUpPlaces(Struct, frozen=True):
+    """Void the places that were taken for a waiting run: they name the revision before this change."""
+
+
 class LinkRetry(Struct, frozen=True):
     """The run has ended, and another one repeats it."""
 
     run_id: str
 
 
-RunChange = Claim | Report | Beat | Conclude | RequestCancel | ConvergeCancel | GiveUp | Expire | LinkRetry
+RunChange = (
+    Claim
+    | Report
+    | Beat
+    | Conclude
+    | RequestCancel
+    | ConvergeCancel
+    | GiveUp
+    | Expire
+    | LinkRetry
+    | Admit
+    | GiveUpPlaces
+)
 
 
 class Refusal(StrEnum):
@@ -169,6 +193,8 @@ def decide(  # noqa: C901, PLR0911 - one return per kind of change
             return _give_up(snapshot, change, now)
         case Expire():
             return _expire(snapshot, now)
+        case Admit() | GiveUpPlaces():
+            return _decide_waiting(snapshot, change, now)
         case _:
             assert_never(change)
 
@@ -393,6 +419,20 @@ def _expire(snapshot: RunSnapshot, now: float) -> RunSnapshot:
     error = f"no worker started the run within {snapshot.start_within_sec or 0:g} s"
     failure = RunFailure(kind=FailureKind.EXPIRED, message=error)
     return _ended(snapshot, RunStatus.FAILED, now, error=error, failure=failure)
+
+
+def _decide_waiting(snapshot: RunSnapshot, change: Admit | GiveUpPlaces, now: float) -> RunSnapshot:
+    if snapshot.status is not RunStatus.PENDING or not snapshot.is_held:
+        return snapshot
+    waiting = replace(snapshot, updated_at=_later(snapshot, now))
+    if isinstance(change, GiveUpPlaces):
+        return waiting
+    return replace(
+        waiting,
+        limits=change.limits,
+        limit_rules=change.limit_rules,
+        admitted_try=snapshot.try_number,
+    )
 
 
 def _has_started(snapshot: RunSnapshot) -> bool:

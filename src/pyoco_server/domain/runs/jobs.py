@@ -18,6 +18,7 @@ from pyoco_server.domain.runs.model import (
     KeptTasks,
     Owner,
     Priority,
+    RunLimit,
     RunRetry,
     RunSnapshot,
     RunStatus,
@@ -87,6 +88,15 @@ class Job(Struct, frozen=True, kw_only=True):
     kept: KeptTasks | None = None
     schedule_id: str | None = None
     due_at: float | None = None
+    graph_id: str | None = None
+    limits: tuple[RunLimit, ...] | None = None
+    limit_rules: str | None = None
+    admitted_try: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no worker may get it yet, because its run waits for a place."""
+        return self.limits is not None and self.admitted_try != self.try_number
 
 
 def accept(submission: Submission, run_id: str, now: float, not_before: float | None = None) -> Job:
@@ -185,6 +195,10 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         priority=job.priority,
         schedule_id=job.schedule_id,
         due_at=job.due_at,
+        graph_id=job.graph_id,
+        limits=job.limits,
+        limit_rules=job.limit_rules,
+        admitted_try=job.admitted_try,
     )
 
 
@@ -195,7 +209,8 @@ def job_of_next_try(job: Job, run: RunSnapshot) -> Job:
 
 def message_id_of(job: Job) -> str:
     """Equal for equal jobs: the queue drops a second one with the same id. Every try has its own."""
-    return job.run_id if job.try_number == 1 else f"{job.run_id}.try{job.try_number}"
+    of_try = job.run_id if job.try_number == 1 else f"{job.run_id}.try{job.try_number}"
+    return f"{of_try}.held" if job.is_held else of_try
 
 
 # Retries of ended runs: a new run with the same input.

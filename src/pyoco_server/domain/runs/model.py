@@ -21,6 +21,7 @@ __all__ = [
     "Priority",
     "Reusable",
     "RunFailure",
+    "RunLimit",
     "RunRetry",
     "RunSnapshot",
     "RunStatus",
@@ -156,6 +157,13 @@ class RunRetry(Struct, frozen=True, kw_only=True):
         return min(grown, self.max_backoff_sec) * (1 + self.jitter * jitter)
 
 
+class RunLimit(Struct, frozen=True, order=True):
+    """A limit that applies to a run, and the run's key in it."""
+
+    limit: str
+    key: str
+
+
 class RunSnapshot(Struct, frozen=True, kw_only=True):
     """The current state of a run as stored in the bucket. Times are Unix seconds."""
 
@@ -220,6 +228,19 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """The newest run that repeats this one."""
     kept_tasks: tuple[str, ...] | None = None
     """Tasks with outputs of the repeated run; they are not run again."""
+    graph_id: str | None = None
+    """The graph of its execution."""
+    limits: tuple[RunLimit, ...] | None = None
+    """The limits that apply to it; empty: only a pause of its flow. None: it never waits for a place."""
+    limit_rules: str | None = None
+    """By which definitions `limits` was determined."""
+    admitted_try: int | None = None
+    """The newest try that got its place; earlier than the current: the run waits for one."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the current try waits for its place, with a job that no worker gets."""
+        return self.limits is not None and self.admitted_try != self.try_number
 
     @property
     def owner(self) -> Owner | None:

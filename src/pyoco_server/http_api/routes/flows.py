@@ -1,4 +1,4 @@
-"""Flows: list them, and set defaults for their runs."""
+"""Flows: list them, set defaults for their runs, pause and resume them."""
 
 from typing import Annotated, Any
 
@@ -7,6 +7,7 @@ from pydantic import Field
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from pyoco_server.domain.flows import FlowDetails, FlowPage, FlowSettings
+from pyoco_server.domain.limits.views import FlowPauseView, pause_view
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.runs.model import Priority
 from pyoco_server.errors import FlowNotFound, InvalidListQuery, RequestTooLarge, TimersUnsupported
@@ -15,6 +16,7 @@ from pyoco_server.http_api.bodies import (
     RetryFields,
     Seconds,
     StrictRoute,
+    Timestamp,
     json_body_docs,
     parse_json,
     read_body,
@@ -27,6 +29,7 @@ from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 256 * 1024
+MAX_REASON = 2_000
 
 router = APIRouter(tags=["flows"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
@@ -60,6 +63,11 @@ class FlowRequest(Body):
     )
     description: str | None = Field(None, max_length=2000, description="What the flow does")
     owner: str | None = Field(None, max_length=200, description="Who to ask about it")
+
+
+class PauseFlowRequest(Body):
+    reason: str | None = Field(None, max_length=MAX_REASON)
+    until: Timestamp | None = Field(None, description="The pause ends by itself: RFC 3339 or Unix seconds")
 
 
 @lists.get("/flows", summary="List flows", responses=answers_like(schema_of(FlowPage)))
@@ -110,6 +118,32 @@ async def set_flow(request: Request, name: FlowName) -> Response:
     return json_response(
         await levels_of(request).flows.set(FlowSettings(name=name, **fields), author_of(request))
     )
+
+
+@router.post(
+    "/flows/{name:any_text}/pause",
+    summary="Pause a flow",
+    responses=answers_like(schema_of(FlowPauseView)),
+    openapi_extra=json_body_docs(PauseFlowRequest, required=False),
+)
+async def pause_flow(request: Request, name: FlowName) -> Response:
+    """Its runs are accepted and wait. Those on the queue or running go on."""
+    body = await read_body(request, MAX_BODY_BYTES)
+    wanted = await parse_json(body, PauseFlowRequest) if body.strip() else PauseFlowRequest()
+    until = None if wanted.until is None else float(wanted.until)
+    manage = levels_of(request).runs.limits.manage
+    return json_response(
+        pause_view(name, await manage.pause_flow(name, wanted.reason, until, author_of(request)))
+    )
+
+
+@router.post(
+    "/flows/{name:any_text}/resume", summary="Resume a flow", responses=answers_like(schema_of(FlowPauseView))
+)
+async def resume_flow(request: Request, name: FlowName) -> Response:
+    """The runs that waited for it go on at once."""
+    await levels_of(request).runs.limits.manage.resume_flow(name, author_of(request))
+    return json_response(pause_view(name, None))
 
 
 router.include_router(lists)

@@ -89,6 +89,7 @@ async def metrics(request: Request) -> Response:
         await levels.runs.count_dead_letters(levels.monotonic()),
         levels.executions.index.counts(caller_of(request).tenant_id),
         await levels.runs.queues.list.recent(caller_of(request).tenant_id),
+        levels.runs.limits.board.lines.total(caller_of(request).tenant_id),
     )
     return Response(text, media_type=CONTENT_TYPE)
 

@@ -18,6 +18,7 @@ from pyoco_server.domain.values import MAX_PARAMS_BYTES
 from pyoco_server.errors import (
     InvalidListQuery,
     InvalidRequest,
+    LimitReached,
     PyocoServerError,
     RequestTooLarge,
     RunNotFound,
@@ -129,7 +130,10 @@ class CancelRequest(Body):
 @router.post(
     "/runs",
     summary="Submit a run",
-    responses={**answers_like(schema_of(Submitted)), **answers_with(RequestTooLarge, TimersUnsupported)},
+    responses={
+        **answers_like(schema_of(Submitted)),
+        **answers_with(RequestTooLarge, LimitReached, TimersUnsupported),
+    },
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_run(request: Request) -> Response:
@@ -222,7 +226,10 @@ async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Sub
 @router.post(
     "/runs/yaml",
     summary="Submit a flow.yaml",
-    responses={**answers_like(schema_of(Submitted)), **answers_with(WorkflowTooLarge, TimersUnsupported)},
+    responses={
+        **answers_like(schema_of(Submitted)),
+        **answers_with(WorkflowTooLarge, LimitReached, TimersUnsupported),
+    },
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
 async def submit_yaml(request: Request) -> Response:
@@ -406,7 +413,7 @@ def _revision(text: str) -> Revision | None:
     summary="Run an ended run again",
     responses={
         **answers_like(schema_of(Submitted)),
-        **answers_with(RunNotFound, RunNotRetriable, RequestTooLarge),
+        **answers_with(RunNotFound, RunNotRetriable, RequestTooLarge, LimitReached),
     },
     openapi_extra={
         **json_body_docs(RetryRequest, required=False),

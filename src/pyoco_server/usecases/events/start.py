@@ -30,6 +30,7 @@ from pyoco_server.domain.events.requests import EventRequest, content_digest, de
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.errors import (
+    LimitReached,
     NatsUnavailable,
     OutcomeUnknown,
     PyocoServerError,
@@ -256,7 +257,9 @@ class StartTemplate:
                 await self._receipts.remove(claimed.where, revision)
             else:
                 # A conflict of an action that runs one at a time comes before the run is submitted.
-                opened = left_open(receipt, is_maybe_placed=not isinstance(error, RunConflict))
+                opened = left_open(
+                    receipt, is_maybe_placed=not isinstance(error, (RunConflict, LimitReached))
+                )
                 await self._receipts.update(claimed.where, opened, revision)
         except WrongRevision:
             log.debug("claim taken over by a repeat", action="event.taken_over")

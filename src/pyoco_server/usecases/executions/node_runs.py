@@ -11,6 +11,7 @@ from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import (
     InvalidRequest,
+    LimitReached,
     NatsUnavailable,
     RequestTooLarge,
     SnapshotTooLarge,
@@ -120,6 +121,8 @@ class NodeRuns:
 
         Within its duplicate window the queue drops a repeated job. After that its content has to be checked.
         """
+        if run.value.limits is not None:
+            return  # its job was there before it
         job = _job_of(run.value)
         if self._clock() - job.submitted_at < REMEMBERED_SEC:
             await self._queue.publish(job, run.revision)
@@ -162,11 +165,15 @@ class NodeRuns:
             priority=wanted.priority,
         )
         try:
-            job = await self._submit_run.job_of(submission, wanted.run_id, self._clock())
+            job = await self._submit_run.job_of(
+                submission, wanted.run_id, self._clock(), graph_id=state.graph_id
+            )
             await self._submit_run.place_derived(job)
         except (RequestTooLarge, SnapshotTooLarge) as error:
             await self._cancel_run.of_system(wanted.run_id, _named(state), "its job is too large")
             return RunFact(RunStatus.FAILED, error=f"params: {error.detail}", code="PARAMS_TOO_LARGE")
+        except LimitReached as error:
+            return RunFact(RunStatus.FAILED, error=error.detail, code="LIMIT_REACHED")
         except (InvalidRequest, TimersUnsupported) as error:
             return RunFact(RunStatus.FAILED, error=error.detail, code="RUN_REFUSED")
         return None

@@ -19,6 +19,8 @@ from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import ExecutionRecord, LoggedCommit
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.flows import FlowSettings
+from pyoco_server.domain.limits.holders import Holders
+from pyoco_server.domain.limits.model import LimitRecord
 from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.listing import Place
 from pyoco_server.domain.schedules.model import Schedule, TickPage
@@ -295,3 +297,11 @@ class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     def queue_feed(self) -> Feed[QueueRecord]: ...
     @property
     def lanes(self) -> QueueLanes: ...
+    @property
+    def limits(self) -> Store[LimitRecord]: ...
+    @property
+    def limit_feed(self) -> Feed[LimitRecord]: ...
+    @property
+    def limit_holders(self) -> Store[Holders]: ...
+    @property
+    def limit_holder_feed(self) -> Feed[Holders]: ...

@@ -12,6 +12,7 @@ from msgspec import Struct
 from pyoco_server.domain.auth import ApiKeyRecord
 from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.limits.holders import Standing
 from pyoco_server.domain.queues import QueueFigures
 from pyoco_server.domain.runs.jobs import DeadLetter, IdempotencyClaim, Job
 from pyoco_server.domain.runs.listing import Place, RunFilter
@@ -88,6 +89,10 @@ class RunIndex(Protocol):
         """Whether the index has this state of the run, apart from its heartbeat."""
         ...
 
+    def limited(self) -> Iterable[Standing]:
+        """All active runs that limits concern."""
+        ...
+
     def unfinished(self) -> Iterable[tuple[str, Revision, RunStatus]]:
         """All active runs of all tenants, with their known revisions."""
         ...
@@ -105,6 +110,13 @@ class QueuedJob(Struct, frozen=True):
     """Maximum deliveries of its consumer; 0: unlimited, or no consumer."""
     is_given_up: bool
     """The consumer's state shows that it will not be redelivered."""
+    is_held: bool = False
+    """No worker receives it, because its run waits for a place."""
+
+
+class HeldJob(Struct, frozen=True):
+    job: Job
+    sequence: int
 
 
 class JobQueue(Protocol):
@@ -113,7 +125,16 @@ class JobQueue(Protocol):
 
         The message id is `message_id_of(job)`, unless another is given. Workers receive the job after its
         `not_before`; until then a run has one such job, and another replaces it. Raises TimersUnsupported.
+        No worker receives a job that `is_held`.
         """
+        ...
+
+    async def held(self, run_id: str) -> "HeldJob | None":
+        """The newest held job of a run. Raises InvalidJob."""
+        ...
+
+    async def remove_held(self, run_id: str, last: int | None = None) -> None:
+        """Remove the held jobs of a run up to the sequence `last`; None: all. No error if there are none."""
         ...
 
     async def now(self) -> float:

@@ -177,5 +177,7 @@ class CancelRun:
             ended = await change_run(self._runs, run_id, ConvergeCancel(), self._clock, known=asked)
             if isinstance(ended, Versioned):
                 self._own_writes.wrote(ended.revision)
-            if asked.value.not_before is not None:
+            if asked.value.is_held:
+                await self._queue.remove_held(run_id)
+            elif asked.value.not_before is not None:
                 await self._queue.unschedule(run_id)

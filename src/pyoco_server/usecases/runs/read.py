@@ -22,6 +22,7 @@ from pyoco_server.errors import InvalidRequest, RunNotFound
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.consistency import OwnWrites
 from pyoco_server.usecases.fleet import FollowWorkers
+from pyoco_server.usecases.limits.gate import LimitGate
 from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
 
 _HELD = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
@@ -41,9 +42,11 @@ class ReadRun:
         runs: RunStore,
         workers: FollowWorkers,
         disconnect_timeout: float,
+        limits: LimitGate | None = None,
         pause_of: Callable[[str | None], Pause | None] = lambda _: None,
     ) -> None:
         """`pause_of`: the pause of a tag."""
+        self._limits = limits
         self._pause_of = pause_of
         self._runs = runs
         self._workers = workers
@@ -55,7 +58,7 @@ class ReadRun:
             raise RunNotFound
         run = stored.value
         if run.status is RunStatus.PENDING:
-            return RunView(snapshot=run, waiting_for=waiting_for(run.tag, self._pause_of(run.tag)))
+            return RunView(snapshot=run, waiting_for=self._waiting_for(run))
         worker = self._worker_of(run)
         if worker is None:
             return RunView(snapshot=run)
@@ -66,6 +69,11 @@ class ReadRun:
             worker_heartbeat_at=worker.last_heartbeat_at,
             worker_tags=worker.tags,
         )
+
+    def _waiting_for(self, run: RunSnapshot) -> WaitingFor | None:
+        """A run waits for its limits before it comes to the queue of its tag."""
+        found = None if self._limits is None else self._limits.waiting_for(run)
+        return found or waiting_for(run.tag, self._pause_of(run.tag))
 
     def _worker_of(self, snapshot: RunSnapshot) -> WorkerRecord | None:
         """The worker's state matters only for a held run."""

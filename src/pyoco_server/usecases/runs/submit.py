@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -24,16 +25,24 @@ from pyoco_server.domain.runs.model import (
 )
 from pyoco_server.errors import (
     InvalidRequest,
+    LimitReached,
     NatsUnavailable,
     OrphanRunSuspected,
     PyocoServerError,
 )
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.fleet import ListWorkers
+from pyoco_server.usecases.limits.gate import LimitGate
 from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, RunStore
 from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
 
 log = get_logger(__name__)
+
+
+class KeepsFiles(Protocol):
+    async def keep(self, tenant_id: str | None, sha256: str, text: str) -> None:
+        """Store a flow.yaml for retries of its runs."""
+        ...
 
 
 class SubmitRun:
@@ -51,6 +60,7 @@ class SubmitRun:
         check_request: Callable[[Submission], None] = lambda _: None,
         complete: Callable[[Submission], Awaitable[Submission]] | None = None,
         choose_lane: Callable[[Job], Awaitable[Job]] | None = None,
+        limits: LimitGate | None = None,
     ) -> None:
         """`retention_sec`: retention of a run after its end; 0: set by its worker.
 
@@ -63,6 +73,7 @@ class SubmitRun:
         self.check_request = check_request
         self._keep_file = keep_file
         self._choose_lane = choose_lane
+        self._limits = limits
         self._retention_sec = retention_sec or None
         self._runs = runs
         self._queue = queue
@@ -78,6 +89,15 @@ class SubmitRun:
         snapshot = self._pending(job)
         revision: Revision | None = None
         await self._keep_file_of(job)
+        if job.is_held:
+            try:
+                await self._place_held(job, snapshot)
+            except LimitReached:
+                raise
+            except PyocoServerError:
+                await self._withdraw(snapshot.run_id, None)
+                raise
+            return snapshot
         try:
             revision = await self._runs.create(snapshot.run_id, snapshot)
             self._on_written(revision)
@@ -89,8 +109,13 @@ class SubmitRun:
         _say_accepted(snapshot)
         return snapshot
 
-    async def job_of(self, submission: Submission, run_id: str, at: float) -> Job:
-        """Refuses now what would fail later. Raises InvalidRequest or TimersUnsupported."""
+    async def job_of(
+        self, submission: Submission, run_id: str, at: float, graph_id: str | None = None
+    ) -> Job:
+        """Refuses now what would fail later. Raises InvalidRequest or TimersUnsupported.
+
+        `graph_id`: the graph of the run's execution.
+        """
         if self._complete is not None:
             submission = await self._complete(submission)
         if submission.retry is not None or submission.start_within_sec is not None:
@@ -99,7 +124,24 @@ class SubmitRun:
         if submission.delay_sec or submission.run_at is not None:
             self._queue.require_timers()
             not_before = start_of(submission, await self._queue.now())
-        return accept(submission, run_id, at, not_before)
+        job = accept(submission, run_id, at, not_before)
+        if graph_id is not None:
+            job = replace(job, graph_id=graph_id)
+        return job if self._limits is None else await self._limits.mark(job)
+
+    async def _place_held(self, job: Job, snapshot: RunSnapshot) -> None:
+        """The job comes first, so that a run that waits for its place has one. Raises LimitReached."""
+        assert self._limits is not None  # noqa: S101 - who else holds jobs
+        async with self._limits.entering(job):
+            await self._set_expiry(job)
+            await self._queue.publish(await self._with_lane(job), Revision(0))
+            try:
+                revision = await self._runs.create(job.run_id, snapshot)
+            except WrongRevision:
+                return
+            self._limits.entered(snapshot, revision)
+            self._on_written(revision)
+        _say_accepted(snapshot)
 
     async def place_claimed(self, job: Job, before_job: Callable[[], Awaitable[None]] | None = None) -> None:
         """Place the run of an `Idempotency-Key`. A retry continues where an earlier attempt was interrupted.
@@ -111,6 +153,11 @@ class SubmitRun:
         """
         snapshot = self._pending(job)
         await self._keep_file_of(job)
+        if job.is_held:
+            await self._place_held_once(job, snapshot)
+            if before_job is not None:
+                await before_job()
+            return
         placed = await self._create(snapshot)
         if before_job is not None:
             await before_job()
@@ -131,28 +178,45 @@ class SubmitRun:
         it.
         """
         snapshot = self._pending(job)
+        if job.is_held:
+            await self._place_held_once(job, snapshot)
+            return
         placed = await self._create(snapshot)
         if placed is not None:
             await self._enqueue_first(job, placed)
             _say_accepted(snapshot)
 
+    async def _place_held_once(self, job: Job, snapshot: RunSnapshot) -> None:
+        """A run that exists is not refused by its limits, and has its job."""
+        found = await self._runs.get(job.run_id)
+        if found is None:
+            await self._place_held(job, snapshot)
+        elif found.value.limits is None and is_first_try_pending(found.value):  # no limit concerned it then
+            await self._enqueue_first(replace(job, limits=None), found)
+
     async def replace_job(self, run: Versioned[RunSnapshot], job: Job) -> None:
         """Place the job of a PENDING run that lost it. A worker runs a duplicate once."""
-        job = replace(job, try_number=run.value.try_number, not_before=run.value.not_before)
+        if run.value.limits is not None:
+            return  # its job was there before it, and is queued when it gets its place
+        job = replace(job, try_number=run.value.try_number, not_before=run.value.not_before, limits=None)
         job = await self._with_lane(job)
         await self._queue.publish(job, run.revision, message_id=f"{job.run_id}.{run.revision}")
 
     async def _enqueue_first(self, job: Job, run: Versioned[RunSnapshot]) -> None:
         """An earlier attempt may have created the run, with another start and other defaults of its flow."""
         self._on_written(run.revision)
-        stored = {name: getattr(run.value, name) for name in ("not_before", *RUN_DEFAULTS)}
-        await self._enqueue(replace(job, **stored), run.revision)
+        if run.value.limits is None:
+            stored = {name: getattr(run.value, name) for name in ("not_before", *RUN_DEFAULTS)}
+            await self._enqueue(replace(job, **stored, limits=None, limit_rules=None), run.revision)
 
     async def _enqueue(self, job: Job, revision: Revision) -> None:
+        await self._set_expiry(job)
+        await self._queue.publish(await self._with_lane(job), revision)
+
+    async def _set_expiry(self, job: Job) -> None:
         if job.start_within_sec is not None and self._expire_at is not None:
             start = await self._queue.now() if job.not_before is None else job.not_before
             await self._expire_at(job.run_id, start + job.start_within_sec)
-        await self._queue.publish(await self._with_lane(job), revision)
 
     async def _with_lane(self, job: Job) -> Job:
         return job if self._choose_lane is None else await self._choose_lane(job)
@@ -187,6 +251,8 @@ class SubmitRun:
                 await self._runs.remove(run_id, revision)
             except WrongRevision:
                 return False
+            if revision is None and self._limits is not None:
+                await self._queue.remove_held(run_id)
         return True
 
 

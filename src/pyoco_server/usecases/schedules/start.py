@@ -16,6 +16,7 @@ from pyoco_server.errors import (
     ExecutionNotFound,
     GraphNotFound,
     InvalidRequest,
+    LimitReached,
     NatsUnavailable,
     PyocoServerError,
     WorkflowNotFound,
@@ -32,6 +33,8 @@ from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.runs.cancel import CancelRun
 from pyoco_server.usecases.runs.submit import SubmitRun
 
+LIMIT = "limit"
+"""Why a tick was skipped whose run a limit refused."""
 _RUN_ENDS = {
     RunStatus.COMPLETED: RunEnd.COMPLETED,
     RunStatus.FAILED: RunEnd.FAILED,
@@ -91,6 +94,8 @@ class StartScheduled:
             return await self._place(schedule, due, at)
         except NatsUnavailable:
             raise
+        except LimitReached:
+            return Placed(problem=LIMIT)
         except PyocoServerError as error:
             return Placed(problem=error.detail)
 

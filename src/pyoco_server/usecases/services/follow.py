@@ -76,7 +76,7 @@ EXPIRE_INTERVAL_SEC = 5.0
 
 
 class FollowRuns:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root names each
         self,
         feed: Feed[RunSnapshot],
         index: RunIndex,
@@ -85,10 +85,13 @@ class FollowRuns:
         meter: RunMeter,
         look: Callable[[Sequence[Change[RunSnapshot]]], None] = lambda _: None,
         *,
+        forget: Callable[[], None] = lambda: None,
         expire_interval_sec: float = EXPIRE_INTERVAL_SEC,
     ) -> None:
-        """`look` is called for every change before it is indexed."""
+        """`look` is called for every change before it is indexed, `forget` if all that it saw is void."""
         self._look = look
+        self._forget = forget
+        self._caught_up = asyncio.Event()
         self._meter = meter
         self._feed = feed
         self._index = index
@@ -97,8 +100,14 @@ class FollowRuns:
         self._expire_interval_sec = expire_interval_sec
         self._seen = Revision(0)
         self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
-        self.is_caught_up = False
+
+    @property
+    def is_caught_up(self) -> bool:
         """Whether everything stored at the start has been read."""
+        return self._caught_up.is_set()
+
+    async def caught_up(self) -> None:
+        await self._caught_up.wait()
 
     @property
     def stale_sec(self) -> float:
@@ -125,10 +134,11 @@ class FollowRuns:
     async def _take(self, batch: FeedBatch[RunSnapshot]) -> None:
         if batch.is_reset:
             self._index.clear()
+            self._forget()
             self._seen = Revision(0)
             if self.is_caught_up:  # the revisions that watchers know mean nothing any more
                 self._hub.send_home()
-            self.is_caught_up = False
+            self._caught_up.clear()
         self._hub.tell(batch.changes, self._index.is_known)
         self._look(batch.changes)
         if self.is_caught_up:  # history was counted when it was news
@@ -138,7 +148,8 @@ class FollowRuns:
         self._waiting = [
             (wanted, waiter) for wanted, waiter in self._waiting if not self._wake(wanted, waiter)
         ]
-        self.is_caught_up = self.is_caught_up or batch.is_caught_up
+        if batch.is_caught_up:
+            self._caught_up.set()
 
     async def _put_in_index(self, batch: FeedBatch[RunSnapshot]) -> None:
         changes: Sequence[Change[RunSnapshot]] = batch.changes

@@ -64,6 +64,10 @@ class EndMaxDelivered:
         """Handle a job found on the queue, whose advisory was lost."""
         await self.end(self._undeliverable.at(sequence, deliveries))
 
+    async def remove_at(self, sequence: int) -> None:
+        """Remove a job that nobody needs."""
+        await self._undeliverable.at(sequence, 0).remove()
+
     async def end(self, undeliverable: UndeliverableJob) -> None:
         message = await undeliverable.read()
         if message is not None:
@@ -169,6 +173,7 @@ class SweepRuns:
         self._seen: dict[str, _Seen] = {}
         self._given_up: set[int] = set()
         """Sequences of jobs given up at the last sweep."""
+        self._unneeded: set[int] = set()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -191,8 +196,20 @@ class SweepRuns:
         is_to_read = bool(suspects) or await self._queue.count() > len(self._seen)
         jobs = await self._queue.jobs() if is_to_read else []
         await self._end_given_up(jobs)
+        await self._remove_unneeded(jobs)
         for run_id in sorted(suspects.difference(job.run_id for job in jobs)):
             await self._end(run_id, self._seen[run_id])
+
+    async def _remove_unneeded(self, jobs: Sequence[QueuedJob]) -> None:
+        """Held jobs of runs that do not wait, in two sweeps: a submit stores the job before the run."""
+        unneeded = {job.sequence for job in jobs if job.is_held and not self._may_wait(job.run_id)}
+        before, self._unneeded = self._unneeded, unneeded
+        for sequence in sorted(before & unneeded):
+            await self._end_undeliverable.remove_at(sequence)
+
+    def _may_wait(self, run_id: str | None) -> bool:
+        seen = self._seen.get(run_id or "")
+        return seen is not None and seen.status is RunStatus.PENDING
 
     def _looks_before(self, run_id: str, revision: Revision) -> int:
         before = self._seen.get(run_id)

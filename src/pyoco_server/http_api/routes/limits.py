@@ -1,0 +1,137 @@
+"""Limits: define, list, show their keys, delete."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from pyoco_server.domain.limits.model import Definition, Match, OnFull, Rate
+from pyoco_server.domain.limits.views import (
+    LimitDeleted,
+    LimitKeys,
+    LimitList,
+    LimitView,
+)
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.errors import InvalidListQuery, LimitNotFound, RequestTooLarge
+from pyoco_server.http_api.bodies import (
+    Body,
+    StrictRoute,
+    json_body_docs,
+    parse_json,
+    read_body,
+    refusing_with,
+)
+from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
+from pyoco_server.http_api.gateway import levels_of
+from pyoco_server.http_api.middleware import author_of, caller_of
+from pyoco_server.http_api.views import json_response
+
+MAX_BODY_BYTES = 16 * 1024
+
+router = APIRouter(tags=["limits"], route_class=StrictRoute, responses=EVERYWHERE)
+lists = APIRouter(
+    tags=["limits"],
+    route_class=refusing_with(InvalidListQuery),
+    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
+)
+
+Cursor = Annotated[str | None, Query(description="next_cursor of the previous page")]
+PageSize = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
+
+
+class MatchRequest(Body):
+    """The runs that the limit concerns: those with all of these values."""
+
+    flow: str | None = None
+    tag: str | None = None
+    graph: str | None = Field(None, description="Runs of nodes of this graph's executions")
+    tenant: str | None = None
+
+
+class RateRequest(Body):
+    count: int = Field(strict=True, description="Tokens that the bucket gets every per_sec seconds")
+    per_sec: float = Field(strict=True)
+    burst: int | None = Field(None, strict=True, description="Tokens that it holds. Default: count")
+
+
+class LimitRequest(Body):
+    match: MatchRequest
+    key: str | None = Field(
+        None,
+        description="CEL over flow_name, params, tag, tags, tenant_id; each value has places of its own",
+    )
+    max_running: int | None = Field(None, strict=True, description="Runs of a key on the queue or running")
+    rate: RateRequest | None = None
+    on_full: OnFull = OnFull.QUEUE
+    max_waiting: int | None = Field(None, strict=True, description="Runs of a key that may wait")
+    description: str | None = None
+
+    def definition(self) -> Definition:
+        return Definition(
+            match=Match(**self.match.model_dump()),
+            rate=None if self.rate is None else Rate(**self.rate.model_dump()),
+            **self.model_dump(exclude={"match", "rate"}),
+        )
+
+
+@router.put(
+    "/limits/{name}",
+    summary="Create or change a limit",
+    responses={
+        **answers_like(schema_of(LimitView)),
+        **answers_like(schema_of(LimitView), 201, "New"),
+        **answers_with(RequestTooLarge),
+    },
+    openapi_extra=json_body_docs(LimitRequest),
+)
+async def put_limit(request: Request, name: str) -> Response:
+    """Takes effect at once, also for the runs that wait. Runs that have a place keep it."""
+    wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), LimitRequest)
+    manage = levels_of(request).runs.limits.manage
+    view, is_new = await manage.put(name, wanted.definition(), author_of(request))
+    response = json_response(view)
+    response.status_code = HTTPStatus.CREATED if is_new else HTTPStatus.OK
+    return response
+
+
+@lists.get("/limits", summary="List limits by name", responses=answers_like(schema_of(LimitList)))
+async def list_limits(request: Request, cursor: Cursor = None, limit: PageSize = DEFAULT_LIMIT) -> Response:
+    page = await levels_of(request).runs.limits.manage.page(cursor, limit, caller_of(request))
+    return json_response(LimitList(page.items, page.next_cursor))
+
+
+@router.get(
+    "/limits/{name}",
+    summary="Get a limit",
+    responses={**answers_like(schema_of(LimitView)), **answers_with(LimitNotFound)},
+)
+async def get_limit(request: Request, name: str) -> Response:
+    return json_response(await levels_of(request).runs.limits.manage.find(name, caller_of(request)))
+
+
+@lists.get(
+    "/limits/{name}/keys",
+    summary="List the keys of a limit that are in use",
+    responses={**answers_like(schema_of(LimitKeys)), **answers_with(LimitNotFound)},
+)
+async def list_keys(
+    request: Request, name: str, cursor: Cursor = None, limit: PageSize = DEFAULT_LIMIT
+) -> Response:
+    page = await levels_of(request).runs.limits.manage.keys(name, cursor, limit, caller_of(request))
+    return json_response(LimitKeys(page.items, page.next_cursor))
+
+
+@router.delete(
+    "/limits/{name}",
+    summary="Delete a limit",
+    responses={**answers_like(schema_of(LimitDeleted)), **answers_with(LimitNotFound)},
+)
+async def delete_limit(request: Request, name: str) -> Response:
+    """Runs that wait for it go on at once."""
+    await levels_of(request).runs.limits.manage.delete(name, author_of(request))
+    return json_response(LimitDeleted(name, deleted=True))
+
+
+router.include_router(lists)

@@ -1,0 +1,73 @@
+"""The limits and pauses that are defined now, in memory."""
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from pyoco_server.domain.limits.model import FlowPause, Limit, LimitRecord, pause_key, rules_of
+from pyoco_server.usecases.ports.stores import Versioned
+
+
+class LimitDefinitions:
+    """Limits by tenant, and paused flows."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str | None, dict[str, Versioned[Limit]]] = defaultdict(dict)
+        self._pauses: dict[str, FlowPause] = {}
+        self._rules: dict[str | None, str] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rules and not self._pauses
+
+    def limits(self, tenant_id: str | None) -> dict[str, Versioned[Limit]]:
+        return self._limits.get(tenant_id) or {}
+
+    def names_for(self, tenant_id: str | None, flow: str, tags: Collection[str]) -> tuple[str, ...]:
+        """Limits that concern runs of the flow."""
+        found = self.limits(tenant_id).values()
+        concerned = [one.value for one in found if one.value.definition.match.concerns(flow, tags, tenant_id)]
+        return tuple(sorted(limit.name for limit in concerned))
+
+    def rules(self, tenant_id: str | None) -> str:
+        return self._rules.get(tenant_id, "")
+
+    def pause(self, tenant_id: str | None, flow: str, now: float) -> FlowPause | None:
+        found = self._pauses.get(pause_key(tenant_id, flow)) if self._pauses else None
+        return None if found is None or found.is_over(now) else found
+
+    def note(self, key: str, found: Versioned[LimitRecord]) -> bool:
+        """Whether it is news."""
+        record = found.value
+        if isinstance(record, FlowPause):
+            self._pauses[key] = record
+            return True
+        of_tenant = self._limits[record.tenant_id]
+        known = of_tenant.get(record.name)
+        if known is not None and known.revision >= found.revision:
+            return False
+        of_tenant[record.name] = Versioned(record, found.revision)
+        self._write_rules(record.tenant_id)
+        return True
+
+    def forget(self, key: str, revision: int) -> LimitRecord | None:
+        """What was removed, unless it was defined again since `revision`."""
+        if key in self._pauses:
+            return self._pauses.pop(key)
+        found = [limit for part in self._limits.values() for limit in part.values()]
+        for limit in found:
+            if limit.value.store_key == key and limit.revision < revision:
+                del self._limits[limit.value.tenant_id][limit.value.name]
+                self._write_rules(limit.value.tenant_id)
+                return limit.value
+        return None
+
+    def all_keys(self) -> list[str]:
+        limits = [limit.value.store_key for part in self._limits.values() for limit in part.values()]
+        return [*limits, *self._pauses]
+
+    def _write_rules(self, tenant_id: str | None) -> None:
+        rules = rules_of(limit.value for limit in self._limits[tenant_id].values())
+        if rules:
+            self._rules[tenant_id] = rules
+        else:
+            self._rules.pop(tenant_id, None)

@@ -1,0 +1,93 @@
+"""Limits in worlds of gateways and workers that die, freeze and hear late. See `limit_world`.
+
+Worlds 0 to 299 are for every day, the others are marked `long`. PYOCO_TEST_SEED=1234 tries one again,
+PYOCO_TEST_SEEDS=10000 tries so many.
+"""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyoco_server.domain.limits.holders import HeldPlace, KeyId
+from pyoco_server.usecases.limits.admit import AdmitRuns
+from pyoco_server.usecases.limits.board import LimitBoard
+from support.limit_world import Gateway, simulate_limits
+
+ASKED = os.environ.get("PYOCO_TEST_SEEDS")
+SEEDS = int(ASKED or "1000")
+EVERY_DAY = SEEDS if ASKED else 300
+ONLY = os.environ.get("PYOCO_TEST_SEED")
+SHARE = 50
+
+
+@pytest.fixture(autouse=True)
+def _quietly() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def shares() -> list[Any]:
+    if ONLY is not None:
+        return [pytest.param(range(int(ONLY), int(ONLY) + 1), id=ONLY)]
+    return [
+        pytest.param(
+            range(start, stop := min(start + SHARE, SEEDS)),
+            id=f"{start}-{stop - 1}",
+            marks=[pytest.mark.long] if start >= EVERY_DAY else [],
+        )
+        for start in range(0, SEEDS, SHARE)
+    ]
+
+
+def world_of(seed: int, **options: Any) -> Any:
+    """In every third world definitions change."""
+    return simulate_limits(seed, is_changing=seed % 3 == 0, **options)
+
+
+@pytest.mark.parametrize("share", shares())
+def test_never_too_many_runs_have_a_place_and_all_of_them_end(share: range) -> None:
+    hurt: Counter[str] = Counter()
+    for seed in share:
+        world, broken = world_of(seed)
+        assert broken == [], f"PYOCO_TEST_SEED={seed}: {broken[:5]}"
+        hurt += world.hurt
+    if len(share) > 5:
+        assert hurt["kill g"]
+        assert hurt["freeze g"]
+
+
+def breaks(prepare: Any, seeds: int = 150) -> bool:
+    """Whether worlds whose gateways were changed like this are noticed."""
+    return any(world_of(seed, prepare=prepare)[1] for seed in range(seeds))
+
+
+def test_a_gateway_that_frees_places_it_does_not_know_is_noticed() -> None:
+    """A holder counts until something that stays true says otherwise."""
+
+    class Careless(LimitBoard):
+        def is_void(self, place: HeldPlace, of: KeyId) -> bool:
+            run = self.run(place.run_id)
+            return run is None or not run.is_admitted
+
+    def prepare(gateway: Gateway) -> None:
+        gateway.board.__class__ = Careless
+
+    assert breaks(prepare)
+
+
+def test_a_gateway_that_uses_the_places_of_another_without_a_word_is_noticed() -> None:
+    """Places that somebody did not use have to be voided first; else runs wait for ever."""
+
+    class Idle(AdmitRuns):
+        async def _void_places(self, run_id: str) -> None:
+            """Does nothing."""
+
+    def prepare(gateway: Gateway) -> None:
+        gateway.admit.__class__ = Idle
+
+    assert breaks(prepare)
