@@ -30,7 +30,7 @@ from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, R
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
-from pyoco_server.memory import MemorySignals, MemoryStorage, MemoryTimer, MemoryTimers
+from pyoco_server.memory import MemoryLanes, MemorySignals, MemoryStorage, MemoryTimer, MemoryTimers
 from pyoco_server.memory.queue import (
     MEGABYTE,
     MemoryDeadLetters,
@@ -527,6 +527,8 @@ class World:
             "storage": MemoryStorage(),
             "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
             "flows": MemoryStore(wire.encode, wire.decode_flow_settings),
+            "queues": MemoryStore(wire.encode, wire.decode_queue),
+            "lanes": MemoryLanes(self.queue, _world_now),
             "schedules": MemoryStore(wire.encode, wire.decode_schedule),
             "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
             "change_log": MemoryChangeLog(),
@@ -668,6 +670,7 @@ class World:
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.flow_feed = LateFeed(process, self.shared["flows"])
+            backend.queue_feed = LateFeed(process, self.shared["queues"])
             backend.schedule_feed = LateFeed(process, self.shared["schedules"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
             backend.execution_feed = LateFeed(
