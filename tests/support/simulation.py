@@ -26,7 +26,7 @@ from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.fleet import LANES, SHARES
 from pyoco_server.domain.queues import Turns
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
-from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import FailureKind, Priority, RunRetry, RunSnapshot, RunStatus
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
@@ -878,7 +878,7 @@ class World:
 
 
 def timing(seed: str) -> dict[str, Any]:
-    """Of one run in three: a delay, tries, or a time for its start."""
+    """Of one run in three: a delay, tries, a time for its start, or a priority."""
     chance = random.Random(f"timing of {seed}")  # noqa: S311
     if chance.random() < 0.67:
         return {}
@@ -887,6 +887,7 @@ def timing(seed: str) -> dict[str, Any]:
         "delay_sec": chance.choice([None, 0.5, 20.0]),
         "retry": chance.choice([None, retry]),
         "start_within_sec": chance.choice([None, None, 5.0, 60.0]),
+        "priority": chance.choice([None, Priority.HIGH, Priority.LOW]),
     }
 
 
