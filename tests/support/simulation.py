@@ -28,11 +28,11 @@ from pyoco_server.domain.limits.holders import decode_holders
 from pyoco_server.domain.limits.model import decode_limit
 from pyoco_server.domain.queues import Turns
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
-from pyoco_server.domain.runs.model import FailureKind, RunRetry, RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import FailureKind, Priority, RunRetry, RunSnapshot, RunStatus
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
-from pyoco_server.memory import MemorySignals, MemoryStorage, MemoryTimer, MemoryTimers
+from pyoco_server.memory import MemoryLanes, MemorySignals, MemoryStorage, MemoryTimer, MemoryTimers
 from pyoco_server.memory.queue import (
     MEGABYTE,
     MemoryDeadLetters,
@@ -529,6 +529,8 @@ class World:
             "storage": MemoryStorage(),
             "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
             "flows": MemoryStore(wire.encode, wire.decode_flow_settings),
+            "queues": MemoryStore(wire.encode, wire.decode_queue),
+            "lanes": MemoryLanes(self.queue, _world_now),
             "schedules": MemoryStore(wire.encode, wire.decode_schedule),
             "limits": MemoryStore(wire.encode, decode_limit),
             "limit_holders": MemoryStore(wire.encode, decode_holders),
@@ -672,6 +674,7 @@ class World:
             backend.run_feed = LateFeed(process, self.store)
             backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.flow_feed = LateFeed(process, self.shared["flows"])
+            backend.queue_feed = LateFeed(process, self.shared["queues"])
             backend.schedule_feed = LateFeed(process, self.shared["schedules"])
             backend.limit_feed = LateFeed(process, self.shared["limits"])
             backend.limit_holder_feed = LateFeed(process, self.shared["limit_holders"])
@@ -881,7 +884,7 @@ class World:
 
 
 def timing(seed: str) -> dict[str, Any]:
-    """Of one run in three: a delay, tries, or a time for its start."""
+    """Of one run in three: a delay, tries, a time for its start, or a priority."""
     chance = random.Random(f"timing of {seed}")  # noqa: S311
     if chance.random() < 0.67:
         return {}
@@ -890,6 +893,7 @@ def timing(seed: str) -> dict[str, Any]:
         "delay_sec": chance.choice([None, 0.5, 20.0]),
         "retry": chance.choice([None, retry]),
         "start_within_sec": chance.choice([None, None, 5.0, 60.0]),
+        "priority": chance.choice([None, Priority.HIGH, Priority.LOW]),
     }
 
 
