@@ -265,6 +265,7 @@ TWO_TASKS = {
 async def go_on_elsewhere(elsewhere: MemoryGatewayBackend) -> str:
     """Another orchestrator ends `first`, and begins and dispatches `second`."""
     other = await levels_on(elsewhere)
+    following = asyncio.ensure_future(other.runs.limits.follow.run_definitions())
     records = ExecutionRepository(
         elsewhere.execution_log, elsewhere.execution_cache, elsewhere.execution_index
     )
@@ -286,6 +287,7 @@ async def go_on_elsewhere(elsewhere: MemoryGatewayBackend) -> str:
     after = await records.append(record, commit)
     wanted = DispatchRun(run_id=run_id, node_id="second", flow="f", tag=None, params={})
     await other.executions.orchestrate._node_runs.dispatch(after.state, wanted)
+    following.cancel()
     return run_id
 
 

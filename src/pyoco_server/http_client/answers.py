@@ -55,24 +55,36 @@ class RunTry(TypedDict):
     worker_id: str | None
 
 
-class PausedTag(TypedDict):
-    """The pause that a run waits for."""
+class RunLimit(TypedDict):
+    """A limit that applies to a run, and the run's key in it."""
 
+    key: str
+    limit: str
+
+
+class Paused(TypedDict):
+    """The pause that a run waits for: of its tag or of its flow."""
+
+    flow: NotRequired[str]
     reason: str | None
     since: float
-    tag: str
+    tag: NotRequired[str]
     until: float | None
 
 
 class WaitingFor(TypedDict):
-    """Why a run does not start."""
+    """Why a run does not start: a limit, the run's key in it and its position (1 is next), or a pause."""
 
-    paused: PausedTag
+    key: NotRequired[str]
+    limit: NotRequired[str]
+    paused: NotRequired[Paused]
+    position: NotRequired[int]
 
 
 class Run(TypedDict):
     """A run. Only `GET /runs/{run_id}` returns `worker_*` and `waiting_for`: why it does not start."""
 
+    admitted_try: int | None
     api_key_id: str | None
     attempt: int | None
     cancel_reason: str | None
@@ -84,10 +96,13 @@ class Run(TypedDict):
     execution_id: str | None
     failure: RunFailure | None
     flow_name: str
+    graph_id: str | None
     heartbeat_at: float
     instance_id: str | None
     job_seq: int | None
     kept_tasks: list[str] | None
+    limit_rules: str | None
+    limits: list[RunLimit] | None
     node_id: str | None
     not_before: float | None
     params: dict[str, Any]
@@ -219,6 +234,14 @@ class RunChange(TypedDict):
     ts: float
 
 
+class Pause(TypedDict):
+    """Since when, and until when (None: until it is resumed), nobody takes jobs of a tag."""
+
+    reason: str | None
+    since: float
+    until: float | None
+
+
 class FlowRun(TypedDict):
     """A recent run of a flow."""
 
@@ -243,7 +266,7 @@ class Flow(TypedDict):
     name: str
     p50_sec: float | None
     p95_sec: float | None
-    paused: None
+    paused: Pause | None
     schedules: list[str]
     success_rate: float | None
     tags: list[str]
@@ -267,7 +290,7 @@ class FlowDetails(TypedDict):
     p50_sec: float | None
     p95_sec: float | None
     params_schema: dict[str, Any] | None
-    paused: None
+    paused: Pause | None
     priority: str | None
     retry: RunRetry | None
     schedules: list[str]
@@ -422,14 +445,6 @@ class WheelEvent(TypedDict):
 class Health(TypedDict):
     nats: str
     status: str
-
-
-class Pause(TypedDict):
-    """Since when, and until when (None: until it is resumed), nobody takes jobs of a tag."""
-
-    reason: str | None
-    since: float
-    until: float | None
 
 
 class Queue(TypedDict):

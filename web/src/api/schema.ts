@@ -347,6 +347,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/flows/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a flow
+         * @description Its runs are accepted and wait. Those on the queue or running go on.
+         */
+        post: operations["pause_flow_flows__name__pause_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/flows/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a flow
+         * @description The runs that waited for it go on at once.
+         */
+        post: operations["resume_flow_flows__name__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/flows": {
         parameters: {
             query?: never;
@@ -1011,6 +1051,65 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/limits/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a limit */
+        get: operations["get_limit_limits__name__get"];
+        /**
+         * Create or change a limit
+         * @description Takes effect at once, also for the runs that wait. Runs that have a place keep it.
+         */
+        put: operations["put_limit_limits__name__put"];
+        post?: never;
+        /**
+         * Delete a limit
+         * @description Runs that wait for it go on at once.
+         */
+        delete: operations["delete_limit_limits__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List limits by name */
+        get: operations["list_limits_limits_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/limits/{name}/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the keys of a limit that are in use */
+        get: operations["list_keys_limits__name__keys_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/workflow-events/summary": {
         parameters: {
             query?: never;
@@ -1567,6 +1666,14 @@ export interface components {
             retried_as: string | null;
             /** @default null */
             kept_tasks: string[] | null;
+            /** @default null */
+            graph_id: string | null;
+            /** @default null */
+            limits: components["schemas"]["RunLimit"][] | null;
+            /** @default null */
+            limit_rules: string | null;
+            /** @default null */
+            admitted_try: number | null;
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
@@ -1672,21 +1779,35 @@ export interface components {
             traceback: string | null;
         };
         /**
-         * WaitingFor
-         * @description Why a run does not start.
+         * RunLimit
+         * @description A limit that applies to a run, and the run's key in it.
          */
-        WaitingFor: {
-            paused: components["schemas"]["PausedTag"];
+        RunLimit: {
+            limit: string;
+            key: string;
         };
         /**
-         * PausedTag
-         * @description The pause that a run waits for.
+         * WaitingFor
+         * @description Why a run does not start: a limit, the run's key in it and its position (1 is next), or a pause.
          */
-        PausedTag: {
-            tag: string;
-            reason: string | null;
+        WaitingFor: {
+            limit?: string;
+            key?: string;
+            position?: number;
+            paused?: components["schemas"]["Paused"];
+        };
+        /**
+         * Paused
+         * @description The pause that a run waits for: of its tag or of its flow.
+         */
+        Paused: {
             since: number;
+            /** @default null */
+            reason: string | null;
+            /** @default null */
             until: number | null;
+            tag?: string;
+            flow?: string;
         };
         /**
          * RunPage
@@ -2519,11 +2640,22 @@ export interface components {
             /** @default [] */
             schedules: string[];
             /** @default null */
-            paused: null;
+            paused: components["schemas"]["Pause"] | null;
             last_runs: components["schemas"]["FlowRun"][];
             success_rate: number | null;
             p50_sec: number | null;
             p95_sec: number | null;
+        };
+        /**
+         * Pause
+         * @description Since when, and until when (None: until it is resumed), nobody takes jobs of a tag.
+         */
+        Pause: {
+            since: number;
+            /** @default null */
+            reason: string | null;
+            /** @default null */
+            until: number | null;
         };
         /**
          * FlowRun
@@ -2561,7 +2693,7 @@ export interface components {
             /** @default [] */
             schedules: string[];
             /** @default null */
-            paused: null;
+            paused: components["schemas"]["Pause"] | null;
             last_runs: components["schemas"]["FlowRun"][];
             success_rate: number | null;
             p50_sec: number | null;
@@ -2576,6 +2708,84 @@ export interface components {
             updated_at: number | null;
         };
         /**
+         * FlowPauseView
+         * @description `paused`: null if the flow is not paused.
+         */
+        FlowPauseView: {
+            flow: string;
+            paused: components["schemas"]["Pause"] | null;
+        };
+        /** LimitDeleted */
+        LimitDeleted: {
+            name: string;
+            deleted: boolean;
+        };
+        /** LimitKeyView */
+        LimitKeyView: {
+            key: string;
+            holders: number;
+            waiting: number;
+        };
+        /** LimitKeys */
+        LimitKeys: {
+            items: components["schemas"]["LimitKeyView"][];
+            next_cursor: string | null;
+        };
+        /** LimitList */
+        LimitList: {
+            items: components["schemas"]["LimitView"][];
+            next_cursor: string | null;
+        };
+        /**
+         * LimitView
+         * @description A limit. `admitted`: how many runs it let through.
+         */
+        LimitView: {
+            name: string;
+            match: components["schemas"]["Match"];
+            key: string | null;
+            max_running: number | null;
+            rate: components["schemas"]["Rate"] | null;
+            on_full: components["schemas"]["OnFull"];
+            max_waiting: number | null;
+            description: string | null;
+            holders: number;
+            waiting: number;
+            admitted: number;
+            created_at: number;
+            updated_at: number;
+        };
+        /**
+         * Match
+         * @description The runs that a limit concerns: those with all of these values.
+         */
+        Match: {
+            /** @default null */
+            flow: string | null;
+            /** @default null */
+            tag: string | null;
+            /** @default null */
+            graph: string | null;
+            /** @default null */
+            tenant: string | null;
+        };
+        /**
+         * Rate
+         * @description A bucket that holds `burst` tokens and gets `count` every `per_sec` seconds.
+         */
+        Rate: {
+            count: number;
+            per_sec: number;
+            /** @default null */
+            burst: number | null;
+        };
+        /**
+         * OnFull
+         * @description What happens to a run that finds no place.
+         * @enum {unknown}
+         */
+        OnFull: "cancel_oldest" | "drop_oldest_waiting" | "queue" | "reject";
+        /**
          * Queue
          * @description `throughput_per_min`: runs that ended in the last minute. `workers`: those that are alive.
          */
@@ -2587,17 +2797,6 @@ export interface components {
             oldest_wait_sec: number;
             workers: number;
             throughput_per_min: number;
-        };
-        /**
-         * Pause
-         * @description Since when, and until when (None: until it is resumed), nobody takes jobs of a tag.
-         */
-        Pause: {
-            since: number;
-            /** @default null */
-            reason: string | null;
-            /** @default null */
-            until: number | null;
         };
         /**
          * QueueList
@@ -3185,6 +3384,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            /** @description ERR-PYOCO-0053: limit reached */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             /** @description ERR-PYOCO-0047: a newer NATS server is required */
             501: {
                 headers: {
@@ -3415,6 +3623,15 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0002: invalid request */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0053: limit reached */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3825,6 +4042,15 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0002: invalid request */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0053: limit reached */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4364,6 +4590,136 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0047: a newer NATS server is required */
             501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    pause_flow_flows__name__pause_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the flow */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** Reason */
+                    reason?: string | null;
+                    /**
+                     * Until
+                     * @description The pause ends by itself: RFC 3339 or Unix seconds
+                     */
+                    until?: number | string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowPauseView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    resume_flow_flows__name__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the flow */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowPauseView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8055,6 +8411,408 @@ export interface operations {
                 };
             };
             /** @description ERR-PYOCO-0048: schedule not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_limit_limits__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0052: limit not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    put_limit_limits__name__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * MatchRequest
+                     * @description The runs that the limit concerns: those with all of these values.
+                     */
+                    match: {
+                        /** Flow */
+                        flow?: string | null;
+                        /** Tag */
+                        tag?: string | null;
+                        /**
+                         * Graph
+                         * @description Runs of nodes of this graph's executions
+                         */
+                        graph?: string | null;
+                        /** Tenant */
+                        tenant?: string | null;
+                    };
+                    /**
+                     * Key
+                     * @description CEL over flow_name, params, tag, tags, tenant_id; each value has places of its own
+                     */
+                    key?: string | null;
+                    /**
+                     * Max Running
+                     * @description Runs of a key on the queue or running
+                     */
+                    max_running?: number | null;
+                    rate?: {
+                        /**
+                         * Count
+                         * @description Tokens that the bucket gets every per_sec seconds
+                         */
+                        count: number;
+                        /** Per Sec */
+                        per_sec: number;
+                        /**
+                         * Burst
+                         * @description Tokens that it holds. Default: count
+                         */
+                        burst?: number | null;
+                    } | null;
+                    /**
+                     * OnFull
+                     * @description What happens to a run that finds no place.
+                     * @enum {string}
+                     */
+                    on_full?: "queue" | "reject" | "cancel_oldest" | "drop_oldest_waiting";
+                    /**
+                     * Max Waiting
+                     * @description Runs of a key that may wait
+                     */
+                    max_waiting?: number | null;
+                    /** Description */
+                    description?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitView"];
+                };
+            };
+            /** @description New */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_limit_limits__name__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitDeleted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0052: limit not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_limits_limits_get: {
+        parameters: {
+            query?: {
+                /** @description next_cursor of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitList"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_keys_limits__name__keys_get: {
+        parameters: {
+            query?: {
+                /** @description next_cursor of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitKeys"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0052: limit not found */
             404: {
                 headers: {
                     [name: string]: unknown;

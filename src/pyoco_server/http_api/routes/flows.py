@@ -40,9 +40,9 @@ lists = APIRouter(
 
 
 class AnyText(StringConvertor):
-    """Names of flows may contain slashes and line breaks."""
+    """Names of flows may contain slashes and line breaks. What ends like a verb is the verb of a shorter one."""
 
-    regex = "(?s:.+)"
+    regex = "(?s:.+)(?<!/pause)(?<!/resume)"
 
 
 register_url_convertor("any_text", AnyText())
