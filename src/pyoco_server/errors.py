@@ -6,7 +6,7 @@ Routes raise these errors, workers log them.
 
 from dataclasses import dataclass
 from functools import cache
-from http import HTTPStatus
+from http import HTTPStatus as Status
 from typing import ClassVar
 
 
@@ -16,7 +16,7 @@ class ErrorEntry:
     detail: str
     ja: str
     en: str
-    status: HTTPStatus | None = None
+    status: Status | None = None
     """HTTP status; None for errors that appear only in logs and on the command line."""
 
     @property
@@ -35,7 +35,7 @@ class PyocoServerError(Exception):
     """Base of all errors of this package that have an id."""
 
     entry: ClassVar[ErrorEntry]
-    own_status: ClassVar[HTTPStatus | None] = None
+    own_status: ClassVar[Status | None] = None
     """Instead of that of the entry."""
 
     def __init__(self, detail: str | None = None) -> None:
@@ -46,8 +46,8 @@ class PyocoServerError(Exception):
         return str(self)
 
     @property
-    def status(self) -> HTTPStatus:
-        return self.own_status or self.entry.status or HTTPStatus.INTERNAL_SERVER_ERROR
+    def status(self) -> Status:
+        return self.own_status or self.entry.status or Status.INTERNAL_SERVER_ERROR
 
     @property
     def ids(self) -> dict[str, str]:
@@ -70,35 +70,31 @@ class UntrustedCertificate(GatewayUnreachable):
 
 class InvalidRequest(PyocoServerError):
     entry = ErrorEntry(
-        2,
-        "invalid request",
-        "リクエストが不正です",
-        "The request is not valid",
-        HTTPStatus.UNPROCESSABLE_ENTITY,
+        2, "invalid request", "リクエストが不正です", "The request is not valid", Status.UNPROCESSABLE_ENTITY
     )
 
 
 class RequestTooLarge(InvalidRequest):
     """An invalid request with status 413."""
 
-    own_status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    own_status = Status.REQUEST_ENTITY_TOO_LARGE
 
 
 class BodyTooSlow(InvalidRequest):
     """An invalid request with status 408."""
 
-    own_status = HTTPStatus.REQUEST_TIMEOUT
+    own_status = Status.REQUEST_TIMEOUT
 
 
 class ForeignRequest(InvalidRequest):
     """An invalid request with status 403: a browser sent it on behalf of a foreign page."""
 
-    own_status = HTTPStatus.FORBIDDEN
+    own_status = Status.FORBIDDEN
 
 
 class NatsUnavailable(PyocoServerError):
     entry = ErrorEntry(
-        3, "nats unavailable", "NATSが利用できません", "NATS is not available", HTTPStatus.SERVICE_UNAVAILABLE
+        3, "nats unavailable", "NATSが利用できません", "NATS is not available", Status.SERVICE_UNAVAILABLE
     )
 
 
@@ -124,14 +120,12 @@ class OrphanRunSuspected(PyocoServerError):
 
 
 class RunNotFound(PyocoServerError):
-    entry = ErrorEntry(
-        5, "run not found", "runが見つかりません", "The run was not found", HTTPStatus.NOT_FOUND
-    )
+    entry = ErrorEntry(5, "run not found", "runが見つかりません", "The run was not found", Status.NOT_FOUND)
 
 
 class FlowNotFound(PyocoServerError):
     entry = ErrorEntry(6, "flow not found", "flowが見つかりません", "The flow was not found")
-    own_status = HTTPStatus.NOT_FOUND
+    own_status = Status.NOT_FOUND
 
 
 class ExecutionFailed(PyocoServerError):
@@ -183,13 +177,13 @@ class LoggingFailed(PyocoServerError):
 
 class ApiKeyRequired(PyocoServerError):
     entry = ErrorEntry(
-        14, "api key required", "API key が必要です", "An API key is required", HTTPStatus.UNAUTHORIZED
+        14, "api key required", "API key が必要です", "An API key is required", Status.UNAUTHORIZED
     )
 
 
 class InvalidApiKey(PyocoServerError):
     entry = ErrorEntry(
-        15, "invalid api key", "API key が無効です", "The API key is not valid", HTTPStatus.FORBIDDEN
+        15, "invalid api key", "API key が無効です", "The API key is not valid", Status.FORBIDDEN
     )
 
 
@@ -199,7 +193,7 @@ class WorkflowTooLarge(PyocoServerError):
         "workflow file too large",
         "ワークフローファイルが大きすぎます",
         "The workflow file is too large",
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        Status.REQUEST_ENTITY_TOO_LARGE,
     )
 
 
@@ -209,7 +203,7 @@ class InvalidListQuery(PyocoServerError):
         "invalid list query",
         "一覧クエリが不正です",
         "The list query is not valid",
-        HTTPStatus.UNPROCESSABLE_ENTITY,
+        Status.UNPROCESSABLE_ENTITY,
     )
 
 
@@ -228,13 +222,13 @@ class InvalidWorkersRequest(PyocoServerError):
         "invalid workers request",
         "workersリクエストが不正です",
         "The workers request is not valid",
-        HTTPStatus.UNPROCESSABLE_ENTITY,
+        Status.UNPROCESSABLE_ENTITY,
     )
 
 
 class WorkerNotFound(PyocoServerError):
     entry = ErrorEntry(
-        20, "worker not found", "workerが見つかりません", "The worker was not found", HTTPStatus.NOT_FOUND
+        20, "worker not found", "workerが見つかりません", "The worker was not found", Status.NOT_FOUND
     )
 
 
@@ -253,13 +247,13 @@ class WheelVersionConflict(PyocoServerError):
         "wheel version conflict",
         "wheelバージョンが不正です（同一/過去バージョンは不可）",
         "The wheel's version is not valid (the same or an older version is refused)",
-        HTTPStatus.CONFLICT,
+        Status.CONFLICT,
     )
 
 
 class WheelNotFound(PyocoServerError):
     entry = ErrorEntry(
-        23, "wheel not found", "wheelが見つかりません", "The wheel was not found", HTTPStatus.NOT_FOUND
+        23, "wheel not found", "wheelが見つかりません", "The wheel was not found", Status.NOT_FOUND
     )
 
 
@@ -278,13 +272,13 @@ class ExecutionNotFound(PyocoServerError):
         "execution not found",
         "executionが見つかりません",
         "The execution was not found",
-        HTTPStatus.NOT_FOUND,
+        Status.NOT_FOUND,
     )
 
 
 class NodeNotFound(PyocoServerError):
     entry = ErrorEntry(
-        32, "node not found", "nodeが見つかりません", "The node was not found", HTTPStatus.NOT_FOUND
+        32, "node not found", "nodeが見つかりません", "The node was not found", Status.NOT_FOUND
     )
 
 
@@ -296,7 +290,7 @@ class CommandRejected(PyocoServerError):
         "command rejected",
         "コマンドは受理されませんでした（状態を確認してください）",
         "The command was not accepted (check the execution's state)",
-        HTTPStatus.CONFLICT,
+        Status.CONFLICT,
     )
 
     def __init__(self, detail: str | None = None, code: str = "REJECTED") -> None:
@@ -313,7 +307,7 @@ class IdempotencyConflict(CommandRejected):
 
 class GraphNotFound(PyocoServerError):
     entry = ErrorEntry(
-        34, "graph not found", "graphが見つかりません", "The graph was not found", HTTPStatus.NOT_FOUND
+        34, "graph not found", "graphが見つかりません", "The graph was not found", Status.NOT_FOUND
     )
 
 
@@ -323,7 +317,7 @@ class InvalidEventToken(PyocoServerError):
         "Invalid workflow event token.",
         "ワークフローイベントの認証に失敗しました",
         "The workflow event's token or signature is not valid",
-        HTTPStatus.UNAUTHORIZED,
+        Status.UNAUTHORIZED,
     )
 
 
@@ -335,7 +329,7 @@ class WorkflowNotFound(PyocoServerError):
         "Workflow template not found.",
         "ワークフローの定義が見つかりません",
         "The workflow's template, action, source, job or event was not found",
-        HTTPStatus.NOT_FOUND,
+        Status.NOT_FOUND,
     )
 
 
@@ -347,7 +341,7 @@ class WorkflowConflict(PyocoServerError):
         "workflow conflict",
         "ワークフローの状態と競合しました",
         "The request conflicts with the workflow's state",
-        HTTPStatus.CONFLICT,
+        Status.CONFLICT,
     )
 
 
@@ -371,7 +365,7 @@ class OutcomeUnknown(WorkflowConflict):
 class BadRequest(InvalidRequest):
     """An invalid request with status 400 and a text of the contract."""
 
-    own_status = HTTPStatus.BAD_REQUEST
+    own_status = Status.BAD_REQUEST
 
 
 class InvalidYearMonth(BadRequest):
@@ -394,7 +388,7 @@ class EventFailed(PyocoServerError):
         "the workflow event could not be handled",
         "ワークフローイベントの処理に失敗しました",
         "The workflow event could not be handled",
-        HTTPStatus.INTERNAL_SERVER_ERROR,
+        Status.INTERNAL_SERVER_ERROR,
     )
 
 
@@ -422,36 +416,30 @@ class TimersUnsupported(PyocoServerError):
         "a newer NATS server is required",
         "この機能には新しい NATS サーバーが必要です",
         "This requires a newer NATS server",
-        HTTPStatus.NOT_IMPLEMENTED,
+        Status.NOT_IMPLEMENTED,
     )
 
 
 class ScheduleNotFound(PyocoServerError):
     entry = ErrorEntry(
-        48, "schedule not found", "スケジュールが見つかりません", "Schedule not found", HTTPStatus.NOT_FOUND
+        48, "schedule not found", "スケジュールが見つかりません", "Schedule not found", Status.NOT_FOUND
     )
 
 
 class RunNotRetriable(PyocoServerError):
     entry = ErrorEntry(
-        51, "run not retriable", "runを再実行できません", "The run cannot be retried", HTTPStatus.CONFLICT
+        51, "run not retriable", "runを再実行できません", "The run cannot be retried", Status.CONFLICT
     )
 
 
 class LimitNotFound(PyocoServerError):
-    entry = ErrorEntry(
-        52, "limit not found", "リミットが見つかりません", "Limit not found", HTTPStatus.NOT_FOUND
-    )
+    entry = ErrorEntry(52, "limit not found", "リミットが見つかりません", "Limit not found", Status.NOT_FOUND)
 
 
 class LimitReached(PyocoServerError):
     retry_after_sec = 1
     entry = ErrorEntry(
-        53,
-        "limit reached",
-        "リミットに達しています（しばらくしてから再送してください）",
-        "A limit is reached (try again later)",
-        HTTPStatus.TOO_MANY_REQUESTS,
+        53, "limit reached", "リミットに達しています", "A limit is reached", Status.TOO_MANY_REQUESTS
     )
 
 

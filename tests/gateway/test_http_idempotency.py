@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, accept, claim_key, pending, request_digest
+from pyoco_server.domain.runs.claims import IdempotencyClaim, claim_key, request_digest
+from pyoco_server.domain.runs.jobs import Job, accept, pending
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.queue import MemoryDelivery, MemoryQueue

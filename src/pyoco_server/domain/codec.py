@@ -20,7 +20,8 @@ from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.queues import QueueRecord
-from pyoco_server.domain.runs.jobs import IdempotencyClaim, Job, check
+from pyoco_server.domain.runs.claims import IdempotencyClaim
+from pyoco_server.domain.runs.jobs import Job, check
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage

@@ -19,7 +19,7 @@ from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.limits.holders import Holders, decode_holders
 from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.queues import Lane, Pause, QueueRecord
-from pyoco_server.domain.runs.jobs import IdempotencyClaim
+from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.errors import NatsUnavailable

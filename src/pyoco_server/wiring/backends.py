@@ -17,7 +17,7 @@ from pyoco_server.domain.auth import ApiKey
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.queues import Lane
-from pyoco_server.domain.runs.jobs import IdempotencyClaim
+from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import admin

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from pyoco_server.domain.executions.events import Actor, ActorKind, Failure
 from pyoco_server.domain.executions.model import NodeStatus, Phase
 from pyoco_server.domain.inputs import nearest
-from pyoco_server.domain.runs.jobs import claim_key
+from pyoco_server.domain.runs.claims import claim_key
 from pyoco_server.errors import InvalidRequest
 
 Text = Annotated[str, Meta(max_length=4_000)]

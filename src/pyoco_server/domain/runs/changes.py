@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, assert_never
 
 from msgspec import Struct
 
+from pyoco_server.domain.runs.failures import failure_of, with_failed_try
 from pyoco_server.domain.runs.model import (
     CodeWheel,
     FailureKind,
@@ -28,7 +29,6 @@ from pyoco_server.domain.runs.model import (
     RunLimit,
     RunSnapshot,
     RunStatus,
-    RunTry,
     TaskRecord,
     TaskState,
     replace,
@@ -37,10 +37,6 @@ from pyoco_server.domain.runs.model import (
 )
 
 T = TypeVar("T")
-
-MAX_TRIES_KEPT = 20
-SHORT_TEXT = 2_000
-"""Characters of a message or traceback in `tries`."""
 
 
 class Claim(Struct, frozen=True):
@@ -289,8 +285,8 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
     known = replace(known, result_truncated=change.result_truncated, warnings=change.warnings)
     if change.status is not RunStatus.FAILED:
         return _ended(known, change.status, now, error=change.error, result=change.result)
-    failure = _failure(known, change.kind, change.error or "", change.traceback)
-    failed = _with_failed_try(known, failure, now)
+    failure = failure_of(known, change.kind, change.error or "", change.traceback)
+    failed = with_failed_try(known, failure, now)
     if change.retry_at is not None and _may_retry(snapshot, change.kind):
         return _waiting_for_next_try(failed, change.retry_at, now)
     return _ended(failed, RunStatus.FAILED, now, error=change.error, failure=failure)
@@ -303,39 +299,6 @@ def _was_recorded(snapshot: RunSnapshot, change: Conclude) -> bool:
         and change.try_number is not None
         and snapshot.try_number == change.try_number + 1
         and snapshot.tries[-1].worker_id == change.owner.worker_id
-    )
-
-
-def _failure(
-    snapshot: RunSnapshot, kind: FailureKind, message: str, traceback: str | None = None
-) -> RunFailure:
-    """With the task that failed first."""
-    records = snapshot.task_records or {}
-    failed = [(record.ended_at or 0.0, name) for name, record in records.items() if record.error is not None]
-    task = min(failed)[1] if failed else None
-    of_task = None if task is None else records[task].traceback
-    return RunFailure(kind=kind, message=message, task=task, traceback=of_task or traceback)
-
-
-def _with_failed_try(snapshot: RunSnapshot, failure: RunFailure, now: float) -> RunSnapshot:
-    failed = RunTry(
-        n=snapshot.try_number,
-        started_at=snapshot.start_time,
-        ended_at=now,
-        worker_id=snapshot.worker_id,
-        failure=_shortened(failure),
-    )
-    earlier = snapshot.tries[-MAX_TRIES_KEPT + 1 :]
-    return replace(snapshot, tries=(*earlier, failed))
-
-
-def _shortened(failure: RunFailure) -> RunFailure:
-    """An exception's name is at the start of a message and at the end of a traceback."""
-    traceback = failure.traceback
-    return replace(
-        failure,
-        message=failure.message[:SHORT_TEXT],
-        traceback=None if traceback is None else traceback[-SHORT_TEXT:],
     )
 
 
@@ -408,8 +371,8 @@ def _give_up(snapshot: RunSnapshot, change: GiveUp, now: float) -> RunSnapshot |
         return Refusal.OTHER_JOB
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(snapshot, RunStatus.CANCELLED, now)
-    failure = _failure(snapshot, change.kind, change.error)
-    known = snapshot if snapshot.owner is None else _with_failed_try(snapshot, failure, now)
+    failure = failure_of(snapshot, change.kind, change.error)
+    known = snapshot if snapshot.owner is None else with_failed_try(snapshot, failure, now)
     return _ended(known, RunStatus.FAILED, now, error=change.error, failure=failure)
 
 

@@ -40,7 +40,7 @@ lists = APIRouter(
 
 
 class AnyText(StringConvertor):
-    """Names of flows may contain slashes and line breaks. What ends like a verb is the verb of a shorter one."""
+    """Names of flows may contain slashes and line breaks. A verb at the end is one of the shorter name."""
 
     regex = "(?s:.+)(?<!/pause)(?<!/resume)"
 

@@ -35,7 +35,7 @@ from pyoco_server.domain.executions.records import (
     version_key,
 )
 from pyoco_server.domain.inputs import is_tag
-from pyoco_server.domain.runs.jobs import IdempotencyClaim, claim_key
+from pyoco_server.domain.runs.claims import IdempotencyClaim, claim_key
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
 from pyoco_server.domain.strict_yaml import graph_definition
 from pyoco_server.domain.value_previews import memory_of

@@ -14,7 +14,8 @@ from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.limits.holders import Standing
 from pyoco_server.domain.queues import QueueFigures
-from pyoco_server.domain.runs.jobs import DeadLetter, IdempotencyClaim, Job
+from pyoco_server.domain.runs.claims import IdempotencyClaim
+from pyoco_server.domain.runs.jobs import DeadLetter, Job
 from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, RunStatus

@@ -8,16 +8,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from pyoco_server.domain.flows import RUN_DEFAULTS, named_flow
-from pyoco_server.domain.runs.jobs import (
-    IdempotencyClaim,
-    Job,
-    Submission,
-    accept,
-    claim_key,
-    pending,
-    request_digest,
-    start_of,
-)
+from pyoco_server.domain.runs.claims import IdempotencyClaim, claim_key, request_digest
+from pyoco_server.domain.runs.jobs import Job, Submission, accept, pending, start_of
 from pyoco_server.domain.runs.model import (
     RunSnapshot,
     RunStatus,

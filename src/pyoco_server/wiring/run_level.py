@@ -1,0 +1,310 @@
+"""The levels of runs and of executions, put together, and what a gateway is given for it."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.executions.records import LoggedCommit
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.usecases.audit_trail import AuditTrail
+from pyoco_server.usecases.concurrency import HeavyWork
+from pyoco_server.usecases.consistency import OwnWrites
+from pyoco_server.usecases.coordination import Lease
+from pyoco_server.usecases.events.executions import ExecutionWaits, StartExecutions
+from pyoco_server.usecases.events.start import PATIENCE_SEC
+from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter, Writing
+from pyoco_server.usecases.executions.create import CreateExecutions, ManageGraphs
+from pyoco_server.usecases.executions.node_runs import NodeRuns
+from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
+from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
+from pyoco_server.usecases.flows import FollowFlows
+from pyoco_server.usecases.ports.gateway import ServerBackend
+from pyoco_server.usecases.ports.stores import Change, Clock
+from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
+from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
+from pyoco_server.usecases.runs.retry import FlowFiles, LinkRetries, RetryRun
+from pyoco_server.usecases.runs.submit import RequireKnown, SubmitBatch, SubmitOnce, SubmitRun
+from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
+from pyoco_server.usecases.schedules.attend import TickMeter
+from pyoco_server.usecases.services import orchestrator
+from pyoco_server.usecases.services.follow import (
+    EXPIRE_INTERVAL_SEC,
+    CheckStorage,
+    FollowExecutions,
+    FollowRuns,
+    RunMeter,
+)
+from pyoco_server.usecases.services.orchestrator import Orchestrate, OrchestratorMeter
+from pyoco_server.usecases.services.sweep import (
+    CountDeadLetters,
+    EndMaxDelivered,
+    QueueNextTries,
+    RunExpiry,
+    SweepRuns,
+)
+from pyoco_server.usecases.wheels import ManageWheels
+from pyoco_server.wiring.backends import new_run_id
+from pyoco_server.wiring.flow_control import LimitLevel, LimitMeter, QueueLevel
+
+Background = dict[str, Callable[[], Awaitable[None]]]
+"""What goes on beside the requests, by name."""
+LookAtRuns = Callable[[Sequence[Change[RunSnapshot]]], None]
+
+SWEEP_BEAT_SEC = 10.0
+SWEEP_SILENT_SEC = 40.0
+"""Lease timeout before another gateway sweeps."""
+ORCHESTRATOR_SILENT_SEC = 5.0
+"""Lease timeout before another gateway orchestrates."""
+
+
+class Meter(RunMeter, CommandMeter, OrchestratorMeter, TickMeter, LimitMeter, Protocol):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """Timeouts and intervals that no setting names."""
+
+    connect_timeout_sec: float = 5.0
+    """How long a start waits for NATS; after that the gateway answers 503 until NATS is there."""
+    body_timeout_sec: float = 30.0
+    """For a whole body of JSON: whoever sends a byte a second only wants our connections."""
+    expire_interval_sec: float = EXPIRE_INTERVAL_SEC
+    first_worker_sec: float = START_SEC
+    orchestrator_retry_sec: float = orchestrator.RETRY_SEC
+    event_repeat_sec: float = PATIENCE_SEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a gateway is given beside its backend."""
+
+    config: NatsBackendConfig
+    meter: Meter
+    clock: Clock = time.time
+    monotonic: Clock = time.monotonic
+    new_id: Callable[[], str] = new_run_id
+    tuning: Tuning = field(default_factory=Tuning)
+
+
+class RunLevel:
+    """Runs, and the workers and wheels that they need."""
+
+    def __init__(self, backend: ServerBackend, setup: Setup, watchers: WatchHub) -> None:
+        self.index = backend.run_index
+        self._looks: list[LookAtRuns] = []
+        self._add_followers(backend, setup, watchers)
+        self.own_writes = own_writes = OwnWrites(self.follow)
+        self._add_submits(backend, setup, own_writes)
+        self._add_reads(backend, setup, own_writes, watchers)
+        self._add_changes(backend, setup, own_writes)
+        self._add_sweeps(backend, setup)
+
+    def _add_followers(self, backend: ServerBackend, setup: Setup, watchers: WatchHub) -> None:
+        self.trail = AuditTrail(backend.change_log, backend.shared_clock, setup.new_id)
+        self.limits = LimitLevel(
+            backend, setup.meter, setup.new_id, self._runs_known, self._cancel_for_limit, self.trail
+        )
+        self._looks.append(self.limits.board.look)
+        self.reassert_cancels = self._reassert_cancels(backend, setup)
+        # When the store forgets is a time of the store, not of this host.
+        self.follow = FollowRuns(
+            backend.run_feed,
+            backend.run_index,
+            watchers,
+            backend.shared_clock,
+            setup.meter,
+            self._look,
+            forget=self.limits.board.forget_runs,
+            expire_interval_sec=setup.tuning.expire_interval_sec,
+        )
+        self.follow_workers = FollowWorkers(backend.worker_feed, setup.clock, backend.shared_clock)
+        self.follow_flows = FollowFlows(backend.flow_feed, backend.flows)
+        self.list_workers = ListWorkers(
+            self.follow_workers,
+            backend.run_index,
+            setup.config.worker_disconnect_timeout_sec,
+            setup.monotonic,
+            setup.tuning.first_worker_sec,
+        )
+
+    def _add_submits(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
+        clock, new_id = setup.clock, setup.new_id
+        self.expiry = RunExpiry(backend.timers, backend.runs, clock)
+        self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
+        by_tenant = setup.config.http_auth_mode != "none"
+        self.queues = QueueLevel(backend, self.list_workers, own_writes, self.trail, by_tenant=by_tenant)
+        self.submit = SubmitRun(
+            backend.runs,
+            backend.queue,
+            clock,
+            new_id,
+            own_writes.wrote,
+            setup.config.runs_retention_sec,
+            expire_at=self.expiry.set,
+            keep_file=self.flow_files.keep,
+            check_request=RequireKnown(self.list_workers) if setup.config.strict_flows else lambda _: None,
+            complete=self.follow_flows.complete,
+            choose_lane=self.queues.choose_lane,
+            limits=self.limits.gate,
+        )
+        self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
+        self.submit_batch = SubmitBatch(self.submit)
+
+    def _add_reads(
+        self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites, watchers: WatchHub
+    ) -> None:
+        silent_sec = setup.config.worker_disconnect_timeout_sec
+        self.read = ReadRun(
+            backend.runs, self.follow_workers, silent_sec, self.limits.gate, self.queues.list.pause_of
+        )
+        self.read_logs = ReadLogs(self.read, backend.task_logs)
+        self.list = ListRuns(backend.runs, backend.run_index, own_writes)
+        self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock)
+        self.watch_list = WatchRuns(backend.run_index, watchers)
+
+    def _add_changes(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
+        clock = setup.clock
+        self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
+        self.link_retries = LinkRetries(backend.runs, clock)
+        self._looks.append(self.link_retries.look)
+        self.retry = RetryRun(
+            backend.runs,
+            self.submit,
+            self.submit_once,
+            self.flow_files,
+            self.list_workers,
+            self.link_retries,
+        )
+        self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, setup.new_id)
+        self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
+
+    def _add_sweeps(self, backend: ServerBackend, setup: Setup) -> None:
+        """What ends, repeats and counts runs, whoever started them."""
+        runs, queue, clock, holder = backend.runs, backend.queue, setup.clock, setup.new_id()
+        self.count_dead_letters = CountDeadLetters(backend.dead_letters)
+        self.check_storage = CheckStorage(backend.storage)
+        self._end_undeliverable = EndMaxDelivered(
+            backend.undeliverable, runs, queue, backend.dead_letters, clock
+        )
+        self._next_tries = QueueNextTries(runs, queue, backend.undeliverable)
+        self._looks.append(self._next_tries.look)
+        self.sweep = SweepRuns(runs, backend.run_index, queue, self._end_undeliverable, clock)
+        self.sweep_lease = Lease(
+            backend.leases, "sweep", holder, clock, lasts_sec=SWEEP_SILENT_SEC, beat_sec=SWEEP_BEAT_SEC
+        )
+
+    def _reassert_cancels(self, backend: ServerBackend, setup: Setup) -> ReassertCancels:
+        reassert = ReassertCancels(backend.runs, setup.clock, setup.config.cancel_grace_period_sec)
+        unfinished = backend.run_index.unfinished()
+        reassert.began_with(run_id for run_id, _, now in unfinished if now is RunStatus.CANCELLING)
+        self._looks.append(reassert.look)
+        return reassert
+
+    async def _runs_known(self) -> None:
+        await self.follow.caught_up()
+
+    async def _cancel_for_limit(self, run_id: str, requested_by: str, reason: str) -> None:
+        await self.cancel.of_system(run_id, requested_by, reason)
+
+    def on_changes(self, look: LookAtRuns) -> None:
+        """`look` gets every change of a run, before it is in the index."""
+        self._looks.append(look)
+
+    def _look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
+        for look in self._looks:
+            look(changes)
+
+    @property
+    def is_caught_up(self) -> bool:
+        followed = (self.follow, self.follow_workers, self.follow_flows, self.limits.follow)
+        return all(one.is_caught_up for one in followed)
+
+    @property
+    def stale_sec(self) -> float:
+        return max(self.follow.stale_sec, self.follow_workers.stale_sec)
+
+    def background(self) -> Background:
+        return {
+            "follow-runs": self.follow.run,
+            "check-storage": self.check_storage.run,
+            "keep-cancels": self.reassert_cancels.run,
+            "expire-runs": self.follow.keep_expiring,
+            "sweep-runs": partial(self.sweep_lease.run, self.sweep.run),
+            "queue-next-tries": self._next_tries.run,
+            "end-undeliverable": self._end_undeliverable.run,
+            "expire-waiting": self.expiry.run,
+            "link-retries": self.link_retries.run,
+            "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
+            "follow-workers": self.follow_workers.run,
+            "follow-flows": self.follow_flows.run,
+            **self.queues.background(),
+            **self.limits.background(),
+        }
+
+
+class ExecutionLevel:
+    """Executions, and the graphs that they follow."""
+
+    def __init__(self, backend: ServerBackend, setup: Setup, runs: RunLevel, watchers: ExecutionHub) -> None:
+        log, clock = backend.execution_log, backend.shared_clock
+        self.index = backend.execution_index
+        self.graphs = ManageGraphs(backend.graphs, setup.clock)
+        heavy_work = HeavyWork()
+        records = ExecutionRepository(log, backend.execution_cache, self.index)
+        self.orchestrate = self._orchestrate(backend, setup, runs, records, heavy_work)
+        writing = Writing(records, log, self.graphs, clock, setup.new_id, self.orchestrate.nudge, setup.meter)
+        self.create = CreateExecutions(writing, backend.claims)
+        self.command = CommandExecution(writing)
+        self.read = ReadExecutions(records, log, self.index, watchers, self.graphs, heavy_work)
+        self._follow = FollowExecutions(
+            backend.execution_feed, self.index, records, self.orchestrate, watchers
+        )
+        self.waits = ExecutionWaits(self.index, records, self.command, self._follow)
+        self.start = StartExecutions(self.graphs, self.create, self.read)
+
+    def _orchestrate(
+        self,
+        backend: ServerBackend,
+        setup: Setup,
+        runs: RunLevel,
+        records: ExecutionRepository,
+        heavy_work: HeavyWork,
+    ) -> Orchestrate:
+        config, clock, new_id = setup.config, backend.shared_clock, setup.new_id
+        orchestrate = Orchestrate(
+            records=records,
+            index=self.index,
+            graphs=self.graphs,
+            node_runs=NodeRuns(
+                backend.runs, backend.queue, runs.submit, runs.cancel, clock, config.default_tag
+            ),
+            lease=Lease(backend.leases, "orchestrator", new_id(), clock, lasts_sec=ORCHESTRATOR_SILENT_SEC),
+            clock=clock,
+            new_id=new_id,
+            grace_sec=config.cancel_grace_period_sec,
+            meter=setup.meter,
+            heavy_work=heavy_work,
+            retry_sec=setup.tuning.orchestrator_retry_sec,
+        )
+        runs.on_changes(orchestrate.look)
+        return orchestrate
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self._follow.is_caught_up
+
+    @property
+    def stale_sec(self) -> float:
+        return self._follow.stale_sec
+
+    def on_commits(self, look: Callable[[LoggedCommit], None]) -> None:
+        """`look` gets every commit of an execution."""
+        self._follow.on_commits(look)
+
+    def background(self) -> Background:
+        return {"follow-executions": self._follow.run, "orchestrate": self._follow.orchestrate}
