@@ -439,7 +439,11 @@ class LimitNotFound(PyocoServerError):
 class LimitReached(PyocoServerError):
     retry_after_sec = 1
     entry = ErrorEntry(
-        53, "limit reached", "リミットに達しています", "A limit is reached", Status.TOO_MANY_REQUESTS
+        53,
+        "limit reached",
+        "リミットに達しています（しばらくしてから再送してください）",
+        "A limit is reached (try again later)",
+        Status.TOO_MANY_REQUESTS,
     )
 
 
