@@ -288,3 +288,25 @@ def test_a_live_log_can_be_scrolled_by_keyboard(browser: Browser, site: Site) ->
         assert page.evaluate("document.querySelector('[role=log]').scrollTop") == 0
         page.keyboard.press("End")
         expect(page.get_by_label("Follow output")).to_be_checked()
+
+
+def test_a_run_that_waits_shows_for_what(browser: Browser, site: Site) -> None:
+    api = site.api
+    api.limits.put("reports", {"tag": "nobody"}, key="params.customer", max_running=1)
+    first, second = (api.submit_run("report", {"customer": "acme"}, tag="nobody")["run_id"] for _ in range(2))
+    with page_of(browser, site, f"#/runs/{second}") as page:
+        waits = page.locator(".notice.waits")
+        expect(waits).to_contain_text("limit “reports” (key “acme”): number 1 in line")
+        keep(page, "waits-for-limit")
+        api.limits.delete("reports")
+        expect(page.get_by_text("Waiting for a worker with tag “nobody”")).to_be_visible()
+        expect(waits).to_have_count(0)
+    api.pause_queue("nobody", "month end", "2099-01-01T00:00:00Z")
+    with page_of(browser, site, f"#/runs/{second}", language="ja") as page:
+        waits = page.locator(".notice.waits")
+        expect(waits).to_contain_text("タグ「nobody」のキューは一時停止中です。")
+        expect(waits).to_contain_text("理由: month end")
+        keep(page, "waits-for-pause")
+    for run_id in (first, second):
+        api.cancel_run(run_id)
+    api.resume_queue("nobody")

@@ -71,6 +71,12 @@ describe("a run that is seen by two ways", () => {
   it("keeps what only one of them tells", () => {
     expect(newer(seen("RUNNING", 5, { worker_alive: true }), seen("RUNNING", 6)).worker_alive).toBe(true);
   });
+
+  it("forgets why it waited when it has changed", () => {
+    const waits = seen("PENDING", 5, { waiting_for: { limit: "api", key: "", position: 2 } });
+    expect(newer(waits, seen("PENDING", 5)).waiting_for).toEqual(waits.waiting_for);
+    expect(newer(waits, seen("PENDING", 6)).waiting_for).toBeUndefined();
+  });
 });
 
 describe("logs", () => {

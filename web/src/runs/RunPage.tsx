@@ -163,19 +163,62 @@ function Notices({ run }: { run: Run }) {
           </p>
         </div>
       )}
-      {run.status === "PENDING" && starts === null && (
-        <div class="notice">
-          <p>{t("run.waiting", { tag: run.tag ?? "default" })}</p>
-          <p class="dim">{t("run.waiting.how")}</p>
-          <Command text={`pyoco-worker --flow-resolver flows.py:resolve --tags ${run.tag ?? "default"}`} />
-        </div>
-      )}
+      {run.status === "PENDING" && starts === null && <Waiting run={run} />}
       {run.status === "RUNNING" && run.worker_alive === false && (
         <div class="notice tone-bad">
           <p>{t("run.workerGone", { worker: visible(run.worker_id ?? "?") })}</p>
         </div>
       )}
     </>
+  );
+}
+
+/** Why it does not start: a limit, a pause, or no worker. */
+function Waiting({ run }: { run: Run }) {
+  const reason = run.waiting_for;
+  if (reason?.paused) return <Paused pause={reason.paused} />;
+  if (reason?.limit !== undefined) {
+    const { limit, key, position } = reason;
+    return (
+      <div class="notice waits">
+        <p>
+          <Glyph name="clock" />
+          <strong>
+            {key
+              ? t("run.waits.key", { limit, key: visible(key), n: position ?? 1 })
+              : t("run.waits.limit", { limit, n: position ?? 1 })}
+          </strong>
+        </p>
+      </div>
+    );
+  }
+  return (
+    <div class="notice">
+      <p>{t("run.waiting", { tag: run.tag ?? "default" })}</p>
+      <p class="dim">{t("run.waiting.how")}</p>
+      <Command text={`pyoco-worker --flow-resolver flows.py:resolve --tags ${run.tag ?? "default"}`} />
+    </div>
+  );
+}
+
+function Paused({ pause }: { pause: NonNullable<NonNullable<Run["waiting_for"]>["paused"]> }) {
+  return (
+    <div class="notice tone-warn waits">
+      <p>
+        <Glyph name="clock" />
+        <strong>
+          {pause.tag !== undefined
+            ? t("run.waits.tag", { tag: pause.tag })
+            : t("run.waits.flow", { flow: visible(pause.flow ?? "") })}
+        </strong>
+        {pause.reason && <> · {t("run.cancel.because", { reason: visible(pause.reason) })}</>}
+      </p>
+      {pause.until !== null && (
+        <p class="dim">
+          {t("run.waits.until")} <Moment at={pause.until} />
+        </p>
+      )}
+    </div>
   );
 }
 

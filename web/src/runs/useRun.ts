@@ -13,8 +13,10 @@ export function isEnded(run: Pick<Run, "status">): boolean {
 export function newer(known: Run | null, found: Run): Run {
   if (known === null) return found;
   const isOlder = found.updated_at < known.updated_at || (isEnded(known) && !isEnded(found));
-  // Whether its worker is alive is only read; a pushed snapshot does not contain it.
-  return isOlder ? known : { ...known, ...found };
+  if (isOlder) return known;
+  // Whether its worker is alive and why it waits are only read; a pushed snapshot does not contain them.
+  const waitsNoMore = found.updated_at > known.updated_at;
+  return { ...known, ...(waitsNoMore && { waiting_for: undefined }), ...found };
 }
 
 interface RunState {
