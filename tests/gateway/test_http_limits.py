@@ -64,6 +64,26 @@ async def test_the_third_run_waits_for_its_place_and_says_for_what(gateway: Time
     assert (await get(gateway, fourth))["waiting_for"]["position"] == 1
 
 
+async def test_runs_that_were_accepted_before_their_limit_count(gateway: TimedGateway) -> None:
+    earlier = [await submit(gateway) for _ in range(2)]
+    delayed = await submit(gateway, delay_sec=3600)
+    await put(gateway, max_running=2)
+    waiting = await submit(gateway)
+
+    async def shown() -> dict[str, Any]:
+        found: dict[str, Any] = (await gateway.client.get("/limits/two")).json()
+        return found
+
+    found = await until(shown, lambda limit: limit["holders"] == 2)
+    assert (found["waiting"], found["admitted"]) == (1, 0)
+    assert (await get(gateway, waiting))["waiting_for"] == {"limit": "two", "key": "", "position": 1}
+    assert await queued(gateway) == sorted([*earlier, delayed])
+    await gateway.end(earlier[0])
+    await admitted(gateway, waiting)
+    await gateway.end(earlier[1])
+    assert (await until(shown, lambda limit: limit["holders"] == 1))["waiting"] == 0
+
+
 async def test_a_run_that_no_limit_concerns_has_no_mark(gateway: TimedGateway) -> None:
     await put(gateway, **TWO)
     answer = await gateway.client.post("/runs", json={"flow_name": "other"})

@@ -98,7 +98,9 @@ class Gateway:
             LateFeed(process, world.holders),
             runs,
             self._known.wait,  # type: ignore[arg-type]
+            lambda: sorted(self._active),
         )
+        self._active: set[str] = set()
         reassert = ReassertCancels(runs, clock, 3.0)
         self.cancel = CancelRun(runs, queue, OwnWrites(self), reassert, clock)
         self.gate = LimitGate(self.board, follow, self.cancel.of_system, clock, Nothing())
@@ -131,6 +133,9 @@ class Gateway:
         async for batch in self._feed.follow(None):
             for look in (self.board.look, self.next_tries.look, self._reassert.look):
                 look(batch.changes)
+            for change in batch.changes:
+                is_over = change.value is None or change.value.status.is_terminal
+                (self._active.discard if is_over else self._active.add)(change.key)
             if batch.is_caught_up:
                 self._known.set()
 

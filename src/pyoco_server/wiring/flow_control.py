@@ -96,7 +96,12 @@ class LimitLevel:
         for run in backend.run_index.limited():
             self.board.note(run)
         self.follow = FollowLimits(
-            self.board, backend.limit_feed, backend.limit_holder_feed, backend.runs, runs_known
+            self.board,
+            backend.limit_feed,
+            backend.limit_holder_feed,
+            backend.runs,
+            runs_known,
+            lambda: [run_id for run_id, _, _ in backend.run_index.unfinished()],
         )
         self.gate = LimitGate(self.board, self.follow, cancel, clock, meter)
         self.manage = ManageLimits(backend.limits, self.board, self.follow, clock, new_id, trail)

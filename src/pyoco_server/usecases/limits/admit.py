@@ -253,7 +253,7 @@ class AdmitRuns:
             self._board.note(standing_of(stored.value, stored.revision))
 
     async def _queue_job(self, held: HeldJob, run: Versioned[RunSnapshot]) -> None:
-        """Any held job of the run will do: its tries differ only in what the snapshot shows.
+        """A held job of an earlier try will do: they differ only in what the snapshot shows.
 
         A later try may have its own by the time that this one is removed.
         """
@@ -289,12 +289,13 @@ class AdmitRuns:
 
     async def _queue_again(self, run: Versioned[RunSnapshot]) -> None:
         held = await self._queue.held(run.value.run_id)
-        if held is not None:
+        if held is not None and held.job.try_number <= run.value.try_number:  # a later one is still needed
             log.info("finished an interrupted admission", action="limit.finished", run_id=run.value.run_id)
             await self._queue_job(held, run)
 
     async def _void_places(self, run_id: str) -> None:
         """Somebody took places for a waiting run and did not use them: they name an older revision then."""
+        self._board.look_again(run_id, self._clock() + UNSURE_SEC)  # in case that this fails
         with best_effort(log, "limit.finish", NatsUnavailable, run_id=run_id):
             written = await change_run(self._runs, run_id, GiveUpPlaces(), self._clock)
             if isinstance(written, Versioned):

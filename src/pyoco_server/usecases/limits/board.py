@@ -6,7 +6,7 @@ whether there is a place is decided by the compare-and-set of the holders.
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import count
 
@@ -26,8 +26,8 @@ from pyoco_server.domain.limits.holders import (
     room,
     standing_of,
 )
-from pyoco_server.domain.limits.model import Limit, LimitRecord
-from pyoco_server.domain.runs.model import RunSnapshot
+from pyoco_server.domain.limits.model import Limit, LimitRecord, limits_anew
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.runs.model import replace as replace_run
 from pyoco_server.usecases.limits.definitions import LimitDefinitions
 from pyoco_server.usecases.limits.lines import Line, WaitingLines
@@ -65,6 +65,8 @@ class LimitBoard:
         self._numbers = count()
         self._dirty: set[Line] = set()
         self._to_sort: set[str | None] = set()
+        self._rules_read: dict[str | None, str] = {}
+        """By which the active runs of a tenant were read: see `note_active`."""
         self._unconfirmed: set[str] = set()
         """Admitted runs that no worker has started, and whose job may not be queued yet."""
 
@@ -96,6 +98,8 @@ class LimitBoard:
     def definitions_noted(self) -> None:
         """Runs whose limits may be others now get into no line until they are sorted."""
         tenants, self._to_sort = self._to_sort, set()
+        if tenants:
+            self.sorting.set()
         for run in [run for run in self._runs.values() if run.tenant_id in tenants]:
             if (
                 run.rules != self.definitions.rules(run.tenant_id)
@@ -104,6 +108,18 @@ class LimitBoard:
                 self._leave(run)
                 self._enter(run)
         self.wake([line for line in self.lines if line.tenant_id in tenants])
+
+    def unread(self) -> dict[str | None, str]:
+        """Tenants whose active runs have to be read, and their rules."""
+        tenants = {*self.definitions.tenants(), *self._rules_read}
+        return {one: self.definitions.rules(one) for one in tenants if not self._is_read(one)}
+
+    def have_read(self, tenants: Mapping[str | None, str]) -> None:
+        self._rules_read.update(tenants)
+        self.wake([line for line in self.lines if line.tenant_id in tenants])
+
+    def _is_read(self, tenant_id: str | None) -> bool:
+        return self._rules_read.get(tenant_id, "") == self.definitions.rules(tenant_id)
 
     def unsorted(self) -> list[str]:
         return [run_id for of_tenant in self._unsorted.values() for run_id in sorted(of_tenant)]
@@ -120,10 +136,8 @@ class LimitBoard:
         return self._records.get(of)
 
     def keys(self, tenant_id: str | None, limit: str) -> set[KeyId]:
-        found = {of for of in self._records if (of.tenant_id, of.limit) == (tenant_id, limit)}
-        return found | {
-            of for of in self.lines.wanted_keys() if (of.tenant_id, of.limit) == (tenant_id, limit)
-        }
+        used = (*self._records, *self._admitted, *self.lines.wanted_keys())
+        return {of for of in used if (of.tenant_id, of.limit) == (tenant_id, limit)}
 
     def note_record(self, found: Versioned[Holders]) -> None:
         of = found.value.id
@@ -194,6 +208,20 @@ class LimitBoard:
             elif known is not None and known.revision < change.revision:
                 # A worker of another make wrote the whole snapshot, without what it does not know.
                 self.note(replace(known, revision=change.revision, is_waiting=False, is_admitted=True))
+            elif known is None and run.status is RunStatus.PENDING:
+                self.note_active(run, change.revision)
+
+    def note_active(self, run: RunSnapshot, revision: int) -> None:
+        """A run that was accepted before its limits were defined counts until it ends."""
+        limits = self.definitions.limits(run.tenant_id)
+        if not limits or run.limits is not None or (run.status is RunStatus.PENDING and run.not_before):
+            return
+        found = limits_anew(run, [limit.value for limit in limits.values()])
+        rules = self.definitions.rules(run.tenant_id)
+        marked = replace_run(run, limits=found, limit_rules=rules, admitted_try=run.try_number)
+        standing = standing_of(marked, revision) if found else None
+        if standing is not None:
+            self.note(replace(standing, is_queued=False))  # its job was queued long ago
 
     def note_unmarked(self, run: RunSnapshot, revision: int) -> None:
         """A run that has a place, and lost the mark of it: see `look`."""
@@ -294,6 +322,12 @@ class LimitBoard:
     def wake_at(self, line: Line, at: float) -> None:
         self._at(at, line)
 
+    def look_again(self, run_id: str, at: float) -> None:
+        """At the line in which the run waits."""
+        line = self.lines.of_run(run_id)
+        if line is not None:
+            self._at(at, line)
+
     def postpone(self, run_id: str, until: float) -> None:
         """The run cannot be admitted before."""
         run = self._runs.get(run_id)
@@ -363,7 +397,7 @@ class LimitBoard:
 
     def _is_blocked(self, line: Line, now: float) -> bool:
         is_paused = self.definitions.pause(line.tenant_id, line.flow_name, now) is not None
-        return is_paused or bool(self._unsorted.get(line.tenant_id))
+        return is_paused or bool(self._unsorted.get(line.tenant_id)) or not self._is_read(line.tenant_id)
 
     def _full(self, line: Line, rooms: dict[KeyId, int], now: float) -> KeyId | None:
         for of in line.limits:

@@ -22,6 +22,10 @@ class LimitDefinitions:
     def limits(self, tenant_id: str | None) -> dict[str, Versioned[Limit]]:
         return self._limits.get(tenant_id) or {}
 
+    def tenants(self) -> Collection[str | None]:
+        """Those with limits."""
+        return self._rules.keys()
+
     def names_for(self, tenant_id: str | None, flow: str, tags: Collection[str]) -> tuple[str, ...]:
         """Limits that concern runs of the flow."""
         found = self.limits(tenant_id).values()

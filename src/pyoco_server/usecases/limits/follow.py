@@ -1,7 +1,7 @@
 """Follow the feeds of limits: definitions, holders, and runs whose limits have to be determined anew."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from pyoco_server.domain.limits.holders import Holders, KeyId
 from pyoco_server.domain.limits.model import LimitRecord, limits_anew
@@ -27,8 +27,13 @@ class FollowLimits:
         holders: Feed[Holders],
         runs: RunStore,
         runs_known: Callable[[], Awaitable[None]],
+        active: Callable[[], Iterable[str]],
     ) -> None:
-        """`runs_known`: waits until the feed of runs has shown everything that was stored at the start."""
+        """`runs_known`: waits until the feed of runs has shown everything that was stored at the start.
+
+        `active`: ids of the runs that have not ended.
+        """
+        self._active = active
         self._board = board
         self._definitions = definitions
         self._holders = holders
@@ -102,6 +107,7 @@ class FollowLimits:
             await self._board.sorting.wait()
             self._board.sorting.clear()
             await self._has_definitions.wait()
+            await self._read_active()
             while unsorted := self._board.unsorted()[:SORT_AT_ONCE]:
                 try:
                     await asyncio.gather(*(self._sort(run_id) for run_id in unsorted))
@@ -110,6 +116,24 @@ class FollowLimits:
                         "runs are not sorted by their limits yet", action="limit.sort", exc_info=error
                     )
                     await asyncio.sleep(RETRY_SEC)
+
+    async def _read_active(self) -> None:
+        """Runs that were accepted before their limits were defined."""
+        while tenants := self._board.unread():
+            try:
+                await self._runs_known()
+                ids = [run_id for run_id in self._active() if self._board.run(run_id) is None]
+                for start in range(0, len(ids) if any(tenants.values()) else 0, SORT_AT_ONCE):
+                    await self._note_active(ids[start : start + SORT_AT_ONCE])
+                self._board.have_read(tenants)
+            except NatsUnavailable as error:
+                log.warning("active runs are not counted yet", action="limit.sort", exc_info=error)
+                await asyncio.sleep(RETRY_SEC)
+
+    async def _note_active(self, run_ids: list[str]) -> None:
+        for stored in await asyncio.gather(*map(self._runs.get, run_ids)):
+            if stored is not None and not stored.value.status.is_terminal:
+                self._board.note_active(stored.value, stored.revision)
 
     async def _sort(self, run_id: str) -> None:
         stored = await self._runs.get(run_id)

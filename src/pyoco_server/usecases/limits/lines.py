@@ -50,6 +50,9 @@ class WaitingLines:
     def has(self, run_id: str) -> bool:
         return run_id in self._of_run
 
+    def of_run(self, run_id: str) -> Line | None:
+        return self._of_run.get(run_id)
+
     def add(self, run: Standing) -> Line:
         line = Line(run.tenant_id, run.flow_name, run.limits)
         if line not in self._lines:
