@@ -17,7 +17,7 @@ from pyoco_server.jetstream.streams import resources
 from pyoco_server.processes import free_port as free_port_on
 from support.waiting import patience_sec
 
-SIDE_BY_SIDE = 4
+SIDE_BY_SIDE = 8
 """Processes of tests at once, at the most."""
 _given: set[int] = set()
 
