@@ -208,11 +208,14 @@ class QueueList(Struct, frozen=True):
     items: list[Queue]
 
 
-class Paused(Pause, frozen=True, kw_only=True):
+class Paused(Struct, frozen=True, kw_only=True):
     """The pause that a run waits for: of its tag or of its flow."""
 
     tag: str | UnsetType = UNSET
     flow: str | UnsetType = UNSET
+    reason: str | None
+    since: float
+    until: float | None
 
 
 class WaitingFor(Struct, frozen=True, kw_only=True):

@@ -1801,13 +1801,11 @@ export interface components {
          * @description The pause that a run waits for: of its tag or of its flow.
          */
         Paused: {
-            since: number;
-            /** @default null */
-            reason: string | null;
-            /** @default null */
-            until: number | null;
             tag?: string;
             flow?: string;
+            reason: string | null;
+            since: number;
+            until: number | null;
         };
         /**
          * RunPage
