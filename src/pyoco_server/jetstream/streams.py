@@ -132,10 +132,7 @@ def history_bucket(bucket: str, purpose: str, *, ttl_sec: float, max_bytes: int)
 
 
 def receipts_bucket(bucket: str, purpose: str) -> StreamSpec:
-    """A bucket without a limit, because a common limit would let one tenant evict another's receipts.
-
-    Older versions created it with a limit, which is removed.
-    """
+    """A bucket without a limit (older versions set one): a tenant would evict another's receipts."""
     spec = deletable_bucket(bucket, purpose)
     return replace(spec, follows={"max_msgs": -1})
 

@@ -199,3 +199,10 @@ def is_void(place: HeldPlace, of: KeyId, run: Standing, *, is_sorted: bool) -> b
     if place.try_number != run.try_number:
         return place.try_number < run.try_number
     return not run.is_admitted and place.revision < run.revision
+
+
+def same_place(known: Standing, run: Standing) -> bool:
+    """Whether only what does not move a run has changed."""
+    return not (known.is_waiting or run.is_waiting) and (
+        known.limits, known.rules, known.is_admitted, known.try_number
+    ) == (run.limits, run.rules, run.is_admitted, run.try_number)  # fmt: skip

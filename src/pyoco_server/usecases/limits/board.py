@@ -10,8 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import count
 
-from msgspec import Struct
-
 from pyoco_server.domain.limits.holders import (
     HeldPlace,
     Holders,
@@ -24,23 +22,18 @@ from pyoco_server.domain.limits.holders import (
     next_token_at,
     replace,
     room,
+    same_place,
     standing_of,
 )
 from pyoco_server.domain.limits.model import Limit, LimitRecord, limits_anew
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.runs.model import replace as replace_run
 from pyoco_server.usecases.limits.definitions import LimitDefinitions
-from pyoco_server.usecases.limits.lines import Line, WaitingLines
+from pyoco_server.usecases.limits.lines import Line, Plan, WaitingLines
 from pyoco_server.usecases.ports.stores import Change, Versioned
 
 MAX_ENDED = 100_000
 """Ended runs to remember, because their places may still be in a record."""
-
-
-class Plan(Struct, frozen=True):
-    admissions: list[tuple[Line, list[Standing]]]
-    unsure: list[str]
-    """Waiting runs for which somebody took a place and did not use it."""
 
 
 Timed = str | Line | tuple[str | None, str]
@@ -65,8 +58,6 @@ class LimitBoard:
         self._numbers = count()
         self._dirty: set[Line] = set()
         self._to_sort: set[str | None] = set()
-        self._rules_read: dict[str | None, str] = {}
-        """By which the active runs of a tenant were read: see `note_active`."""
         self._unconfirmed: set[str] = set()
         """Admitted runs that no worker has started, and whose job may not be queued yet."""
 
@@ -109,17 +100,10 @@ class LimitBoard:
                 self._enter(run)
         self.wake([line for line in self.lines if line.tenant_id in tenants])
 
-    def unread(self) -> dict[str | None, str]:
-        """Tenants whose active runs have to be read, and their rules."""
-        tenants = {*self.definitions.tenants(), *self._rules_read}
-        return {one: self.definitions.rules(one) for one in tenants if not self._is_read(one)}
-
     def have_read(self, tenants: Mapping[str | None, str]) -> None:
-        self._rules_read.update(tenants)
+        """All active runs, by these rules: see `note_active`."""
+        self.definitions.have_read(tenants)
         self.wake([line for line in self.lines if line.tenant_id in tenants])
-
-    def _is_read(self, tenant_id: str | None) -> bool:
-        return self._rules_read.get(tenant_id, "") == self.definitions.rules(tenant_id)
 
     def unsorted(self) -> list[str]:
         return [run_id for of_tenant in self._unsorted.values() for run_id in sorted(of_tenant)]
@@ -268,7 +252,7 @@ class LimitBoard:
         elif known is None or not known.is_queued:
             self._unconfirmed.add(run.run_id)
             self.changed.set()
-        if known is not None and _same_place(known, run):
+        if known is not None and same_place(known, run):
             self._runs[run.run_id] = run
             return
         if known is not None:
@@ -397,7 +381,11 @@ class LimitBoard:
 
     def _is_blocked(self, line: Line, now: float) -> bool:
         is_paused = self.definitions.pause(line.tenant_id, line.flow_name, now) is not None
-        return is_paused or bool(self._unsorted.get(line.tenant_id)) or not self._is_read(line.tenant_id)
+        return (
+            is_paused
+            or bool(self._unsorted.get(line.tenant_id))
+            or not self.definitions.is_read(line.tenant_id)
+        )
 
     def _full(self, line: Line, rooms: dict[KeyId, int], now: float) -> KeyId | None:
         for of in line.limits:
@@ -460,10 +448,3 @@ class LimitBoard:
 
     def admitted(self, of: KeyId) -> list[Standing]:
         return [self._runs[run_id] for run_id in self._admitted.get(of, ())]
-
-
-def _same_place(known: Standing, run: Standing) -> bool:
-    """Whether only what does not move a run has changed."""
-    return not (known.is_waiting or run.is_waiting) and (
-        known.limits, known.rules, known.is_admitted, known.try_number
-    ) == (run.limits, run.rules, run.is_admitted, run.try_number)  # fmt: skip

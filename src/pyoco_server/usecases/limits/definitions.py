@@ -1,7 +1,7 @@
 """The limits and pauses that are defined now, in memory."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from pyoco_server.domain.limits.model import FlowPause, Limit, LimitRecord, pause_key, rules_of
 from pyoco_server.usecases.ports.stores import Versioned
@@ -14,6 +14,8 @@ class LimitDefinitions:
         self._limits: dict[str | None, dict[str, Versioned[Limit]]] = defaultdict(dict)
         self._pauses: dict[str, FlowPause] = {}
         self._rules: dict[str | None, str] = {}
+        self._rules_read: dict[str | None, str] = {}
+        """By which the active runs of a tenant were read."""
 
     @property
     def is_empty(self) -> bool:
@@ -21,10 +23,6 @@ class LimitDefinitions:
 
     def limits(self, tenant_id: str | None) -> dict[str, Versioned[Limit]]:
         return self._limits.get(tenant_id) or {}
-
-    def tenants(self) -> Collection[str | None]:
-        """Those with limits."""
-        return self._rules.keys()
 
     def names_for(self, tenant_id: str | None, flow: str, tags: Collection[str]) -> tuple[str, ...]:
         """Limits that concern runs of the flow."""
@@ -34,6 +32,16 @@ class LimitDefinitions:
 
     def rules(self, tenant_id: str | None) -> str:
         return self._rules.get(tenant_id, "")
+
+    def unread(self) -> dict[str | None, str]:
+        """Tenants whose active runs have to be read, because their rules are others now; and these rules."""
+        return {one: self.rules(one) for one in {*self._rules, *self._rules_read} if not self.is_read(one)}
+
+    def have_read(self, tenants: Mapping[str | None, str]) -> None:
+        self._rules_read.update(tenants)
+
+    def is_read(self, tenant_id: str | None) -> bool:
+        return self._rules_read.get(tenant_id, "") == self.rules(tenant_id)
 
     def pause(self, tenant_id: str | None, flow: str, now: float) -> FlowPause | None:
         found = self._pauses.get(pause_key(tenant_id, flow)) if self._pauses else None

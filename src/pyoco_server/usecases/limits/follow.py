@@ -119,7 +119,7 @@ class FollowLimits:
 
     async def _read_active(self) -> None:
         """Runs that were accepted before their limits were defined."""
-        while tenants := self._board.unread():
+        while tenants := self._board.definitions.unread():
             try:
                 await self._runs_known()
                 ids = [run_id for run_id in self._active() if self._board.run(run_id) is None]

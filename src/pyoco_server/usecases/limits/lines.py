@@ -20,6 +20,12 @@ class Line(Struct, frozen=True, order=True):
         return hash((self.flow_name, self.limits))
 
 
+class Plan(Struct, frozen=True):
+    admissions: list[tuple[Line, list[Standing]]]
+    unsure: list[str]
+    """Waiting runs for which somebody took a place and did not use it."""
+
+
 class WaitingLines:
     def __init__(self) -> None:
         self._lines: dict[Line, list[Waiting]] = {}
