@@ -56,7 +56,7 @@ web: $(DASHBOARD) ## Build the dashboard
 TRY_WEB = $(MAKE) --no-print-directory web || echo "the dashboard could not be built; going on without it" >&2
 
 # Many tests wait for processes to start or for leases to end, so there are more workers than cores.
-WORKERS := 6
+WORKERS := 4
 # Tests of a file share what they start. Files begin in the order of tests/conftest.py: the longest first.
 SPREAD := --dist loadfile --no-loadscope-reorder
 # Two at a time. The short ones print their output in one piece, where make can do that.

@@ -87,7 +87,9 @@ class AdmitRuns:
         self._collected_at = float("-inf")
 
     async def run(self) -> None:
+        """Whoever has no limits pays for no lease."""
         await self._ready()
+        await self._board.in_use.wait()
         await self._lease.run(self._work)
 
     async def _work(self) -> None:

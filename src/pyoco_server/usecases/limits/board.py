@@ -44,6 +44,8 @@ class LimitBoard:
     def __init__(self) -> None:
         self.definitions = LimitDefinitions()
         self.changed = asyncio.Event()
+        self.in_use = asyncio.Event()
+        """There are limits, pauses or runs that they concern."""
         """Somebody may be next."""
         self.sorting = asyncio.Event()
         """Runs have to be sorted."""
@@ -69,6 +71,7 @@ class LimitBoard:
     def note_definition(self, key: str, found: Versioned[LimitRecord]) -> None:
         """`definitions_noted` has to follow."""
         record = found.value
+        self.in_use.set()
         if not self.definitions.note(key, found):
             return
         if isinstance(record, Limit):
@@ -247,6 +250,7 @@ class LimitBoard:
         self._ended.clear()
 
     def _replace(self, known: Standing | None, run: Standing) -> None:
+        self.in_use.set()
         if not run.is_queued:
             self._unconfirmed.discard(run.run_id)
         elif known is None or not known.is_queued:
