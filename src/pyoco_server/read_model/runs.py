@@ -308,7 +308,7 @@ class _Row(NamedTuple):
 
 
 def _limited(run: RunSnapshot, before: _Row | None) -> bytes | None:
-    """A worker of another make drops the mark of a run; until its end the last one counts."""
+    """A worker from another implementation drops the mark of a run; until its end the last one counts."""
     if run.limits is None and (before is None or before.limited is None):
         return None
     standing = standing_of(run, 0)

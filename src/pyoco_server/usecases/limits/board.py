@@ -193,7 +193,7 @@ class LimitBoard:
             elif run.limits is not None:
                 self.note(standing_of(run, change.revision))
             elif known is not None and known.revision < change.revision:
-                # A worker of another make wrote the whole snapshot, without what it does not know.
+                # A worker from another implementation wrote the whole snapshot, without fields unknown to it.
                 self.note(replace(known, revision=change.revision, is_waiting=False, is_admitted=True))
             elif known is None and run.status is RunStatus.PENDING:
                 self.note_active(run, change.revision)
